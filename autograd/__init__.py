@@ -1,0 +1,38 @@
+"""A small reverse-mode automatic differentiation engine on NumPy and CuPy arrays.
+
+``Tensor`` carries gradients, ``autograd.ops`` holds the operations, ``backward(loss)`` walks the tape.
+"""
+
+from importlib.util import find_spec
+
+from autograd import ops
+from autograd.array import DeviceError, namespace, to_device, to_host
+from autograd.op import ShapeError, op
+from autograd.parameters import Layer, Parameter, ParameterBuffer, named_parameters
+from autograd.random import RandomStream
+from autograd.spans import Blocks, KeySpans
+from autograd.tensor import TapeError, Tensor, backward, no_tape
+
+if find_spec("autograd.kernels"):  # a tree without them works the same, more slowly
+    import autograd.kernels  # noqa: F401
+
+__all__ = [
+    "Blocks",
+    "DeviceError",
+    "KeySpans",
+    "Layer",
+    "Parameter",
+    "ParameterBuffer",
+    "RandomStream",
+    "ShapeError",
+    "TapeError",
+    "Tensor",
+    "backward",
+    "named_parameters",
+    "namespace",
+    "no_tape",
+    "op",
+    "ops",
+    "to_device",
+    "to_host",
+]

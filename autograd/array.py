@@ -1,0 +1,62 @@
+"""Arrays on the CPU (NumPy) and on a GPU (CuPy), and the one place that knows which is which.
+
+Everything else in the tree writes ``xp = namespace(x)`` and then speaks to ``xp``, the array namespace in the sense of
+the Python array API.  CuPy is imported only when a GPU is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = Any  # numpy.ndarray or cupy.ndarray: they share methods, not a base class
+Device: TypeAlias = Literal["cpu", "cuda"]
+
+
+class DeviceError(RuntimeError):
+    """A device was asked for that this machine or this installation does not have."""
+
+
+def namespace(x: Array) -> Any:
+    """The module (``numpy`` or ``cupy``) whose functions accept ``x``; Python scalars belong to NumPy."""
+    return np if isinstance(x, np.ndarray | np.generic | int | float) else namespace_of_device("cuda")
+
+
+def device_of(x: Array) -> Device:
+    """The device on which the values of ``x`` lie."""
+    return "cpu" if namespace(x) is np else "cuda"
+
+
+def namespace_of_device(device: Device) -> Any:
+    """The array module of a device: ``numpy`` for "cpu", ``cupy`` for "cuda".
+
+    Raises: DeviceError if the device is unknown or CuPy cannot be imported.
+    """
+    if device == "cpu":
+        return np
+    if device == "cuda":
+        return _import_cupy()
+    raise DeviceError(f'device: expected "cpu" or "cuda", got {device!r}')
+
+
+def _import_cupy() -> ModuleType:
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise DeviceError(
+            f'device "cuda": CuPy cannot be imported ({error}); install it with'
+            ' pip install "minitransformer[cuda12]" or "[cuda13]", or use device "cpu"'
+        ) from error
+
+
+def to_device(x: Array, device: Device) -> Array:
+    """``x`` on ``device``: itself if it lies there already, else a copy."""
+    return namespace_of_device(device).asarray(x) if device == "cuda" else to_host(x)
+
+
+def to_host(x: Array) -> np.ndarray[Any, Any]:
+    """``x`` as a NumPy array: itself if it is one, else a copy (which waits for the device)."""
+    return x if isinstance(x, np.ndarray) else np.asarray(x.get() if hasattr(x, "get") else x)

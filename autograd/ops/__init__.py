@@ -1,0 +1,77 @@
+"""The operations, each written by hand with its backward, and Python's operators on tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autograd.ops.arithmetic import add, divide, multiply, relu, scale, subtract
+from autograd.ops.attention import attention
+from autograd.ops.cross_entropy import cross_entropy
+from autograd.ops.dropout import dropout
+from autograd.ops.linear import embedding, linear, linear_transposed, matmul
+from autograd.ops.normalisation import layer_norm, log_softmax, softmax
+from autograd.ops.shape import getitem, mean, reshape, sum, transpose
+from autograd.tensor import Tensor
+
+__all__ = [
+    "add",
+    "attention",
+    "cross_entropy",
+    "divide",
+    "dropout",
+    "embedding",
+    "getitem",
+    "layer_norm",
+    "linear",
+    "linear_transposed",
+    "log_softmax",
+    "matmul",
+    "mean",
+    "multiply",
+    "relu",
+    "reshape",
+    "scale",
+    "softmax",
+    "subtract",
+    "sum",
+    "transpose",
+]
+
+
+def _add(x: Tensor, y: Any) -> Tensor:
+    return add(x, y)
+
+
+def _subtract(x: Tensor, y: Any) -> Tensor:
+    return subtract(x, y)
+
+
+def _swapped_subtract(x: Tensor, y: Any) -> Tensor:
+    return subtract(y, x)
+
+
+def _multiply(x: Tensor, y: Any) -> Tensor:
+    return scale(x, factor=y) if isinstance(y, int | float) else multiply(x, y)
+
+
+def _divide(x: Tensor, y: Any) -> Tensor:
+    return scale(x, factor=1 / y) if isinstance(y, int | float) else divide(x, y)
+
+
+def _negative(x: Tensor) -> Tensor:
+    return scale(x, factor=-1)
+
+
+def _matmul(x: Tensor, y: Any) -> Tensor:
+    return matmul(x, y)
+
+
+def _getitem(x: Tensor, index: Any) -> Tensor:
+    return getitem(x, index=index)
+
+
+Tensor.__add__ = Tensor.__radd__ = _add
+Tensor.__sub__, Tensor.__rsub__ = _subtract, _swapped_subtract
+Tensor.__mul__ = Tensor.__rmul__ = _multiply
+Tensor.__truediv__, Tensor.__neg__ = _divide, _negative
+Tensor.__matmul__, Tensor.__getitem__ = _matmul, _getitem

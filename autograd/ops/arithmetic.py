@@ -1,0 +1,92 @@
+"""Elementwise arithmetic with NumPy's broadcasting, and ReLU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autograd.array import Array, namespace
+from autograd.op import op, unbroadcast
+from autograd.tensor import Backward
+
+
+@op
+def add(x: Array, y: Array) -> tuple[Array, Backward]:
+    """x + y, broadcast.
+
+    Saves: the shapes.
+    """
+    x_shape, y_shape = np.shape(x), np.shape(y)
+
+    def backward(dz: Array) -> tuple[Array, Array]:
+        return unbroadcast(dz, x_shape), unbroadcast(dz, y_shape)
+
+    return x + y, backward
+
+
+@op
+def subtract(x: Array, y: Array) -> tuple[Array, Backward]:
+    """x − y, broadcast.
+
+    Saves: the shapes.
+    """
+    x_shape, y_shape = np.shape(x), np.shape(y)
+
+    def backward(dz: Array) -> tuple[Array, Array]:
+        return unbroadcast(dz, x_shape), unbroadcast(-dz, y_shape)
+
+    return x - y, backward
+
+
+@op
+def multiply(x: Array, y: Array) -> tuple[Array, Backward]:
+    """x · y elementwise, broadcast.
+
+    Saves: x and y.
+    """
+
+    def backward(dz: Array) -> tuple[Array, Array]:
+        return unbroadcast(dz * y, np.shape(x)), unbroadcast(dz * x, np.shape(y))
+
+    return x * y, backward
+
+
+@op
+def divide(x: Array, y: Array) -> tuple[Array, Backward]:
+    """x / y elementwise, broadcast.
+
+    Saves: y and the quotient.
+    """
+    quotient, x_shape = x / y, np.shape(x)
+
+    def backward(dz: Array) -> tuple[Array, Array]:
+        dx = dz / y
+        return unbroadcast(dx, x_shape), unbroadcast(-dx * quotient, np.shape(y))
+
+    return quotient, backward
+
+
+@op
+def scale(x: Array, *, factor: float) -> tuple[Array, Backward]:
+    """factor · x for a number that needs no gradient.
+
+    Saves: nothing.
+    """
+
+    def backward(dy: Array) -> tuple[Array]:
+        return (dy * factor,)
+
+    return x * factor, backward
+
+
+@op
+def relu(x: Array) -> tuple[Array, Backward]:
+    """max(0, x); the derivative at the kink is taken as 0.
+
+    Saves: the result, whose sign is the derivative.
+    """
+    y = namespace(x).maximum(x, 0)
+
+    def backward(dy: Array) -> tuple[Array]:
+        return (dy * (y > 0),)
+
+    return y, backward

@@ -1,0 +1,73 @@
+"""Scaled dot-product attention of packed tokens."""
+
+from __future__ import annotations
+
+import math
+
+from autograd.array import Array, namespace
+from autograd.op import ShapeError, op
+from autograd.ops.dropout import dropout_mask
+from autograd.ops.normalisation import softmax_gradient, softmax_values
+from autograd.random import Site
+from autograd.spans import KeySpans, pack, place_side_by_side
+from autograd.tensor import Backward
+
+
+@op
+def attention(
+    q: Array, k: Array, v: Array, *, spans: KeySpans, rate: float = 0.0, site: Site | None = None
+) -> tuple[Array, Backward]:
+    """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head, each query over its own span of keys.
+
+    Source: Vaswani et al. 2017, equation 1; dropout of the weights (off there) as in tensor2tensor.
+    Shapes: q (T, H, K), k (S, H, K), v (S, H, V), spans for T queries over S keys.  Returns (T, H, V).
+    Saves: q, k and v with their sentences side by side, and the attention weights.
+    Raises: ShapeError if the arguments do not fit together.
+    """
+    _check_shapes(q, k, v, spans)
+    xp, scale = namespace(q), 1 / math.sqrt(q.shape[-1])
+    q_rows = _heads_first(place_side_by_side(q, spans.queries))
+    k_rows = _heads_first(place_side_by_side(k, spans.keys))
+    v_rows = _heads_first(place_side_by_side(v, spans.keys))
+    scores = q_rows @ k_rows.swapaxes(-1, -2)
+    scores *= scale
+    bias = spans.bias(xp, q.dtype)
+    if bias is not None:
+        scores += bias
+    weights = softmax_values(scores)
+    kept = weights * dropout_mask(weights, rate, site) if rate and site else weights
+
+    def backward(dy: Array) -> tuple[Array, Array, Array]:
+        dy_rows = _heads_first(place_side_by_side(dy, spans.queries))
+        mask = dropout_mask(weights, rate, site) if rate and site else 1
+        dweights = dy_rows @ v_rows.swapaxes(-1, -2)
+        dv_rows = (weights * mask).swapaxes(-1, -2) @ dy_rows
+        dscores = softmax_gradient(dweights * mask, weights)
+        dscores *= scale
+        dq = pack(_heads_last(dscores @ k_rows), spans.queries, len(q))
+        dk = pack(_heads_last(dscores.swapaxes(-1, -2) @ q_rows), spans.keys, len(k))
+        return dq, dk, pack(_heads_last(dv_rows), spans.keys, len(v))
+
+    return pack(_heads_last(kept @ v_rows), spans.queries, len(q)), backward
+
+
+def _heads_first(x: Array) -> Array:
+    return x.transpose(0, 2, 1, 3)
+
+
+def _heads_last(x: Array) -> Array:
+    return x.transpose(0, 2, 1, 3)
+
+
+def _check_shapes(q: Array, k: Array, v: Array, spans: KeySpans) -> None:
+    if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1] or q.shape[2] != k.shape[2]:
+        raise ShapeError(
+            f"attention: expected q (T, H, K), k (S, H, K), v (S, H, V); got q {q.shape}, k {k.shape}, v {v.shape}"
+        )
+    if len(k) != len(v):
+        raise ShapeError(f"attention: k and v must have the same number of tokens; got k {k.shape}, v {v.shape}")
+    if len(q) != spans.queries.n_tokens:
+        raise ShapeError(f"attention: spans are for {spans.queries.n_tokens} queries; got q {q.shape}")
+    needed = int((spans.keys.starts + spans.keys.lengths).max(initial=0))
+    if len(k) < needed:
+        raise ShapeError(f"attention: spans reach to key {needed}; got k {k.shape}")

@@ -1,0 +1,79 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from autograd.array import Array, namespace
+from autograd.op import ShapeError, op, unbroadcast
+from autograd.tensor import Backward
+
+
+@op
+def matmul(x: Array, y: Array) -> tuple[Array, Backward]:
+    """x @ y with leading axes broadcast: Z = X Y, dX = dZ Yᵀ, dY = Xᵀ dZ.
+
+    Shapes: x (…, M, K), y (…, K, N).  Returns (…, M, N).
+    Saves: x and y.
+    """
+    if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
+        raise ShapeError(f"matmul: expected x (…, M, K) and y (…, K, N); got x {x.shape}, y {y.shape}")
+
+    def backward(dz: Array) -> tuple[Array, Array]:
+        dx = dz @ y.swapaxes(-1, -2)
+        dy = x.swapaxes(-1, -2) @ dz
+        return unbroadcast(dx, x.shape), unbroadcast(dy, y.shape)
+
+    return x @ y, backward
+
+
+@op
+def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Backward]:
+    """y = x W + b, a row per token.
+
+    Shapes: x (T, I), weight (I, O), bias (O,) or None.  Returns (T, O).
+    Saves: x and the weight.
+    """
+    if x.ndim != 2 or x.shape[1] != weight.shape[0]:
+        raise ShapeError(f"linear: expected x (T, I) and weight (I, O); got x {x.shape}, weight {weight.shape}")
+    y = x @ weight
+    if bias is not None:
+        y += bias
+
+    def backward(dy: Array) -> tuple[Array | None, ...]:
+        return dy @ weight.T, x.T @ dy, dy.sum(0) if bias is not None else None
+
+    return y, backward
+
+
+@op
+def linear_transposed(x: Array, weight: Array) -> tuple[Array, Backward]:
+    """y = x Wᵀ, a row per token: the projection to a vocabulary whose rows are embeddings.
+
+    Shapes: x (T, I), weight (O, I).  Returns (T, O).
+    Saves: x and the weight.
+    """
+    if x.ndim != 2 or x.shape[1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear_transposed: expected x (T, I) and weight (O, I); got x {x.shape}, weight {weight.shape}"
+        )
+
+    def backward(dy: Array) -> tuple[Array, Array]:
+        return dy @ weight, dy.T @ x
+
+    return x @ weight.T, backward
+
+
+@op
+def embedding(table: Array, ids: Array) -> tuple[Array, Backward]:
+    """Rows of the table: y_t = E[ids_t]; the gradient is the scatter-add of dy over ids.
+
+    Shapes: table (W, D), ids (T,) integers.  Returns (T, D).
+    Saves: the ids and the shape of the table.
+    """
+    xp, shape = namespace(table), table.shape
+
+    def backward(dy: Array) -> tuple[Array, None]:
+        dtable = xp.zeros(shape, dy.dtype)
+        xp.add.at(dtable, ids, dy)
+        return dtable, None
+
+    return table[ids], backward

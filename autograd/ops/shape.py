@@ -1,0 +1,95 @@
+"""Operations that move elements or add them up: reshape, transpose, slicing and gathering, sum and mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autograd.array import Array, namespace
+from autograd.op import op
+from autograd.tensor import Backward
+
+Axes = int | tuple[int, ...] | None
+
+
+@op
+def reshape(x: Array, *, shape: tuple[int, ...]) -> tuple[Array, Backward]:
+    """The elements of x, in order, in another shape (one dimension may be −1).
+
+    Saves: the shape of x.
+    """
+    x_shape = x.shape
+
+    def backward(dy: Array) -> tuple[Array]:
+        return (dy.reshape(x_shape),)
+
+    return x.reshape(shape), backward
+
+
+@op
+def transpose(x: Array, *, axes: tuple[int, ...] | None = None) -> tuple[Array, Backward]:
+    """x with its axes permuted (reversed by default).
+
+    Saves: nothing.
+    """
+    order = axes if axes is not None else tuple(reversed(range(x.ndim)))
+    inverse = tuple(sorted(range(x.ndim), key=lambda axis: order[axis] % x.ndim))
+
+    def backward(dy: Array) -> tuple[Array]:
+        return (dy.transpose(inverse),)
+
+    return x.transpose(order), backward
+
+
+@op
+def getitem(x: Array, *, index: Any) -> tuple[Array, Backward]:
+    """x[index]: a slice, or rows gathered by an integer array; a row gathered twice gets both gradients.
+
+    Saves: the index and the shape of x.
+    """
+    xp, x_shape = namespace(x), x.shape
+
+    def backward(dy: Array) -> tuple[Array]:
+        dx = xp.zeros(x_shape, dy.dtype)
+        if _may_repeat(index):
+            xp.add.at(dx, index, dy)
+        else:
+            dx[index] = dy
+        return (dx,)
+
+    return x[index], backward
+
+
+def _may_repeat(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(hasattr(part, "dtype") or isinstance(part, list) for part in parts)
+
+
+@op
+def sum(x: Array, *, axis: Axes = None, keepdims: bool = False) -> tuple[Array, Backward]:
+    """Σ x over the given axes (all by default).
+
+    Saves: the shape of x.
+    """
+    xp, x_shape = namespace(x), x.shape
+
+    def backward(dy: Array) -> tuple[Array]:
+        if axis is not None and not keepdims:
+            dy = xp.expand_dims(dy, axis)
+        return (xp.broadcast_to(dy, x_shape),)
+
+    return xp.asarray(x.sum(axis, keepdims=keepdims)), backward
+
+
+@op
+def mean(x: Array, *, axis: Axes = None, keepdims: bool = False) -> tuple[Array, Backward]:
+    """The mean of x over the given axes (all by default).
+
+    Saves: the shape of x.
+    """
+    total, backward_of_sum = sum.reference(x, axis=axis, keepdims=keepdims)
+    count = x.size // max(1, total.size)
+
+    def backward(dy: Array) -> tuple[Array | None, ...]:
+        return tuple(backward_of_sum(dy / count))
+
+    return total / count, backward

@@ -1,0 +1,130 @@
+"""All parameters of a model in one flat buffer of values and one of gradients.
+
+Every ``Parameter`` is a view into both.  So Adam is one pass, the gradient norm one reduction, and a sum over processes
+a few contiguous slices.  The parameters lie in the reverse of the order in which layers declare them, which is nearly
+the order in which backward completes their gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from autograd.array import Array, Device, namespace_of_device, to_device
+from autograd.random import Site, named_site, normal, uniform
+from autograd.tensor import Tensor
+
+Initialiser: TypeAlias = Callable[[Site, tuple[int, ...]], Array]
+
+ALIGNMENT = 64  # elements: 256 bytes of float32, so that every parameter starts as aligned as an allocation of its own
+
+
+class Parameter(Tensor):
+    """A tensor that training changes: a view into a ``ParameterBuffer``, once one has been made of it."""
+
+    __slots__ = ("declared_shape", "initialise", "offset")
+
+    def __init__(self, shape: tuple[int, ...], initialise: Initialiser) -> None:
+        super().__init__(np.empty(0))
+        self.declared_shape = shape
+        self.initialise = initialise
+        self.offset = -1
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.declared_shape)
+
+    def view_of(self, flat: Array) -> Array:
+        """The stretch of a flat array that belongs to this parameter, in its shape."""
+        return flat[self.offset : self.offset + self.size].reshape(self.declared_shape)
+
+    def receive_gradient(self, gradient: Array, destination: Array | None, *, first: bool) -> None:
+        """Write (``first``) or add ``gradient`` into ``destination``, or into the buffer's own gradients."""
+        view = self.grad if destination is None else self.view_of(destination)
+        if view is None:
+            raise ValueError("backward: a Parameter receives gradients only after a ParameterBuffer was made of it")
+        if first:
+            view[...] = gradient
+        else:
+            view += gradient
+
+    def __repr__(self) -> str:
+        return f"Parameter(shape {self.declared_shape}, {self.dtype})"
+
+
+class Layer:
+    """An object whose attributes hold parameters, other layers, or lists of layers."""
+
+
+def named_parameters(layer: Layer, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+    """Every parameter below ``layer`` with its dotted path of attributes, in the order of declaration.
+
+    A parameter that several layers share appears once, under its first name.
+    """
+    seen: set[int] = set()
+    for name, parameter in _walk(layer, prefix):
+        if id(parameter) not in seen:
+            seen.add(id(parameter))
+            yield name, parameter
+
+
+def _walk(thing: Any, name: str) -> Iterator[tuple[str, Parameter]]:
+    if isinstance(thing, Parameter):
+        yield name, thing
+    elif isinstance(thing, Layer):
+        for attribute, value in vars(thing).items():
+            yield from _walk(value, f"{name}.{attribute}" if name else attribute)
+    elif isinstance(thing, list | tuple):
+        for index, value in enumerate(thing):
+            yield from _walk(value, f"{name}.{index}")
+
+
+class ParameterBuffer:
+    """The flat home of a layer's parameters.
+
+    Shapes: ``values`` and ``gradients`` (size,), one dtype, one device; parameters begin at multiples of ALIGNMENT and
+    the room between them stays zero.
+    Initial values are a pure function of (seed, name), drawn in float64 whatever the dtype; zero without a seed.
+    """
+
+    def __init__(self, layer: Layer, *, seed: int | None, dtype: Any = "float32", device: Device = "cpu") -> None:
+        self.named = dict(named_parameters(layer))
+        xp, size = namespace_of_device(device), 0
+        for parameter in reversed(self.named.values()):
+            parameter.offset = size
+            size += -(-parameter.size // ALIGNMENT) * ALIGNMENT
+        self.values, self.gradients = xp.zeros(size, dtype), xp.zeros(size, dtype)
+        for name, parameter in self.named.items():
+            parameter.value = parameter.view_of(self.values)
+            parameter.grad = parameter.view_of(self.gradients)
+            if seed is not None:
+                parameter.value[...] = to_device(parameter.initialise(named_site(seed, name), parameter.shape), device)
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers are learned (the padding between parameters not counted)."""
+        return sum(parameter.size for parameter in self.named.values())
+
+
+def zeros(site: Site, shape: tuple[int, ...]) -> Array:
+    """Initial values 0, for biases."""
+    return np.zeros(shape)
+
+
+def ones(site: Site, shape: tuple[int, ...]) -> Array:
+    """Initial values 1, for gains."""
+    return np.ones(shape)
+
+
+def glorot_uniform(site: Site, shape: tuple[int, ...]) -> Array:
+    """Uniform in ±√(6 / (fan_in + fan_out)), for matrices (in, out).  Source: Glorot & Bengio 2010, equation 16."""
+    limit = math.sqrt(6 / sum(shape))
+    return (2 * uniform(site, shape) - 1) * limit
+
+
+def scaled_normal(site: Site, shape: tuple[int, ...]) -> Array:
+    """Normal with standard deviation D^−½, for embeddings (W, D) that are multiplied by √D on use."""
+    return normal(site, shape) / math.sqrt(shape[-1])

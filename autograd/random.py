@@ -1,0 +1,114 @@
+"""Randomness as a pure function: bits of (seed, update, shard, site, place), with no state anywhere.
+
+The generator is Philox4x64-10, the counter-based one of Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as
+easy as 1, 2, 3", exactly as ``numpy.random.Philox`` runs it: key = (seed, site), counter = (block, shard, update, 0), and
+NumPy's habit of stepping the counter before the first block.  So a dropout mask can be drawn again in the backward pass,
+is the same on every device and for any number of processes, and needs no room in a checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autograd.array import Array, namespace
+from autograd.op import Dispatch
+
+_MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+_WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+_ROUNDS = 10
+_WORD = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One place of use: names a stream of random words.  All four numbers are in [0, 2⁶⁴)."""
+
+    seed: int
+    site: int
+    update: int = 0
+    shard: int = 0
+
+
+class RandomStream:
+    """Hands out the sites of one forward pass, numbered in the order of use.
+
+    Passing a stream to a model is what switches dropout on; there is no other mode.
+    """
+
+    def __init__(self, seed: int, update: int = 0, shard: int = 0) -> None:
+        self.seed, self.update, self.shard = seed, update, shard
+        self._n_sites = 0
+
+    def next_site(self) -> Site:
+        """The next unused site of this pass."""
+        self._n_sites += 1
+        return Site(self.seed, self._n_sites, self.update, self.shard)
+
+
+def named_site(seed: int, name: str) -> Site:
+    """The site of a name, for draws that belong to a thing rather than to a moment (a parameter's initial values)."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return Site(seed, int.from_bytes(digest, "little"))
+
+
+@Dispatch
+def random_words(like: Array, *, site: Site, count: int) -> Array:
+    """``count`` random 64-bit words of a site, computed with the array operations of ``like``'s device.
+
+    Shapes: returns (count,) uint64, equal to ``numpy.random.Philox(key=…, counter=…).random_raw(count)``.
+    """
+    xp = namespace(like)
+    blocks = xp.arange(1, -(-count // 4) + 1, dtype=xp.uint64)
+    counter = [blocks, *(xp.full_like(blocks, word) for word in (site.shard, site.update, 0))]
+    key = [site.seed, site.site]
+    for _ in range(_ROUNDS):
+        counter = _round(xp, counter, key)
+        key = [(word + weyl) % _WORD for word, weyl in zip(key, _WEYL, strict=True)]
+    return xp.stack(counter, axis=1).reshape(-1)[:count]
+
+
+def _round(xp: Any, counter: list[Array], key: list[int]) -> list[Array]:
+    high0, low0 = _multiply_wide(xp, counter[0], _MULTIPLIERS[0])
+    high1, low1 = _multiply_wide(xp, counter[2], _MULTIPLIERS[1])
+    return [high1 ^ counter[1] ^ xp.uint64(key[0]), low1, high0 ^ counter[3] ^ xp.uint64(key[1]), low0]
+
+
+def _multiply_wide(xp: Any, x: Array, factor: int) -> tuple[Array, Array]:
+    """High and low 64 bits of the 128-bit products x · factor, from 32-bit halves."""
+    mask, half = xp.uint64(0xFFFFFFFF), xp.uint64(32)
+    x_high, x_low = x >> half, x & mask
+    f_high, f_low = xp.uint64(factor >> 32), xp.uint64(factor & 0xFFFFFFFF)
+    low_low, low_high, high_low = x_low * f_low, x_low * f_high, x_high * f_low
+    middle = (low_low >> half) + (low_high & mask) + (high_low & mask)
+    high = x_high * f_high + (low_high >> half) + (high_low >> half) + (middle >> half)
+    return high, x * xp.uint64(factor)
+
+
+def random_uint16(like: Array, *, site: Site, count: int) -> Array:
+    """``count`` random 16-bit numbers, four to a word, lowest bits first.
+
+    Shapes: returns (count,) uint16 on the device of ``like``.
+    """
+    words = random_words(like, site=site, count=-(-count // 4))
+    return words.view(namespace(like).uint16)[:count]
+
+
+def uniform(site: Site, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Numbers uniform in [0, 1), 53 random bits each.  Returns float64 on the host."""
+    words = random_words(np.empty(0), site=site, count=int(np.prod(shape)))
+    return ((words >> np.uint64(11)) * 2.0**-53).reshape(shape)
+
+
+def normal(site: Site, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Standard normal numbers, by the method of Box & Muller 1958.  Returns float64 on the host."""
+    radius, angle = uniform(site, (2, *shape))
+    return np.asarray(np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle))
+
+
+def permutation(site: Site, n: int) -> np.ndarray[Any, Any]:
+    """A random order of 0 … n−1: that of n random words.  Returns int64 on the host."""
+    return np.argsort(random_words(np.empty(0), site=site, count=n), kind="stable")

@@ -1,0 +1,199 @@
+"""Tensors, the tape that they write, and its reading backwards.
+
+A ``Tensor`` made by an operation carries a ``Node``: the operation's inputs and the closure that turns the gradient of
+the output into the gradients of the inputs.  These nodes are the tape.  It hangs on the result alone, so nothing is
+global: threads record side by side, and a result that goes out of scope takes its tape with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from autograd.array import Array, Device, device_of, namespace
+
+Backward: TypeAlias = Callable[[Array], Sequence[Array | None]]
+
+
+class TapeError(RuntimeError):
+    """A backward pass was asked for that the tape cannot give."""
+
+
+class Node:
+    """One recorded operation: its name, where its inputs came from, and its backward.
+
+    An input is the node of the operation that made it, a leaf tensor, or None for a constant.  Values are not held
+    here: what stays in memory for the backward pass is what the closure ``backward`` names.
+    """
+
+    __slots__ = ("name", "inputs", "backward")
+
+    def __init__(self, name: str, inputs: tuple[Origin | None, ...], backward: Backward) -> None:
+        self.name = name
+        self.inputs = inputs
+        self.backward = backward
+
+    def consume(self) -> tuple[tuple[Origin | None, ...], Backward]:
+        """Hand out inputs and backward, and release both: a second pass over this node raises TapeError."""
+        inputs, backward = self.inputs, self.backward
+        self.inputs, self.backward = (), self._raise_consumed
+        return inputs, backward
+
+    def _raise_consumed(self, dy: Array) -> Sequence[Array | None]:
+        raise TapeError(f"backward: the tape was consumed by an earlier call (at {self.name}); compute the loss again")
+
+
+class Tensor:
+    """An array that gradients flow to.
+
+    A leaf is made from an array by hand; every other tensor is the result of an operation.  Arrays that enter an
+    operation bare are constants.  After ``backward(loss)`` the ``grad`` of a leaf is dloss/dleaf.
+    """
+
+    __slots__ = ("value", "grad", "node")
+    __array_ufunc__ = None  # NumPy: leave ``array + tensor`` to Tensor.__radd__
+
+    # Set by autograd.ops, which knows the operations: Python's operators on tensors.
+    __add__: Callable[[Tensor, Any], Tensor]
+    __radd__: Callable[[Tensor, Any], Tensor]
+    __sub__: Callable[[Tensor, Any], Tensor]
+    __rsub__: Callable[[Tensor, Any], Tensor]
+    __mul__: Callable[[Tensor, Any], Tensor]
+    __rmul__: Callable[[Tensor, Any], Tensor]
+    __truediv__: Callable[[Tensor, Any], Tensor]
+    __neg__: Callable[[Tensor], Tensor]
+    __matmul__: Callable[[Tensor, Any], Tensor]
+    __getitem__: Callable[[Tensor, Any], Tensor]
+
+    def __init__(self, value: Array, node: Node | None = None) -> None:
+        self.value = value if hasattr(value, "dtype") else np.asarray(value)
+        self.grad: Array | None = None
+        self.node = node
+
+    @property
+    def origin(self) -> Origin:
+        """What the tape knows of this tensor: the node that made it, or the leaf itself."""
+        return self.node or self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.value.dtype
+
+    @property
+    def device(self) -> Device:
+        return device_of(self.value)
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __float__(self) -> float:
+        """The value of a tensor of one element; on a GPU this waits for the device."""
+        return float(self.value)
+
+    def __repr__(self) -> str:
+        maker = f", from {self.node.name}" if self.node else ""
+        return f"Tensor(shape {self.shape}, {self.dtype}{maker})"
+
+    def receive_gradient(self, gradient: Array, destination: Array | None, *, first: bool) -> None:
+        """Set (``first``) or add to ``grad``; a leaf of its own keeps its gradient itself and needs no destination."""
+        del destination
+        self.grad = gradient if first or self.grad is None else self.grad + gradient
+
+
+Origin: TypeAlias = Node | Tensor
+
+
+class _Recording(threading.local):
+    enabled = True
+
+
+_recording = _Recording()
+
+
+def is_recording() -> bool:
+    """Whether operations of this thread write a tape."""
+    return _recording.enabled
+
+
+@contextmanager
+def no_tape() -> Iterator[None]:
+    """Within this context the operations of this thread compute values only: nothing is kept for a backward pass."""
+    before, _recording.enabled = _recording.enabled, False
+    try:
+        yield
+    finally:
+        _recording.enabled = before
+
+
+def backward(result: Tensor, gradient: Array | None = None, *, into: Array | None = None) -> None:
+    """Walk the tape of ``result`` backwards and leave d⟨gradient, result⟩/dleaf in every leaf that it depends on.
+
+    Gradients are set, not added to what an earlier call left; a leaf that ``result`` does not depend on keeps what it
+    had.  The tape is consumed: what its closures saved is released node by node, so that memory falls while the pass
+    runs, and a second pass raises TapeError.
+
+    Args:
+        result: what to differentiate, usually a scalar loss.
+        gradient: dy of the result's shape; may be left out for a scalar, where it is 1.
+        into: a flat array, laid out as the buffer of the parameters, that receives the gradients of parameters
+            instead of that buffer's own.  So several threads can differentiate the same parameters at once.
+
+    Raises: TapeError if there is no tape, it was consumed, or ``gradient`` is needed or has the wrong shape.
+    """
+    if result.node is None:
+        raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
+    gradients: dict[Node, Array] = {result.node: _checked_seed(result, gradient)}
+    reached: set[Tensor] = set()
+    nodes = _in_order(result.node)
+    while nodes:
+        node = nodes.pop()
+        dy = gradients.pop(node, None)
+        inputs, node_backward = node.consume()
+        if dy is None:  # the operation after it returned no gradient for it
+            continue
+        for origin, dx in zip(inputs, node_backward(dy), strict=True):
+            if dx is None or origin is None:
+                continue
+            if isinstance(origin, Tensor):
+                origin.receive_gradient(dx, into, first=origin not in reached)
+                reached.add(origin)
+            else:
+                gradients[origin] = gradients[origin] + dx if origin in gradients else dx
+
+
+def _checked_seed(result: Tensor, gradient: Array | None) -> Array:
+    if gradient is None:
+        if result.value.size != 1:
+            raise TapeError(
+                f"backward: only a scalar has a gradient of its own; got shape {result.shape}: pass gradient="
+            )
+        return namespace(result.value).ones_like(result.value)
+    if tuple(gradient.shape) != result.shape:
+        raise TapeError(f"backward: gradient must have the result's shape {result.shape}, got {gradient.shape}")
+    return gradient
+
+
+def _in_order(last: Node) -> list[Node]:
+    """All nodes that ``last`` depends on, every one before all of its uses (depth-first, without recursion)."""
+    finished: list[Node] = []
+    visited = {last}
+    stack: list[tuple[Node, Iterator[Origin | None]]] = [(last, iter(last.inputs))]
+    while stack:
+        node, inputs = stack[-1]
+        for origin in inputs:
+            if isinstance(origin, Node) and origin not in visited:
+                visited.add(origin)
+                stack.append((origin, iter(origin.inputs)))
+                break
+        else:
+            finished.append(node)
+            stack.pop()
+    return finished

@@ -1,0 +1,1 @@
+"""The commands: each reads its options, makes one call, shows the result."""

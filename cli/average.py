@@ -1,0 +1,49 @@
+"""minitransformer-average: one model from the last checkpoints of a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.command import run_command
+from cli.options import parse_options
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.files import CheckpointError
+from minitransformer.model.files import load_model_files, save_model_files
+from minitransformer.training.checkpoint import average_weights, checkpoints
+
+DESCRIPTION = "Average the weights of the last checkpoints of a run into a model that minitransformer-translate reads."
+
+
+@dataclass(frozen=True)
+class AverageOptions:
+    """What to average."""
+
+    output: Path
+    """Directory for the averaged model and its tokenizer."""
+    run: Path = Path("runs/demo")
+    """Directory of a training run."""
+    last: int = 5
+    """How many of its last checkpoints to average."""
+
+
+def main() -> int:
+    """Entry point."""
+    return run_command(lambda: average(sys.argv[1:]))
+
+
+def average(arguments: Sequence[str]) -> int:
+    """Average as the options say."""
+    options = parse_options(AverageOptions, DESCRIPTION, arguments)
+    found = checkpoints(options.run)
+    if not 1 <= options.last <= len(found):
+        raise CheckpointError(f"{options.run}: has {len(found)} checkpoints; cannot average the last {options.last}")
+    chosen = found[-options.last :]
+    tokenizer = Tokenizer.load(options.run)
+    config, _ = load_model_files(chosen[-1])
+    save_model_files(options.output, config, average_weights(chosen))
+    tokenizer.save(options.output)
+    print(f"averaged {', '.join(path.name for path in chosen)} into {options.output}", file=sys.stderr)
+    return 0

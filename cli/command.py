@@ -1,0 +1,44 @@
+"""What all commands share: an error is one line, not a page."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from autograd import DeviceError
+from minitransformer.config import ConfigError
+from minitransformer.data.corpus import CorpusError
+from minitransformer.data.download import DownloadError
+from minitransformer.files import CheckpointError
+from minitransformer.model.positions import PositionError
+from minitransformer.model.transformer import WeightsError
+from minitransformer.training.trainer import TrainingDiverged
+from parallel.launch import LaunchError
+
+EXPECTED = (
+    CheckpointError,
+    ConfigError,
+    CorpusError,
+    DeviceError,
+    DownloadError,
+    LaunchError,
+    PositionError,
+    TrainingDiverged,
+    WeightsError,
+)
+
+
+def run_command(main: Callable[[], int | None]) -> int:
+    """Run ``main``; turn errors that a user can mend into one line on stderr and exit status 1."""
+    try:
+        return main() or 0
+    except EXPECTED as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has left, as "head" does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141

@@ -1,0 +1,80 @@
+"""Options from three places: a preset, then a TOML file, then the command line; the later wins."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import tyro
+
+from minitransformer.config import ConfigError
+
+Options = TypeVar("Options")
+
+
+def parse_options(
+    options: type[Options],
+    description: str,
+    arguments: Sequence[str] | None = None,
+    *,
+    default: Options | None = None,
+    tables: Sequence[str] = (),
+) -> Options:
+    """Options of a command from ``--config FILE`` and the command line.
+
+    Each key of the file is an option: ``warmup_steps`` in the table ``[training]`` is ``--training.warmup-steps``.
+    ``tables`` names what of the file concerns this command, if not all.
+
+    Raises: ConfigError for a file that is missing, not TOML, or has unknown keys; SystemExit for the command line.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    file, words = take_option(words, "--config")
+    given = {} if file is None else read_toml(Path(file))
+    if tables:
+        given = {name: value for name, value in given.items() if name in tables}
+    from_file = _as_words(given, options, file or "")
+    return tyro.cli(options, description=description, args=[*from_file, *words], default=default)
+
+
+def take_option(words: Sequence[str], name: str) -> tuple[str | None, list[str]]:
+    """Take ``name VALUE`` or ``name=VALUE`` out of the words of a command line."""
+    rest = list(words)
+    for i, word in enumerate(rest):
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2], rest[:i] + rest[i + 1 :]
+        if word == name:
+            if i + 1 == len(rest):
+                raise ConfigError(f"{name}: a value must follow")
+            return rest[i + 1], rest[:i] + rest[i + 2 :]
+    return None, rest
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.  Raises: ConfigError naming the file, and the line if it is not TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: not found; --config names a TOML file, such as recipes/multi30k-en-de.toml") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
+
+
+def _as_words(table: Mapping[str, Any], options: Any, file: str, prefix: str = "") -> list[str]:
+    """The options that a table stands for, in the words of the command line."""
+    known = [field.name for field in dataclasses.fields(options)]
+    words: list[str] = []
+    for key, value in table.items():
+        if key not in known:
+            raise ConfigError(f"{file}: unknown key {prefix + key!r}; known here: {', '.join(known)}")
+        option = f"--{prefix}{key}".replace("_", "-")
+        if isinstance(value, dict):
+            words += _as_words(value, get_type_hints(options)[key], file, f"{prefix}{key}.")
+        elif isinstance(value, bool):
+            words.append(option if value else f"--{prefix}no-{key}".replace("_", "-"))
+        else:
+            words += [option, *map(str, value if isinstance(value, list) else [value])]
+    return words

@@ -1,0 +1,45 @@
+"""minitransformer-prepare: raw parallel text to a directory of token shards."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cli.command import run_command
+from cli.options import parse_options
+from minitransformer.config import DataConfig
+from minitransformer.data.download import download
+from minitransformer.data.prepare import prepare
+
+DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
+pairs. --config FILE reads options from the [data] table of a TOML file, as minitransformer-train does."""
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """What to prepare."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    """The text."""
+    download: bool = False
+    """First fetch missing files from data.download_from into data.raw, and check their sha256 sums."""
+
+
+def main() -> int:
+    """Entry point."""
+    return run_command(lambda: prepare_data(sys.argv[1:]))
+
+
+def prepare_data(arguments: Sequence[str]) -> int:
+    """Prepare as the options say."""
+    options = parse_options(PrepareOptions, DESCRIPTION, arguments, tables=("data",))
+    if options.download:
+        download(options.data, say)
+    prepare(options.data, say)
+    return 0
+
+
+def say(line: str) -> None:
+    """Progress goes to stderr."""
+    print(line, file=sys.stderr, flush=True)

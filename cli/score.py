@@ -1,0 +1,96 @@
+"""minitransformer-score: how good translations are, or how likely a model finds given ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from cli.command import run_command
+from minitransformer.data.corpus import CorpusError, read_lines, read_pairs
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.evaluation.bleu import bleu, chrf
+from minitransformer.inference.scoring import CorpusScore, score_pairs
+from minitransformer.model.transformer import Transformer
+from minitransformer.provenance import code_version
+from minitransformer.threads import available_cores
+
+DESCRIPTION = """Score translations: "bleu" compares a file of translations with references; "pairs" gives the
+log-probability of given translations under a model."""
+
+
+@dataclass(frozen=True)
+class BleuOptions:
+    """BLEU and chrF of a file of translations, with sacrebleu's signatures."""
+
+    hypothesis: tyro.conf.Positional[Path]
+    """File of translations, detokenised, a sentence a line."""
+    references: tyro.conf.Positional[tuple[Path, ...]]
+    """One file or more of reference translations, line by line alike."""
+    lowercase: bool = False
+    """Compare without regard to case."""
+
+
+@dataclass(frozen=True)
+class PairsOptions:
+    """Log-probability (nats) of each target line given its source line, then loss and perplexity of the whole."""
+
+    source: tyro.conf.Positional[Path]
+    """File of source lines."""
+    target: tyro.conf.Positional[Path]
+    """File of target lines, aligned with it."""
+    run: Path = Path("runs/demo")
+    """Directory of a training run."""
+
+
+Options = (
+    Annotated[BleuOptions, tyro.conf.subcommand("bleu")] | Annotated[PairsOptions, tyro.conf.subcommand("pairs")]
+)
+
+
+def main() -> int:
+    """Entry point."""
+    return run_command(lambda: score(sys.argv[1:]))
+
+
+def score(arguments: Sequence[str]) -> int:
+    """Score as the options say; scores of single lines go to stdout, the rest to stderr."""
+    options: BleuOptions | PairsOptions = tyro.cli(Options, description=DESCRIPTION, args=list(arguments))  # type: ignore[call-overload]
+    return score_bleu(options) if isinstance(options, BleuOptions) else score_with_model(options)
+
+
+def score_bleu(options: BleuOptions) -> int:
+    """Print BLEU and chrF with their signatures."""
+    if not options.references:
+        raise CorpusError("bleu: name at least one file of references after the file of translations")
+    hypotheses = list(read_lines(options.hypothesis))
+    references = [[line for _, line in read_pairs(options.hypothesis, path)] for path in options.references]
+    if not hypotheses:
+        raise CorpusError(f"{options.hypothesis}: is empty")
+    print(bleu(hypotheses, references, lowercase=options.lowercase))
+    print(chrf(hypotheses, references))
+    print(f"code {code_version()}", file=sys.stderr)
+    return 0
+
+
+def score_with_model(options: PairsOptions) -> int:
+    """Print a line "log p <TAB> tokens" for each pair, and the corpus' loss and perplexity."""
+    lines = list(read_pairs(options.source, options.target))
+    tokenizer = Tokenizer.load(options.run)
+    sources = tokenizer.encode_source([source for source, _ in lines])
+    targets = tokenizer.encode_target([target for _, target in lines])
+    pairs = list(zip(sources, targets, strict=True))
+    scores = score_pairs(Transformer.load(options.run), pairs, n_threads=available_cores())
+    for pair_score in scores:
+        print(f"{pair_score.log_probability:.4f}\t{pair_score.n_tokens}")
+    total = CorpusScore.of(scores)
+    print(
+        f"{len(scores):,} pairs, {total.n_tokens:,} target tokens: log-probability {total.log_probability:.4f},"
+        f" {total.loss:.4f} nats per token, perplexity {total.perplexity:.3f}",
+        file=sys.stderr,
+    )
+    return 0

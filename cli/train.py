@@ -1,0 +1,67 @@
+"""minitransformer-train: from raw parallel text to a model that translates."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from cli.command import run_command
+from cli.options import parse_options, read_toml, take_option
+from minitransformer import presets
+from minitransformer.run import RunConfig
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.monitor import ConsoleMonitor, Monitor, SilentMonitor
+from parallel.communicator import Communicator
+from parallel.launch import all_or_none, communicator
+
+DESCRIPTION = """Train a Transformer. Without options: on an English-German corpus that the program generates itself,
+in a few minutes, into runs/demo; then try: echo "the small dog sees three red houses" | minitransformer-translate
+
+Two more options: --config FILE reads options from a TOML file (see recipes/), and --preset NAME starts from a model by
+name (tiny, small, base, big, table3-...). A run that was interrupted goes on when the same command is given again.
+Several processes: mpirun -n 8 minitransformer-train ..."""
+
+
+def read_options(arguments: Sequence[str]) -> RunConfig:
+    """The run that the command line describes."""
+    preset, words = take_option(arguments, "--preset")
+    file, _ = take_option(words, "--config")
+    preset = preset or (read_toml(Path(file)).get("preset") if file else None)
+    default = RunConfig() if preset is None else dataclasses.replace(RunConfig(), model=presets.named(preset))
+    tables = [field.name for field in dataclasses.fields(RunConfig)]
+    return parse_options(RunConfig, DESCRIPTION, words, default=default, tables=tables)
+
+
+def main() -> int:
+    """Entry point."""
+    return run_command(lambda: train(sys.argv[1:]))
+
+
+def train(arguments: Sequence[str]) -> int:
+    """Train as the options say; 0 when the run is complete, 130 when it was interrupted and saved."""
+    config = read_options(arguments)
+    world = communicator()
+    console = Console(stderr=True, highlight=False, quiet=world.rank != 0)
+    with all_or_none(world):
+        job = TrainingJob.of(config, world, lambda line: console.print(line, markup=False, soft_wrap=True))
+        if job.is_finished:
+            console.print(f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do")
+            return 0
+        with monitor_of(job, world, console) as monitor:
+            if not job.trainer.train(monitor):
+                return 130
+            job.finish(monitor)
+    console.print(f"done: translate with minitransformer-translate --run {config.run}", markup=False, soft_wrap=True)
+    return 0
+
+
+def monitor_of(job: TrainingJob, world: Communicator, console: Console) -> Monitor:
+    """A speaking monitor for rank 0, a silent one for the others."""
+    if world.rank:
+        return SilentMonitor()
+    config, step = job.config, job.trainer.state.step
+    return ConsoleMonitor(config.run, first_step=step, max_updates=config.training.max_updates, console=console)

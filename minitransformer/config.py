@@ -1,0 +1,193 @@
+"""The hyperparameters of model, data and training, under the names of the paper."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+PositionLayout = Literal["interleaved", "halves", "learned"]
+NormPlacement = Literal["post", "pre"]
+Tying = Literal["all", "target", "none"]
+TokenizerType = Literal["bpe", "unigram"]
+
+
+class ConfigError(ValueError):
+    """A configuration that makes no model or no training run."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What the model is (Vaswani et al. 2017, section 3 and Table 3); the defaults are the paper's base model."""
+
+    vocabulary_size: int = 0
+    """Classes of the softmax, and rows of the target embedding (of the source's too, unless given on its own)."""
+    source_vocabulary_size: int | None = None
+    """Rows of the source embedding where the languages have vocabularies of their own."""
+    n_layers: int = 6
+    """N: layers of the encoder, and of the decoder."""
+    d_model: int = 512
+    """Width of the residual stream."""
+    d_ff: int = 2048
+    """Width of the hidden layer of the feed-forward networks."""
+    n_heads: int = 8
+    """h: attention heads."""
+    d_k: int = 64
+    """Size of a head's queries and keys; need not be d_model / h."""
+    d_v: int = 64
+    """Size of a head's values; need not be d_model / h."""
+    p_drop: float = 0.1
+    """Dropout of each sublayer's output and of the sums of embeddings and positions."""
+    p_drop_attention: float = 0.0
+    """Dropout of attention weights (none in the paper)."""
+    p_drop_relu: float = 0.0
+    """Dropout behind the ReLU of the feed-forward networks (none in the paper)."""
+    label_smoothing: float = 0.1
+    """ε: probability that the training target gives to all classes but the right one, in equal parts."""
+    positions: PositionLayout = "interleaved"
+    """Sinusoids as the paper prints them, sines before cosines as in tensor2tensor, or a learned table (row E)."""
+    max_positions: int = 512
+    """Rows of the learned position table; sinusoids have no end."""
+    norm: NormPlacement = "post"
+    """Layer norm behind the residual sum (the paper) or before the sublayer."""
+    tied: Tying = "all"
+    """Share one matrix: source, target and softmax (the paper); target and softmax; or none."""
+    neighbourhood: int | None = None
+    """r: self-attention sees only positions at most r away (section 4); all if not given."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions"):
+            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        for name in ("p_drop", "p_drop_attention", "p_drop_relu", "label_smoothing"):
+            _require(0 <= getattr(self, name) < 1, name, "in [0, 1)", getattr(self, name))
+        for name, allowed in (("positions", PositionLayout), ("norm", NormPlacement), ("tied", Tying)):
+            _require(getattr(self, name) in get_args(allowed), name, f"one of {get_args(allowed)}", getattr(self, name))
+        _require(self.d_model % 2 == 0, "d_model", "even (sines and cosines come in pairs)", self.d_model)
+        _require(self.neighbourhood is None or self.neighbourhood >= 0, "neighbourhood", "≥ 0", self.neighbourhood)
+        _require(
+            self.tied != "all" or self.source_vocabulary_size in (None, self.vocabulary_size),
+            "tied",
+            '"target" or "none" where source and target have vocabularies of different sizes',
+            self.tied,
+        )
+
+    @property
+    def n_source_words(self) -> int:
+        """Rows of the source embedding."""
+        return self.source_vocabulary_size or self.vocabulary_size
+
+    def to_json(self) -> str:
+        """All fields, as a JSON object."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_mapping(cls, fields: Mapping[str, Any]) -> ModelConfig:
+        """The configuration with these fields; ConfigError names one that does not exist."""
+        unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
+        if unknown:
+            raise ConfigError(f"ModelConfig: unknown fields {sorted(unknown)}")
+        return cls(**fields)
+
+
+def _require(condition: bool, name: str, expected: str, got: Any) -> None:
+    if not condition:
+        raise ConfigError(f"ModelConfig: {name} must be {expected}; got {got!r}")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the text comes from and how it becomes tokens.  Without training files, the project's own demo corpus."""
+
+    directory: Path = Path("runs/demo/data")
+    """Where the prepared data lies, or is written to."""
+    raw: Path = Path()
+    """The folder that the names of text files below are relative to."""
+    train_source: tuple[str, ...] = ()
+    """Training text, source side: UTF-8, a sentence a line, plain, .gz or .xz; several files are read one after another."""
+    train_target: tuple[str, ...] = ()
+    """Training text, target side: as many files, with the same numbers of lines."""
+    validation_source: tuple[str, ...] = ()
+    """Held-out text, source side; without it, pairs spread over the training text are held out."""
+    validation_target: tuple[str, ...] = ()
+    """Held-out text, target side."""
+    held_out: int = 1_000
+    """Pairs to hold out of the training text where there are no validation files (at most a tenth of it)."""
+    tokenizer: TokenizerType = "bpe"
+    """Kind of subword model that sentencepiece trains."""
+    vocabulary_size: int = 2_000
+    """Subword pieces (of each side, if the vocabulary is not joint)."""
+    joint_vocabulary: bool = True
+    """One vocabulary for both languages (the paper), or one each."""
+    max_length: int = 256
+    """Training pairs with more tokens than this on a side are dropped, and counted."""
+    max_ratio: float = 6.0
+    """Training pairs with one side over this many times as long as the other, and over 20 tokens, are dropped, and counted."""
+    download_from: str = ""
+    """Address of the folder to fetch missing files from."""
+    sha256: tuple[str, ...] = ()
+    """Checksums of downloads, as "file name:hexadecimal digits"; a file without one is not downloaded."""
+
+    def __post_init__(self) -> None:
+        for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
+            a, b = getattr(self, side_a), getattr(self, side_b)
+            if len(a) != len(b):
+                raise ConfigError(f"data: expected as many {side_b} files as {side_a} files; got {len(b)} and {len(a)}")
+        if self.validation_source and not self.train_source:
+            raise ConfigError("data: validation files without training files; name train_source and train_target")
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether the corpus is the one that the project generates."""
+        return not self.train_source
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained; the defaults are the paper's (section 5)."""
+
+    max_updates: int = 100_000
+    """Updates of the parameters in all."""
+    batch_tokens: int = 25_000
+    """Tokens in a global batch: at most so many source tokens and so many target tokens, end symbols included."""
+    n_shards: int = 8
+    """Parts of a global batch that are computed on their own and added in a fixed order: a power of two."""
+    warmup_steps: int = 4_000
+    """Updates of linear warm-up, after which the learning rate falls with the inverse root of the step."""
+    learning_rate_factor: float = 1.0
+    """Constant factor on the paper's schedule."""
+    beta1: float = 0.9
+    """Adam's β₁."""
+    beta2: float = 0.98
+    """Adam's β₂."""
+    eps: float = 1e-9
+    """Adam's ε."""
+    clip_norm: float | None = None
+    """Scale the gradient of the mean loss down to this norm; off in the paper."""
+    seed: int = 1
+    """Of everything random: initial weights, order of sentences, dropout."""
+    log_every: int = 50
+    """Updates between log lines."""
+    validate_every: int = 1_000
+    """Updates between validations: loss, perplexity and (greedy) BLEU of held-out text."""
+    checkpoint_every: int = 1_000
+    """Updates between checkpoints."""
+    keep_checkpoints: int = 5
+    """Checkpoints kept, the latest ones (the best model so far is kept besides)."""
+    average_checkpoints: int = 5
+    """The final model is the average of so many last checkpoints, unless the best single one is better."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_updates", "batch_tokens", "n_shards", "warmup_steps", "log_every", "validate_every",
+                     "checkpoint_every", "keep_checkpoints", "average_checkpoints"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ConfigError(f"training: {name} must be at least 1; got {getattr(self, name)}")
+        if self.n_shards & (self.n_shards - 1):
+            raise ConfigError(f"training: n_shards must be a power of two; got {self.n_shards}")
+        if self.average_checkpoints > self.keep_checkpoints:
+            raise ConfigError(
+                f"training: average_checkpoints ({self.average_checkpoints}) cannot exceed"
+                f" keep_checkpoints ({self.keep_checkpoints})"
+            )

@@ -1,0 +1,64 @@
+"""Which sentences make which batch: a pure function of (seed, epoch)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autograd.random import Site, permutation
+from minitransformer.data.store import TokenStore
+from minitransformer.model.batch import Batch
+
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+POOL = 128  # batches that are sorted by length together: similar lengths in a batch, yet batches unlike from epoch to epoch
+_ORDER_OF_PAIRS, _ORDER_OF_BATCHES = 0x706169727300, 0x626174636800  # sites apart from those of a model's stream
+
+
+def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int) -> list[IntArray]:
+    """The batches of an epoch, each an array of indices of pairs; every pair occurs once.
+
+    Pairs are shuffled, sorted by length within pools, cut into batches of at most ``batch_tokens`` tokens a side
+    (end symbols included; a longer pair is a batch of its own), and the batches are shuffled.
+
+    Shapes: lengths (n, 2), source and target tokens without end symbols.
+    """
+    order = permutation(Site(seed, _ORDER_OF_PAIRS, epoch), len(lengths))
+    with_ends = lengths + 1
+    pairs_per_pool = max(1, int(POOL * batch_tokens / max(1.0, with_ends.max(axis=1, initial=1).mean())))
+    batches = []
+    for start in range(0, len(order), pairs_per_pool):
+        pool = order[start : start + pairs_per_pool]
+        target_then_source = np.lexsort((with_ends[pool, 0], with_ends[pool, 1]))
+        batches += cut_by_tokens(pool[target_then_source], with_ends, batch_tokens)
+    return [batches[i] for i in permutation(Site(seed, _ORDER_OF_BATCHES, epoch), len(batches))]
+
+
+def cut_by_tokens(indices: IntArray, lengths: IntArray, batch_tokens: int) -> list[IntArray]:
+    """Cut a row of indices into runs of at most ``batch_tokens`` tokens on each side, or of one longer sentence.
+
+    Shapes: indices (m,), into lengths (n, sides).
+    """
+    ends = np.cumsum(lengths[indices], axis=0)
+    cuts = [0]
+    while cuts[-1] < len(indices):
+        start = cuts[-1]
+        limits = batch_tokens + (ends[start - 1] if start else np.zeros_like(ends[0]))
+        fits = min(int(np.searchsorted(side, limit, side="right")) for side, limit in zip(ends.T, limits, strict=True))
+        cuts.append(max(start + 1, fits))
+    return [indices[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+
+
+def cut_into_shards(indices: IntArray, lengths: IntArray, n_shards: int) -> list[IntArray]:
+    """Cut a batch into ``n_shards`` runs of nearly equal numbers of tokens; some are empty if there are few pairs."""
+    ends = np.cumsum((lengths[indices] + 1).sum(axis=1))
+    middles = ends - (lengths[indices] + 1).sum(axis=1) / 2
+    shard_of_pair = np.minimum((middles * n_shards / max(1, ends[-1])).astype(np.int64), n_shards - 1)
+    return [indices[shard_of_pair == shard] for shard in range(n_shards)]
+
+
+def read_batch(store: TokenStore, indices: IntArray) -> Batch:
+    """The pairs of these indices, packed."""
+    pairs = [store.pair(int(i)) for i in indices]
+    return Batch.from_token_ids([source for source, _ in pairs], [target for _, target in pairs])

@@ -1,0 +1,189 @@
+"""Random noun phrases and prepositional phrases."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from minitransformer.data.demo.adjectives import colours_for, qualities_for
+from minitransformer.data.demo.function_words import (
+    ALL,
+    BOTH,
+    EVERY,
+    HOW_MANY,
+    MANY,
+    NAMES,
+    NO,
+    NO_DETERMINER,
+    POSSESSIVE_NAMES,
+    POSSESSIVE_PRONOUNS,
+    SOME,
+    THE,
+    THIS,
+    WHICH,
+    A,
+)
+from minitransformer.data.demo.lexicon import (
+    Adjective,
+    Determiner,
+    Noun,
+    Number,
+    Paradigm,
+    Place,
+    SemanticClasses,
+)
+from minitransformer.data.demo.meaning import (
+    HE,
+    SHE,
+    THEY,
+    WE,
+    Conjunct,
+    Expression,
+    I,
+    NounPhrase,
+    Phrase,
+    PrepositionalPhrase,
+    Pronoun,
+)
+from minitransformer.data.demo.nouns import ANIMAL, CITY, CLOTHING, DEVICE, OBJECT, PERSON, READING, VEHICLE, nouns_of
+from minitransformer.data.demo.numbers import english_number, german_number
+from minitransformer.data.demo.weighted import Weighted
+
+
+def cardinal(number: int) -> Determiner:
+    """A number in words as a determiner; at least two, and not ending in 01, where German would inflect ein."""
+    if number % 100 == 1:
+        raise ValueError(f"{number} would need an inflected form of ein")
+    english = english_number(number)
+    return Determiner("", english, german_number(number), Paradigm.UNINFLECTED)
+
+
+@dataclass(frozen=True)
+class DeterminerChoice:
+    """Weighted groups of determiners for singular, plural and mass nouns; within a group all are alike."""
+
+    singular: Weighted[Sequence[Determiner]]
+    plural: Weighted[Sequence[Determiner]]
+    mass: Weighted[Sequence[Determiner]]
+
+
+_CARDINALS = [cardinal(number) for number in range(2, 13)]
+_POSSESSIVES = [*POSSESSIVE_PRONOUNS, *POSSESSIVE_PRONOUNS, *POSSESSIVE_NAMES]
+_THE_OR_OWN = Weighted[Sequence[Determiner]](([THE], 6), (_POSSESSIVES, 3), ([THIS], 1))
+
+SUBJECTS = DeterminerChoice(
+    Weighted(([THE], 8), ([A], 4), (_POSSESSIVES, 5), ([THIS], 2), ([EVERY], 1)),
+    Weighted(([THE], 4), (_CARDINALS, 4), ([NO_DETERMINER], 1), (_POSSESSIVES, 2), ([THIS, MANY, SOME, ALL, BOTH], 3)),
+    _THE_OR_OWN,
+)
+OBJECTS = DeterminerChoice(
+    Weighted(([THE], 6), ([A], 7), (_POSSESSIVES, 4), ([THIS], 2)),
+    Weighted(([THE], 3), (_CARDINALS, 5), ([NO_DETERMINER], 3), (_POSSESSIVES, 2), ([THIS, MANY, SOME], 2)),
+    Weighted(([NO_DETERMINER], 5), ([THE], 3), (_POSSESSIVES, 1), ([THIS], 1)),
+)
+GIFTS = DeterminerChoice(
+    Weighted(([THE], 4), ([A], 7), (_POSSESSIVES, 2), ([THIS], 1)),
+    Weighted(([THE], 2), (_CARDINALS, 4), (_POSSESSIVES, 1)),
+    _THE_OR_OWN,
+)
+DEFINITE = DeterminerChoice(_THE_OR_OWN, _THE_OR_OWN, _THE_OR_OWN)
+PLACES = DeterminerChoice(Weighted(([THE], 8), ([A], 3), (_POSSESSIVES, 2), ([THIS], 1)), _THE_OR_OWN, _THE_OR_OWN)
+ANTECEDENTS = DeterminerChoice(
+    Weighted(([THE], 8), ([A], 3), ([EVERY], 1)), Weighted(([THE], 4), ([ALL, MANY], 1)), Weighted(([THE], 1))
+)
+NEGATIVE = DeterminerChoice(*[Weighted[Sequence[Determiner]](([NO], 1))] * 3)
+WHICH_ONES = DeterminerChoice(*[Weighted[Sequence[Determiner]](([WHICH], 1))] * 3)
+HOW_MANY_ONES = DeterminerChoice(*[Weighted[Sequence[Determiner]](([HOW_MANY], 1))] * 3)
+
+PRONOUNS = (I, HE, SHE, WE, THEY)
+PEOPLE = (PERSON,)
+_OWNED = (ANIMAL, READING, CLOTHING, DEVICE, OBJECT, VEHICLE)
+_ADJECTIVE_COUNTS = Weighted((0, 11), (1, 7), (2, 2))
+
+
+def noun_phrase(
+    random: Random, classes: SemanticClasses, determiners: DeterminerChoice, other_than: Phrase | None = None
+) -> NounPhrase:
+    """A random noun phrase of one of the semantic classes, about another noun than another phrase."""
+    noun = random.choice(nouns_of(classes))
+    while isinstance(other_than, NounPhrase) and noun is other_than.noun:
+        noun = random.choice(nouns_of(classes))
+    plural = noun.countable and random.random() < 0.3
+    return phrase_about(random, noun, determiners, Number.PLURAL if plural else Number.SINGULAR)
+
+
+def phrase_about(random: Random, noun: Noun, determiners: DeterminerChoice, number: Number) -> NounPhrase:
+    """A random noun phrase about a noun, with up to two adjectives and sometimes a possessor."""
+    if noun.semantic_class is CITY:
+        return NounPhrase(NO_DETERMINER, noun)
+    phrase = NounPhrase(_determiner(random, noun, determiners, number), noun, number, adjectives(random, noun))
+    if phrase.determiner is THE and noun.semantic_class in _OWNED and random.random() < 0.15:
+        return replace(phrase, possessor=noun_phrase(random, PEOPLE, DEFINITE))
+    return phrase
+
+
+def adjectives(random: Random, noun: Noun) -> tuple[Adjective, ...]:
+    """None, one or two adjectives that suit a noun; of two, the second is a colour, so that no comma parts them."""
+    count = _ADJECTIVE_COUNTS.draw(random)
+    colours = colours_for(noun.semantic_class)
+    if count == 0:
+        return ()
+    if count == 1 and colours and random.random() < 0.4:
+        return (random.choice(colours),)
+    quality = random.choice(qualities_for((noun.semantic_class,)))
+    return (quality, random.choice(colours)) if count == 2 and colours else (quality,)
+
+
+def subject(random: Random, classes: SemanticClasses, determiners: DeterminerChoice = SUBJECTS) -> Phrase:
+    """A random subject; people may also be pronouns, names or two people."""
+    if PERSON not in classes or (classes != PEOPLE and random.random() < 0.4):
+        return noun_phrase(random, classes, determiners)
+    kind = random.random()
+    if kind < 0.2:
+        return random.choice(PRONOUNS)
+    if kind < 0.34:
+        return name(random)
+    if kind < 0.4:
+        first = noun_phrase(random, PEOPLE, DEFINITE)
+        return Conjunct(first, noun_phrase(random, PEOPLE, DEFINITE, other_than=first))
+    return noun_phrase(random, PEOPLE, determiners)
+
+
+def name(random: Random) -> Expression:
+    """A random first name."""
+    chosen = random.choice(NAMES)
+    return Expression(chosen, chosen)
+
+
+def person(random: Random, other_than: Phrase, determiners: DeterminerChoice) -> Phrase:
+    """A random person in another role than the subject: a pronoun, a name or a noun phrase."""
+    kind = random.random()
+    if kind < 0.15:
+        return random.choice([pronoun for pronoun in PRONOUNS if not _overlap(pronoun, other_than)])
+    if kind < 0.25:
+        chosen = name(random)
+        return chosen if chosen != other_than else person(random, other_than, determiners)
+    return noun_phrase(random, PEOPLE, determiners, other_than)
+
+
+def place(random: Random, places: Sequence[Place], other_than: Phrase) -> PrepositionalPhrase:
+    """A random prepositional phrase of place, direction, company or benefit."""
+    preposition, classes = random.choice(places)
+    if classes == PEOPLE:
+        return PrepositionalPhrase(preposition, person(random, other_than, DEFINITE))
+    noun = random.choice(nouns_of(classes))
+    return PrepositionalPhrase(preposition, phrase_about(random, noun, PLACES, Number.SINGULAR))
+
+
+def _determiner(random: Random, noun: Noun, determiners: DeterminerChoice, number: Number) -> Determiner:
+    if number is Number.PLURAL:
+        return random.choice(determiners.plural.draw(random))
+    choice = determiners.singular if noun.countable else determiners.mass
+    return random.choice(choice.draw(random))
+
+
+def _overlap(pronoun: Pronoun, other: Phrase) -> bool:
+    """Whether a pronoun could only be reflexive beside another phrase, as "us" beside "I"."""
+    speakers = (I, WE)
+    return pronoun == other or (pronoun in speakers and other in speakers)
+
+

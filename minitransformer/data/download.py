@@ -1,0 +1,47 @@
+"""Fetching public text, with checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pooch
+
+from minitransformer.config import DataConfig
+
+
+class DownloadError(RuntimeError):
+    """A file cannot be fetched, or is not what it should be."""
+
+
+def download(config: DataConfig, say: Callable[[str], None] = lambda line: None) -> list[Path]:
+    """Fetch the files with a checksum in ``config.sha256`` into ``config.raw``; those already there are checked only.
+
+    Raises: DownloadError if there is no address, a file cannot be fetched, or its checksum is wrong.
+    """
+    sums = dict(_parse(entry) for entry in config.sha256)
+    if not config.download_from or not sums:
+        raise DownloadError("there is nothing to download: set data.download_from and data.sha256, as recipes/ do")
+    return [_fetch(config, name, digest, say) for name, digest in sums.items()]
+
+
+def _fetch(config: DataConfig, name: str, digest: str, say: Callable[[str], None]) -> Path:
+    address = f"{config.download_from.rstrip('/')}/{name}"
+    if (config.raw / name).exists() and pooch.file_hash(str(config.raw / name), alg="sha256") != digest:
+        raise DownloadError(
+            f"{config.raw / name}: is there, but its sha256 is not {digest}; remove it to fetch it again"
+        )
+    say(f"{config.raw / name} from {address}")
+    try:
+        return Path(pooch.retrieve(address, f"sha256:{digest}", fname=name, path=config.raw, progressbar=False))
+    except (OSError, ValueError) as error:  # requests' errors are OSErrors; pooch raises ValueError for a wrong sum
+        raise DownloadError(
+            f"{address}: cannot be fetched ({error}); fetch it by hand into {config.raw}, or try again later"
+        ) from error
+
+
+def _parse(entry: str) -> tuple[str, str]:
+    name, separator, digest = entry.rpartition(":")
+    if not separator or len(digest) != 64:
+        raise DownloadError(f'data.sha256: expected "file name:64 hexadecimal digits", got {entry!r}')
+    return name, digest.lower()

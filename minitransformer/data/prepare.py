@@ -1,0 +1,124 @@
+"""From raw parallel text to a directory of token shards."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minitransformer.config import DataConfig
+from minitransformer.data.corpus import CorpusError, Pair, corpus_of
+from minitransformer.data.store import IdPair, TokenStore, write_store
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.files import CheckpointError, read_json, write_text
+
+MANIFEST = "manifest.json"
+SHORT = 20  # tokens: pairs shorter than this on both sides are never called unequal
+_LINES_AT_ONCE = 10_000
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """A directory that ``prepare`` wrote: tokenizer, token stores, held-out text, and an account of what was dropped."""
+
+    directory: Path
+    tokenizer: Tokenizer
+    manifest: dict[str, Any]
+
+    @classmethod
+    def open(cls, directory: Path) -> PreparedData:
+        """Open a prepared directory.  Raises: CheckpointError if it is missing or incomplete."""
+        if not (directory / MANIFEST).exists():
+            raise CheckpointError(
+                f"{directory}: no prepared data here (no {MANIFEST}); write it with minitransformer-prepare"
+            )
+        return cls(directory, Tokenizer.load(directory), read_json(directory / MANIFEST))
+
+    def store(self, split: str) -> TokenStore:
+        """The token ids of "train" or "validation"."""
+        return TokenStore(self.directory, split)
+
+    def text(self, split: str) -> list[Pair]:
+        """The raw lines of "validation" or "test"; none if there is no such split."""
+        path = self.directory / f"{split}.json"
+        return [(source, target) for source, target in read_json(path)] if path.exists() else []
+
+
+def prepare(config: DataConfig, report: Report = lambda line: None) -> PreparedData:
+    """Read the corpus, train the tokenizer, write tokens; the manifest comes last, and only a whole directory has one.
+
+    Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written.
+    """
+    report("reading the text" if not config.is_demo else "generating the demo corpus")
+    corpus = corpus_of(config)
+    report(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
+    tokenizer = Tokenizer.train(
+        corpus.train(), vocabulary_size=config.vocabulary_size, kind=config.tokenizer, joint=config.joint_vocabulary
+    )
+    tokenizer.save(config.directory)
+    dropped: Counter[str] = Counter()
+    n_words = max(tokenizer.n_source_words, tokenizer.n_target_words)
+    report("writing tokens")
+    kept = _kept(_encoded(corpus.train(), tokenizer), config, dropped)
+    n_train = write_store(config.directory, "train", kept, n_words)
+    if n_train == 0:
+        raise CorpusError(f"no training pair is left; dropped: {dict(dropped)}. Look at --data.max-length and the text")
+    n_validation = write_store(config.directory, "validation", _encoded(corpus.validation(), tokenizer), n_words)
+    for split, pairs in (("validation", corpus.validation()), ("test", corpus.test())):
+        write_text(config.directory / f"{split}.json", json.dumps(list(pairs), ensure_ascii=False, indent=0))
+    manifest = {
+        "train_pairs": n_train,
+        "validation_pairs": n_validation,
+        "dropped": dict(dropped),
+        "source_words": tokenizer.n_source_words,
+        "target_words": tokenizer.n_target_words,
+        "config": fingerprint(config),
+    }
+    write_text(config.directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    losses = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items()) or "none"
+    report(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {config.directory}")
+    return PreparedData.open(config.directory)
+
+
+def fingerprint(config: DataConfig) -> dict[str, Any]:
+    """The fields of a configuration that decide what the prepared data is."""
+    fields = json.loads(json.dumps(dataclasses.asdict(config), default=str))
+    return {name: value for name, value in fields.items() if name not in ("directory", "raw", "download_from", "sha256")}
+
+
+def _encoded(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[IdPair]:
+    iterator = iter(pairs)
+    while lines := list(itertools.islice(iterator, _LINES_AT_ONCE)):
+        yield from zip(
+            tokenizer.encode_source([source for source, _ in lines]),
+            tokenizer.encode_target([target for _, target in lines]),
+            strict=True,
+        )
+
+
+def _kept(pairs: Iterable[IdPair], config: DataConfig, dropped: Counter[str]) -> Iterator[IdPair]:
+    """The pairs worth training on; the others are counted by reason."""
+    for source, target in pairs:
+        reason = _reason_to_drop(len(source), len(target), config)
+        if reason:
+            dropped[reason] += 1
+        else:
+            yield source, target
+
+
+def _reason_to_drop(n_source: int, n_target: int, config: DataConfig) -> str | None:
+    shorter, longer = sorted((n_source, n_target))
+    if shorter == 0:
+        return "empty"
+    if longer > config.max_length:
+        return "too long"
+    if longer > max(SHORT, config.max_ratio * shorter):
+        return "too unequal"
+    return None

@@ -1,0 +1,128 @@
+"""Subwords: raw text to ids and back, with sentencepiece."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from minitransformer.config import TokenizerType
+from minitransformer.data.corpus import CorpusError, Pair
+from minitransformer.files import CheckpointError, written_whole
+from minitransformer.symbols import END, START, UNKNOWN
+
+JOINT_FILE = "tokenizer.model"
+SOURCE_FILE, TARGET_FILE = "tokenizer.source.model", "tokenizer.target.model"
+MAX_TRAINING_SENTENCES = 5_000_000  # sentencepiece trains on a random sample of larger corpora
+MAX_LINE_BYTES = 16_384  # longer lines are no sentences; sentencepiece leaves them out of its training
+
+
+class Tokenizer:
+    """The subword models of source and target: two, or one for both."""
+
+    def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
+        self._models = (source_model, target_model)
+        self.source = sentencepiece.SentencePieceProcessor(model_proto=source_model)
+        self.target = (
+            self.source if target_model is None else sentencepiece.SentencePieceProcessor(model_proto=target_model)
+        )
+
+    @classmethod
+    def train(
+        cls, pairs: Iterable[Pair], *, vocabulary_size: int, kind: TokenizerType = "bpe", joint: bool = True
+    ) -> Tokenizer:
+        """Train on parallel text, which is read once (joint) or twice.  Raises: CorpusError if there is too little."""
+        if joint:
+            return cls(_train(_both_sides(pairs), vocabulary_size, kind))
+        pairs = list(pairs) if isinstance(pairs, Iterator) else pairs
+        sides = ((pair[side] for pair in pairs) for side in (0, 1))
+        return cls(*(_train(side, vocabulary_size, kind) for side in sides))
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether both languages share one vocabulary."""
+        return self._models[1] is None
+
+    @property
+    def n_source_words(self) -> int:
+        """Size of the source vocabulary, reserved symbols included."""
+        return int(self.source.get_piece_size())
+
+    @property
+    def n_target_words(self) -> int:
+        """Size of the target vocabulary, reserved symbols included."""
+        return int(self.target.get_piece_size())
+
+    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
+        """Ids of source lines, without start and end symbols."""
+        return [list(ids) for ids in self.source.encode(list(lines))]
+
+    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
+        """Ids of target lines, without start and end symbols."""
+        return [list(ids) for ids in self.target.encode(list(lines))]
+
+    def decode_target(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Plain text of target ids."""
+        return [self.target.decode([int(i) for i in ids]) for ids in sequences]
+
+    def save(self, directory: Path) -> None:
+        """Write the model, or the two models, into a directory."""
+        names = (JOINT_FILE,) if self.is_joint else (SOURCE_FILE, TARGET_FILE)
+        for name, model in zip(names, self._models, strict=False):
+            with written_whole(directory / name) as temporary:
+                temporary.write_bytes(model or b"")
+
+    @classmethod
+    def load(cls, directory: Path) -> Tokenizer:
+        """What ``save`` wrote.  Raises: CheckpointError if it is missing or damaged."""
+        names = (JOINT_FILE,) if (directory / JOINT_FILE).exists() else (SOURCE_FILE, TARGET_FILE)
+        try:
+            return cls(*((directory / name).read_bytes() for name in names))
+        except (OSError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{directory}: no usable tokenizer here ({error}); name a directory written by"
+                " minitransformer-prepare or minitransformer-train"
+            ) from error
+
+
+def _both_sides(pairs: Iterable[Pair]) -> Iterator[str]:
+    for source, target in pairs:
+        yield source
+        yield target
+
+
+def _train(lines: Iterable[str], vocabulary_size: int, kind: TokenizerType) -> bytes:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            vocab_size=vocabulary_size,
+            model_type=kind,
+            character_coverage=1.0 if vocabulary_size < 20_000 else 0.9999,
+            input_sentence_size=MAX_TRAINING_SENTENCES,
+            shuffle_input_sentence=True,
+            max_sentence_length=MAX_LINE_BYTES,
+            unk_id=UNKNOWN,
+            bos_id=START,
+            eos_id=END,
+            pad_id=-1,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        raise CorpusError(
+            f"tokenizer: sentencepiece cannot make {vocabulary_size} pieces of this text{_reason(error)};"
+            " give it more text or another --data.vocabulary-size"
+        ) from error
+    return model.getvalue()
+
+
+def _reason(error: Exception) -> str:
+    """The sentence of sentencepiece's message that helps, if there is one."""
+    limit = re.search(r"<= (\d+)|larger than (\d+)", str(error))
+    if "<=" in str(error) and limit:
+        return f": at most {limit.group(1)} are possible"
+    return f": {str(error).splitlines()[-1].strip()}" if str(error).strip() else ""

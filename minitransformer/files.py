@@ -1,0 +1,82 @@
+"""Files that are whole or not there: written beside their place, synced, then renamed into it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+
+class CheckpointError(RuntimeError):
+    """A file of a model or of a training run cannot be written or read."""
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; on success it becomes ``path``, on failure nothing remains of it.
+
+    Raises: CheckpointError, with the remedy, if the file system refuses; what stood at ``path`` is untouched then.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: cannot be written ({error}); free some space or choose another directory."
+            " Files written before are unharmed"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file, whole."""
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.  Raises: CheckpointError if it is missing or not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: not found; is {path.parent} the right directory?") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}); it is damaged or of another kind") from error
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write named arrays as a safetensors file, whole."""
+    with written_whole(path) as temporary:
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a safetensors file.  Raises: CheckpointError if it is missing, truncated or damaged."""
+    try:
+        return dict(load_file(path))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: not found; is {path.parent} the right directory?") from error
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: cannot be read ({error}); it is truncated or damaged: use another checkpoint"
+        ) from error

@@ -1,0 +1,73 @@
+"""Log-probabilities of given pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autograd import namespace, no_tape, to_device, to_host
+from autograd.ops.normalisation import log_softmax_values
+from minitransformer.data.batching import cut_by_tokens
+from minitransformer.threads import map_in_threads
+from minitransformer.model.batch import Batch
+from minitransformer.model.transformer import Transformer
+
+IdPair = tuple[Sequence[int], Sequence[int]]
+
+TOKENS_AT_ONCE = 2_000
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """log p(target | source) in nats, and the number of target tokens, end symbol included."""
+
+    log_probability: float
+    n_tokens: int
+
+
+@dataclass(frozen=True)
+class CorpusScore:
+    """Sums over a corpus."""
+
+    log_probability: float
+    n_tokens: int
+
+    @property
+    def loss(self) -> float:
+        """Nats per target token, without label smoothing."""
+        return -self.log_probability / max(1, self.n_tokens)
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss): per subword token, so comparable between models of one vocabulary only."""
+        return math.exp(min(self.loss, 700))
+
+    @classmethod
+    def of(cls, scores: Sequence[PairScore]) -> CorpusScore:
+        """The sums over pairs."""
+        return cls(math.fsum(score.log_probability for score in scores), sum(score.n_tokens for score in scores))
+
+
+def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int = 1) -> list[PairScore]:
+    """Score id pairs without start and end symbols, in their order; computed by length, in batches, on threads."""
+    lengths = np.array([(len(target), len(source)) for source, target in pairs], np.int64).reshape(-1, 2) + 1
+    batches = cut_by_tokens(np.lexsort(lengths.T[::-1]), lengths, TOKENS_AT_ONCE)
+    scores: list[PairScore] = [PairScore(0.0, 0)] * len(pairs)
+    results = map_in_threads(lambda batch: _score_batch(model, [pairs[i] for i in batch]), batches, n_threads)
+    for batch, of_batch in zip(batches, results, strict=True):
+        for i, score in zip(batch, of_batch, strict=True):
+            scores[i] = score
+    return scores
+
+
+def _score_batch(model: Transformer, pairs: Sequence[IdPair]) -> list[PairScore]:
+    batch = Batch.from_token_ids([source for source, _ in pairs], [target for _, target in pairs])
+    with no_tape():
+        log_p = log_softmax_values(model.logits(batch).value)
+    rows = namespace(log_p).arange(len(log_p))
+    of_label = to_host(log_p[rows, to_device(batch.labels, model.device)]).astype(np.float64)
+    sums = np.add.reduceat(of_label, batch.target.starts)
+    return [PairScore(float(s), int(n)) for s, n in zip(sums, batch.target.lengths, strict=True)]

@@ -1,0 +1,94 @@
+"""Raw text in, raw text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from autograd.array import Device
+from minitransformer.data.batching import cut_by_tokens
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.model.transformer import Transformer
+from minitransformer.threads import available_cores, map_in_threads
+
+HYPOTHESES_AT_ONCE = 256  # live hypotheses of one batch: enough to fill the matrix products
+MAX_SOURCE_TOKENS = 1_024  # a longer line is no sentence; what is beyond is cut off, so that memory stays bounded
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of one line: its text, log p in nats, and log p divided by the length penalty."""
+
+    text: str
+    log_probability: float
+    score: float
+
+
+class Translator:
+    """A trained model with its tokenizer."""
+
+    def __init__(self, model: Transformer, tokenizer: Tokenizer) -> None:
+        self.model, self.tokenizer = model, tokenizer
+
+    @classmethod
+    def load(cls, directory: str | Path, *, device: Device = "cpu") -> Translator:
+        """The model and the tokenizer of a training run.  Raises: CheckpointError if they are not there."""
+        return cls(Transformer.load(directory, device=device), Tokenizer.load(Path(directory)))
+
+    def translate(
+        self, lines: Sequence[str], *, beam: int = 4, alpha: float = 0.6, n_threads: int | None = None
+    ) -> list[str]:
+        """The best translation of each line; of an empty line, an empty line."""
+        config = SearchConfig(beam=beam, alpha=alpha)
+        return [best[0].text for best in self.n_best(lines, config, n_threads=n_threads)]
+
+    def n_best(
+        self, lines: Sequence[str], config: SearchConfig, *, n_threads: int | None = None
+    ) -> list[list[Translation]]:
+        """Up to ``config.n_best`` translations of each line, best first; at least one.
+
+        Lines are translated in batches of similar length, on threads (all cores unless said otherwise).
+        """
+        limit = self.longest_source
+        sources = [ids[:limit] for ids in self.tokenizer.encode_source(lines)]
+        found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
+        batches = _batches_by_length(sources, config.beam)
+        searched = map_in_threads(
+            lambda batch: beam_search(self.model, [sources[i] for i in batch], config),
+            batches,
+            n_threads or available_cores(),
+        )
+        for batch, results in zip(batches, searched, strict=True):
+            for i, hypotheses in zip(batch, results, strict=True):
+                found[i] = hypotheses
+        return [self._decoded(hypotheses) for hypotheses in found]
+
+    @property
+    def longest_source(self) -> int:
+        """Subword tokens of a line that are translated; the rest of a longer one is cut off."""
+        if self.model.config.positions == "learned":
+            return max(1, (self.model.config.max_positions - SearchConfig().max_extra_tokens) - 1)
+        return MAX_SOURCE_TOKENS
+
+    def _decoded(self, hypotheses: Sequence[Hypothesis]) -> list[Translation]:
+        texts = self.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
+        return [
+            Translation(_one_line(text), hypothesis.log_probability, hypothesis.score)
+            for text, hypothesis in zip(texts, hypotheses, strict=True)
+        ]
+
+
+def _one_line(text: str) -> str:
+    """Pieces of bytes or odd characters must not end a line of output early."""
+    return " ".join(text.splitlines())
+
+
+def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[np.ndarray]:
+    """Indices of the sources that are not empty, longest first, in batches of bounded numbers of hypotheses."""
+    full = [i for i, source in enumerate(sources) if len(source)]
+    by_length = np.array(sorted(full, key=lambda i: -len(sources[i])), np.int64)
+    return cut_by_tokens(by_length, np.ones((len(sources), 1), np.int64), max(1, HYPOTHESES_AT_ONCE // beam))

@@ -1,0 +1,1 @@
+"""The model of the paper, bottom up: layers, stacks, transformer."""

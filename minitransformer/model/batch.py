@@ -1,0 +1,66 @@
+"""A batch of sentence pairs: one flat array of token ids for each side, no padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from autograd import Blocks
+from minitransformer.symbols import END, START
+
+IdArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Packed sentences.  Sources end with END; decoder inputs begin with START, labels end with END.
+
+    Shapes: source_ids (S,), decoder_ids and labels (T,), integers; blocks of B sentences a side.
+    """
+
+    source_ids: IdArray
+    source: Blocks
+    decoder_ids: IdArray
+    labels: IdArray
+    target: Blocks
+
+    @classmethod
+    def from_token_ids(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
+        """A batch of pairs of id sequences without start and end symbols.
+
+        Raises: ValueError if there are not as many targets as sources.
+        """
+        if len(sources) != len(targets):
+            raise ValueError(f"Batch: expected as many targets as sources; got {len(sources)} and {len(targets)}")
+        source_ids, source = pack_sources(sources)
+        labels, target = pack_sources(targets)
+        decoder_ids = np.empty_like(labels)
+        decoder_ids[1:] = labels[:-1]
+        decoder_ids[target.starts] = START
+        return cls(source_ids, source, decoder_ids, labels, target)
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @cached_property
+    def n_target_tokens(self) -> int:
+        """Labels, end symbols included: what a summed loss is divided by."""
+        return len(self.labels)
+
+    @cached_property
+    def n_source_tokens(self) -> int:
+        """Source tokens, end symbols included."""
+        return len(self.source_ids)
+
+
+def pack_sources(sequences: Sequence[Sequence[int]]) -> tuple[IdArray, Blocks]:
+    """All sequences in one array, each closed with END, and where each lies."""
+    blocks = Blocks.of_lengths([len(sequence) + 1 for sequence in sequences])
+    ids = np.full(blocks.n_tokens, END, np.int64)
+    for start, sequence in zip(blocks.starts, sequences, strict=True):
+        ids[start : start + len(sequence)] = sequence
+    return ids, blocks

@@ -1,0 +1,116 @@
+"""The layers of the Transformer: Vaswani et al. 2017, sections 3.1 to 3.4."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+from autograd import KeySpans, Layer, Parameter, RandomStream, Tensor, ops, to_device
+from autograd.array import Array
+from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
+from minitransformer.config import ModelConfig
+
+KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
+
+
+def drop(x: Tensor, rate: float, random: RandomStream | None) -> Tensor:
+    """Dropout where there is a random stream to draw it from; x itself where there is none."""
+    return ops.dropout(x, rate=rate, site=random.next_site()) if random and rate else x
+
+
+class Linear(Layer):
+    """y = x W + b, or y = x W.  Shapes: (T, in) → (T, out); weight (in, out), bias (out,)."""
+
+    def __init__(self, d_in: int, d_out: int, *, bias: bool) -> None:
+        self.weight = Parameter((d_in, d_out), glorot_uniform)
+        self.bias = Parameter((d_out,), zeros) if bias else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return ops.linear(x, self.weight, self.bias)
+
+
+class LayerNorm(Layer):
+    """Layer normalisation with a trained gain and bias, ε = 1e−6 inside the root.  Shapes: (T, D) → (T, D)."""
+
+    def __init__(self, d_model: int) -> None:
+        self.gain = Parameter((d_model,), ones)
+        self.bias = Parameter((d_model,), zeros)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return ops.layer_norm(x, self.gain, self.bias, eps=1e-6)
+
+
+class Embedding(Layer):
+    """A row of a table for every id, multiplied by √D (section 3.4); transposed, the projection to the softmax."""
+
+    def __init__(self, n_words: int, d_model: int) -> None:
+        self.weight = Parameter((n_words, d_model), scaled_normal)
+        self.scale = math.sqrt(d_model)
+
+    def __call__(self, ids: Array) -> Tensor:
+        """Shapes: ids (T,) → (T, D)."""
+        return ops.embedding(self.weight, to_device(ids, self.weight.device)) * self.scale
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x Eᵀ, without bias.  Shapes: x (T, D) → (T, W)."""
+        return ops.linear_transposed(x, self.weight)
+
+
+class MultiHeadAttention(Layer):
+    """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
+
+    Source: section 3.2.2.  The h projections lie side by side in one matrix each; none has a bias.
+    Shapes: query (D, H·K), key (D, H·K), value (D, H·V), output (H·V, D).
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.n_heads, self.p_drop = config.n_heads, config.p_drop_attention
+        self.query = Linear(config.d_model, config.n_heads * config.d_k, bias=False)
+        self.key = Linear(config.d_model, config.n_heads * config.d_k, bias=False)
+        self.value = Linear(config.d_model, config.n_heads * config.d_v, bias=False)
+        self.output = Linear(config.n_heads * config.d_v, config.d_model, bias=False)
+
+    def keys_values(self, memory: Tensor) -> KeysValues:
+        """What can be attended to.  Shapes: memory (S, D) → keys (S, H, K), values (S, H, V)."""
+        return self._heads(self.key(memory)), self._heads(self.value(memory))
+
+    def __call__(
+        self, x: Tensor, keys_values: KeysValues, spans: KeySpans, random: RandomStream | None = None
+    ) -> Tensor:
+        """x (T, D) attends to keys and values, each row over its span → (T, D)."""
+        site = random.next_site() if random and self.p_drop else None
+        heads = ops.attention(self._heads(self.query(x)), *keys_values, spans=spans, rate=self.p_drop, site=site)
+        return self.output(ops.reshape(heads, shape=(len(x), -1)))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return ops.reshape(x, shape=(len(x), self.n_heads, -1))
+
+
+class FeedForward(Layer):
+    """FFN(x) = max(0, x W₁ + b₁) W₂ + b₂: section 3.3, equation 2.  Shapes: (T, D) → (T, D)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.p_drop = config.p_drop_relu
+        self.hidden = Linear(config.d_model, config.d_ff, bias=True)
+        self.output = Linear(config.d_ff, config.d_model, bias=True)
+
+    def __call__(self, x: Tensor, random: RandomStream | None = None) -> Tensor:
+        return self.output(drop(ops.relu(self.hidden(x)), self.p_drop, random))
+
+
+class Residual(Layer):
+    """The frame of every sublayer: LayerNorm(x + Dropout(Sublayer(x))), section 3.1 and 5.4.
+
+    Differs, if norm is "pre": x + Dropout(Sublayer(LayerNorm(x))), with one more norm at the end of each stack, as in
+    later tensor2tensor.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.is_post, self.p_drop = config.norm == "post", config.p_drop
+        self.norm = LayerNorm(config.d_model)
+
+    def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], random: RandomStream | None) -> Tensor:
+        if self.is_post:
+            return self.norm(x + drop(sublayer(x), self.p_drop, random))
+        return x + drop(sublayer(self.norm(x)), self.p_drop, random)

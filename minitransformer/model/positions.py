@@ -1,0 +1,70 @@
+"""Positional encodings: what tells the model the order of tokens."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from autograd import Layer, Parameter, Tensor, ops, to_device
+from autograd.array import Array, Device, namespace_of_device
+from autograd.parameters import scaled_normal
+from minitransformer.config import ModelConfig
+
+
+class PositionError(ValueError):
+    """A sentence is longer than the learned table of positions."""
+
+
+class LearnedPositions(Layer):
+    """A row of a trained table for every position: Table 3, row (E)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.weight = Parameter((config.max_positions, config.d_model), scaled_normal)
+
+    def add_to(self, x: Tensor, places: Array) -> Tensor:
+        """x (T, D) plus the row of each token's place (T,) in its sentence."""
+        if places.max(initial=0) >= len(self.weight):
+            raise PositionError(
+                f"positions: a sentence of {places.max() + 1} tokens is longer than the learned table"
+                f" of {len(self.weight)} (max_positions)"
+            )
+        return x + ops.embedding(self.weight, to_device(places, x.device))
+
+
+class SinusoidalPositions(Layer):
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)): section 3.5.
+
+    Differs, if ``layout`` is "halves": all sines, then all cosines, with wavelengths 10000^(i/(D/2 − 1)), as in
+    tensor2tensor, which trained the paper's models.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.d_model, self.layout = config.d_model, config.positions
+
+    def add_to(self, x: Tensor, places: Array) -> Tensor:
+        """x (T, D) plus the encoding of each token's place (T,) in its sentence."""
+        n_rows = 1 << int(places.max(initial=0)).bit_length()  # a power of two: few distinct tables to keep
+        table = _table(n_rows, self.d_model, self.layout, np.dtype(x.dtype).name, x.device)
+        return x + table[to_device(places, x.device)]
+
+
+@lru_cache(maxsize=16)
+def _table(n_positions: int, d_model: int, layout: str, dtype: str, device: Device) -> Array:
+    return namespace_of_device(device).asarray(sinusoids(n_positions, d_model, layout).astype(dtype))
+
+
+def sinusoids(n_positions: int, d_model: int, layout: str = "interleaved") -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The table of encodings of positions 0 … n − 1, in float64.  Shapes: returns (n_positions, d_model)."""
+    half = d_model // 2
+    exponents = np.arange(half) / (half if layout == "interleaved" else max(1, half - 1))
+    angles = np.arange(n_positions)[:, None] * 10_000.0**-exponents
+    if layout == "halves":
+        return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(n_positions, d_model)
+
+
+def positions_of(config: ModelConfig) -> LearnedPositions | SinusoidalPositions:
+    """The positional encoding that a configuration asks for."""
+    return LearnedPositions(config) if config.positions == "learned" else SinusoidalPositions(config)

@@ -1,0 +1,102 @@
+"""The encoder and the decoder: section 3.1, Figure 1."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from autograd import KeySpans, Layer, RandomStream, Tensor
+from minitransformer.config import ModelConfig
+from minitransformer.model.layers import FeedForward, KeysValues, LayerNorm, MultiHeadAttention, Residual
+
+
+class Past(Protocol):
+    """What a decoder layer has seen before: a cache of its self-attention's keys and values."""
+
+    def extend(self, keys_values: KeysValues) -> KeysValues:
+        """Keep the newest tokens' keys and values, and return those of all tokens so far."""
+
+
+class EncoderLayer(Layer):
+    """Self-attention, then the feed-forward network, each in its residual frame.  Shapes: (S, D) → (S, D)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_residual = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = Residual(config)
+
+    def __call__(self, x: Tensor, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
+        def attend_to_self(x: Tensor) -> Tensor:
+            return self.self_attention(x, self.self_attention.keys_values(x), spans, random)
+
+        x = self.self_attention_residual(x, attend_to_self, random)
+        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, random), random)
+
+
+class DecoderLayer(Layer):
+    """Masked self-attention, attention to the encoder's output, the feed-forward network.  Shapes: (T, D) → (T, D)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_residual = Residual(config)
+        self.source_attention = MultiHeadAttention(config)
+        self.source_attention_residual = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = Residual(config)
+
+    def __call__(
+        self,
+        x: Tensor,
+        memory: KeysValues,
+        self_spans: KeySpans,
+        source_spans: KeySpans,
+        random: RandomStream | None = None,
+        past: Past | None = None,
+    ) -> Tensor:
+        """``memory``: the keys and values that ``source_attention`` made of the encoder's output."""
+
+        def attend_to_self(x: Tensor) -> Tensor:
+            newest = self.self_attention.keys_values(x)
+            return self.self_attention(x, past.extend(newest) if past else newest, self_spans, random)
+
+        x = self.self_attention_residual(x, attend_to_self, random)
+        x = self.source_attention_residual(x, lambda x: self.source_attention(x, memory, source_spans, random), random)
+        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, random), random)
+
+
+class Encoder(Layer):
+    """N encoder layers, and a last norm if norms stand before the sublayers."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.layers = [EncoderLayer(config) for _ in range(config.n_layers)]
+        self.norm = LayerNorm(config.d_model) if config.norm == "pre" else None
+
+    def __call__(self, x: Tensor, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, spans, random)
+        return self.norm(x) if self.norm else x
+
+
+class Decoder(Layer):
+    """N decoder layers, and a last norm if norms stand before the sublayers."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.layers = [DecoderLayer(config) for _ in range(config.n_layers)]
+        self.norm = LayerNorm(config.d_model) if config.norm == "pre" else None
+
+    def memory(self, encoded: Tensor) -> list[KeysValues]:
+        """Each layer's keys and values of the encoder's output (S, D)."""
+        return [layer.source_attention.keys_values(encoded) for layer in self.layers]
+
+    def __call__(
+        self,
+        x: Tensor,
+        memory: list[KeysValues],
+        self_spans: KeySpans,
+        source_spans: KeySpans,
+        random: RandomStream | None = None,
+        pasts: list[Past] | None = None,
+    ) -> Tensor:
+        for i, layer in enumerate(self.layers):
+            x = layer(x, memory[i], self_spans, source_spans, random, pasts[i] if pasts else None)
+        return self.norm(x) if self.norm else x

@@ -1,0 +1,149 @@
+"""The whole model: from token ids to logits and to the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from autograd import KeySpans, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops, to_device, to_host
+from autograd.array import Array, Device
+from autograd.ops.normalisation import log_softmax_values
+from minitransformer.config import ModelConfig
+from minitransformer.model.batch import Batch, IdArray
+from minitransformer.model.files import load_model_files, save_model_files
+from minitransformer.model.layers import Embedding, KeysValues, drop
+from minitransformer.model.positions import positions_of
+from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.stacks import Decoder, Encoder, Past
+
+
+class WeightsError(ValueError):
+    """Weights that do not fit the model they are meant for."""
+
+
+class Transformer(Layer):
+    """The Transformer of Vaswani et al. 2017.
+
+    Args:
+        config: its hyperparameters; ``vocabulary_size`` must be set.
+        seed: initial weights are a pure function of the seed and each parameter's name; None leaves them zero, to be set.
+        dtype: "float32", or "float64" for checks.
+        device: "cpu" or "cuda".
+    """
+
+    def __init__(
+        self, config: ModelConfig, *, seed: int | None = 1, dtype: str = "float32", device: Device = "cpu"
+    ) -> None:
+        if config.vocabulary_size < 1:
+            raise ValueError(f"Transformer: vocabulary_size must be at least 1, got {config.vocabulary_size}")
+        self.config, self.device = config, device
+        self.source_embedding = Embedding(config.n_source_words, config.d_model)
+        self.target_embedding = (
+            self.source_embedding if config.tied == "all" else Embedding(config.vocabulary_size, config.d_model)
+        )
+        self.source_positions = positions_of(config)
+        self.target_positions = positions_of(config)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        self.projection = (
+            Embedding(config.vocabulary_size, config.d_model) if config.tied == "none" else self.target_embedding
+        )
+        self.parameters = ParameterBuffer(self, seed=seed, dtype=dtype, device=device)
+
+    def named_parameters(self) -> Iterable[tuple[str, Parameter]]:
+        """Every parameter with its name, such as "encoder.layers.0.self_attention.query.weight"."""
+        return self.parameters.named.items()
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers the model learns."""
+        return self.parameters.n_parameters
+
+    def encode(self, batch_ids: IdArray, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
+        """Source ids (S,), packed → the encoder's output (S, D)."""
+        x = self.source_positions.add_to(self.source_embedding(batch_ids), spans.queries.place_in_block)
+        return self.encoder(drop(x, self.config.p_drop, random), spans, random)
+
+    def decode(
+        self,
+        ids: IdArray,
+        places: IdArray,
+        memory: list[KeysValues],
+        self_spans: KeySpans,
+        source_spans: KeySpans,
+        random: RandomStream | None = None,
+        pasts: list[Past] | None = None,
+    ) -> Tensor:
+        """Decoder inputs (T,) at their places in their sentences → the decoder's output (T, D).
+
+        With ``pasts`` the ids are the newest token of each sequence, and what preceded is in the caches.
+        """
+        x = self.target_positions.add_to(self.target_embedding(ids), places)
+        x = drop(x, self.config.p_drop, random)
+        return self.decoder(x, memory, self_spans, source_spans, random, pasts)
+
+    def logits(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
+        """Unnormalised log-probabilities of every next token.  Shapes: returns (T, W), packed in sentence order."""
+        r = self.config.neighbourhood
+        encoded = self.encode(batch.source_ids, self_attention_spans(batch.source, r), random)
+        decoded = self.decode(
+            batch.decoder_ids,
+            batch.target.place_in_block,
+            self.decoder.memory(encoded),
+            causal_spans(batch.target, r),
+            encoder_decoder_spans(batch.target, batch.source),
+            random,
+        )
+        return self.projection.logits(decoded)
+
+    def loss(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
+        """Label-smoothed cross-entropy in nats, summed over target tokens; dropout if and only if ``random`` is given.
+
+        Divide by ``batch.n_target_tokens`` for the mean.
+        """
+        labels = to_device(batch.labels, self.device)
+        return ops.cross_entropy(self.logits(batch, random), labels, smoothing=self.config.label_smoothing)
+
+    def log_probabilities(self, batch: Batch) -> Array:
+        """log p(token | source, preceding tokens) of every token of the vocabulary, without dropout.
+
+        Shapes: returns (target tokens, W), packed in sentence order, in nats.
+        """
+        with no_tape():
+            return log_softmax_values(self.logits(batch).value)
+
+    def weights(self) -> dict[str, Array]:
+        """The parameters' values by name, on the host."""
+        return {name: to_host(parameter.value) for name, parameter in self.named_parameters()}
+
+    def set_weights(self, weights: Mapping[str, Array]) -> None:
+        """Copy values into the parameters.
+
+        Raises: WeightsError that lists missing and unknown names and wrong shapes; nothing is changed then.
+        """
+        expected = {name: parameter.shape for name, parameter in self.named_parameters()}
+        got = {name: tuple(value.shape) for name, value in weights.items()}
+        problems = [f"missing {name} {expected[name]}" for name in expected.keys() - got.keys()]
+        problems += [f"unknown {name} {got[name]}" for name in got.keys() - expected.keys()]
+        problems += [
+            f"{name} has shape {got[name]}, expected {expected[name]}"
+            for name in expected.keys() & got.keys()
+            if got[name] != expected[name]
+        ]
+        if problems:
+            more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
+            raise WeightsError(f"weights do not fit this model: {'; '.join(sorted(problems)[:5])}{more}")
+        for name, parameter in self.named_parameters():
+            parameter.value[...] = to_device(weights[name], self.device)
+
+    def save(self, directory: str | Path) -> None:
+        """Write configuration and weights into a directory, so that at every moment it holds a whole model."""
+        save_model_files(Path(directory), self.config, self.weights())
+
+    @classmethod
+    def load(cls, directory: str | Path, *, dtype: str = "float32", device: Device = "cpu") -> Transformer:
+        """The model that ``save`` wrote.  Raises: CheckpointError, WeightsError."""
+        config, weights = load_model_files(Path(directory))
+        model = cls(config, seed=None, dtype=dtype, device=device)
+        model.set_weights(weights)
+        return model

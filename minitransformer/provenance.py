@@ -1,0 +1,30 @@
+"""Where a figure comes from: the commit of the code and the hash of the configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+def code_version() -> str:
+    """The git commit of this source tree ("+" behind it if files were changed since), or the installed version."""
+    here = Path(__file__).resolve().parent.parent
+    try:
+        if not (here / ".git").exists():
+            return version("minitransformer")
+        commit = _git(here, "rev-parse", "--short=10", "HEAD")
+        return commit + ("+" if _git(here, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError, PackageNotFoundError):
+        return "unknown"
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=directory, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def configuration_hash(text: str) -> str:
+    """Ten hexadecimal digits that stand for a configuration."""
+    return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()

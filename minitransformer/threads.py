@@ -1,0 +1,29 @@
+"""Work on all cores: a thread for each, and one BLAS thread for each of these.
+
+NumPy lets go of the interpreter while it computes, so threads run every operation side by side, not only the matrix
+products that BLAS would spread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from threadpoolctl import threadpool_limits
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def available_cores(n_processes: int = 1) -> int:
+    """Cores that this process may use, when ``n_processes`` of this machine share them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // n_processes)
+
+
+def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_threads: int) -> Iterator[Result]:
+    """``function`` of every item, in order; at most ``n_threads`` at once, each with one BLAS thread."""
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as executor:
+        yield from executor.map(function, items)

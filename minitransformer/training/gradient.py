@@ -1,0 +1,65 @@
+"""The gradient of a global batch: shards on threads, added along a fixed tree, then over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from autograd import RandomStream, backward, namespace
+from autograd.array import Array
+from minitransformer.model.batch import Batch
+from minitransformer.model.transformer import Transformer
+from parallel.communicator import Communicator, working_ranks
+
+
+class ShardedGradient:
+    """Sums of losses and gradients over the shards of a batch.
+
+    The shards of a rank are the leaves of a binary tree that is halved until one shard is left; its halves may run on
+    different threads, which changes nothing in the order of addition.  So the sum does not depend on the number of
+    threads, nor on the number of ranks among which the tree is divided.
+    """
+
+    def __init__(self, model: Transformer, world: Communicator, *, n_shards: int, n_threads: int) -> None:
+        self.model, self.world, self.n_threads = model, world, n_threads
+        self.n_working = working_ranks(world.size, n_shards)
+        self._executor = ThreadPoolExecutor(max(1, n_threads - 1), thread_name_prefix="shard")
+        self._free: list[Array] = []
+
+    def compute(self, shards: Sequence[Batch | None], streams: Sequence[RandomStream]) -> Array:
+        """Leave Σ dloss/dθ over all shards of all ranks in the model's gradients; return this rank's Σ loss, in nats.
+
+        ``shards`` are this rank's; None is a shard without sentences.  The loss is a float64 array without axes on
+        the model's device, so that nobody waits for the device before somebody reads it.
+        """
+        gradients = self.model.parameters.gradients
+        loss: Array = namespace(gradients).zeros(())
+        if shards:
+            loss = loss + self._sum(list(zip(shards, streams, strict=True)), gradients, self.n_threads)
+        self.world.sum_in_tree(gradients, self.n_working)
+        return loss
+
+    def _sum(self, leaves: list[tuple[Batch | None, RandomStream]], out: Array, n_threads: int) -> Array:
+        """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""
+        if len(leaves) == 1:
+            return self._differentiate(*leaves[0], out)
+        left, right = leaves[: len(leaves) // 2], leaves[len(leaves) // 2 :]
+        of_right = self._free.pop() if self._free else namespace(out).zeros_like(out)
+        if n_threads > 1:
+            future = self._executor.submit(self._sum, right, of_right, n_threads // 2)
+            loss = self._sum(left, out, n_threads - n_threads // 2)
+            loss += future.result()
+        else:
+            loss = self._sum(left, out, 1)
+            loss += self._sum(right, of_right, 1)
+        out += of_right
+        self._free.append(of_right)
+        return loss
+
+    def _differentiate(self, shard: Batch | None, stream: RandomStream, out: Array) -> Array:
+        if shard is None:
+            out[...] = 0
+            return 0.0
+        loss = self.model.loss(shard, stream)
+        backward(loss, into=out)
+        return loss.value.astype("float64")

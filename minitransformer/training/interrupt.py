@@ -1,0 +1,45 @@
+"""Ctrl-C and SIGTERM as a request to stop after the current update."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from parallel.communicator import Communicator
+
+
+class Interrupt:
+    """Within this context the first SIGINT or SIGTERM is remembered, and a second one acts as ever.
+
+    All ranks learn of it at the same update, so that none waits for one that has left.
+    """
+
+    def __init__(self, world: Communicator) -> None:
+        self._world = world
+        self._received = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._remember) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def requested(self) -> bool:
+        """Whether to stop now: the same answer on all ranks."""
+        return self._world.any(self._received)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self._received = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}

@@ -1,0 +1,146 @@
+"""A training run from raw text to the model that translates."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autograd.array import Array
+from minitransformer.config import ModelConfig
+from minitransformer.data.prepare import PreparedData, fingerprint, prepare
+from minitransformer.files import CheckpointError, write_text
+from minitransformer.model.transformer import Transformer
+from minitransformer.provenance import code_version, configuration_hash
+from minitransformer.run import RunConfig
+from minitransformer.threads import available_cores
+from minitransformer.training.checkpoint import average_weights, checkpoints
+from minitransformer.training.monitor import Monitor
+from minitransformer.training.trainer import Trainer
+from minitransformer.training.validation import Validation
+from parallel.communicator import Communicator, working_ranks
+
+RESULTS_FILE = "results.json"
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """Data, model and trainer of a run, ready to train."""
+
+    config: RunConfig
+    world: Communicator
+    data: PreparedData
+    trainer: Trainer
+
+    @classmethod
+    def of(cls, config: RunConfig, world: Communicator, say: Callable[[str], None]) -> TrainingJob:
+        """Prepare the data if need be, build the model, and go back to the last checkpoint if there is one.
+
+        Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError.
+        """
+        data = _shared_data(config, world, say)
+        n_threads = 1 if config.device == "cuda" else available_cores(world.node_size)
+        model = Transformer(_sized(config.model, data), seed=config.training.seed, device=config.device)
+        validation = Validation(data, n_threads=n_threads) if world.rank == 0 else None
+        trainer = Trainer(
+            model, data.store("train"), validation, config.training, config.run, world, n_threads=n_threads
+        )
+        say(
+            f"{model.n_parameters:,} parameters, {len(trainer.store):,} training pairs;"
+            f" {world.size} process{'es' if world.size > 1 else ''} with {n_threads} thread{'s' if n_threads > 1 else ''}"
+        )
+        idle = world.size - working_ranks(world.size, config.training.n_shards)
+        if idle:
+            say(
+                f"{idle} of {world.size} processes will stand idle: a batch has {config.training.n_shards} shards,"
+                " and a power of two of processes share them (--training.n-shards)"
+            )
+        if trainer.resume():
+            say(f"going on from update {trainer.state.step:,} of {config.training.max_updates:,}")
+        return cls(config, world, data, trainer)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether an earlier command has brought this run to its end."""
+        done = self.trainer.state.step >= self.config.training.max_updates
+        return self.world.broadcast(done and (self.config.run / RESULTS_FILE).exists())
+
+    def finish(self, monitor: Monitor) -> None:
+        """Make the final model, save it in the run's directory, and say how good it is on held-out text."""
+        validation = self.trainer.validation
+        if validation is None:
+            return
+        start = time.perf_counter()
+        self._choose_final_weights(validation, monitor)
+        model, results = self.trainer.model, self._provenance()
+        for split in ("validation", "test"):
+            text = self.data.text(split)
+            if text:
+                score = validation.bleu(model, text, beam=4)
+                results[split] = {"bleu": score.value, "detail": score.detail, "signature": score.signature}
+                monitor.say(f"{split}: {score}, beam 4, {len(text):,} sentences")
+        monitor.say(f"code {results['code']}, configuration {results['configuration']}")
+        results["evaluation_seconds"] = time.perf_counter() - start
+        write_text(self.config.run / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
+
+    def _choose_final_weights(self, validation: Validation, monitor: Monitor) -> None:
+        """The average of the last checkpoints, unless the best single model has a lower validation loss."""
+        model, state = self.trainer.model, self.trainer.state
+        last = checkpoints(self.config.run)[-self.config.training.average_checkpoints :]
+        best = Transformer.load(self.config.run, device=model.device).weights()
+        model.set_weights(average_weights(last))
+        loss = validation.loss(model).loss
+        if state.best_loss is not None and state.best_loss < loss:
+            model.set_weights(best)
+            monitor.say(f"kept the best checkpoint (validation loss {state.best_loss:.4f}; average {loss:.4f})")
+        else:
+            monitor.say(f"averaged the last {len(last)} checkpoints (validation loss {loss:.4f})")
+        model.save(self.config.run)
+
+    def _provenance(self) -> dict[str, Array]:
+        return {
+            "code": code_version(),
+            "configuration": configuration_hash(self.config.to_json()),
+            "updates": self.trainer.state.step,
+            "training_seconds": self.trainer.state.seconds,
+            "parameters": self.trainer.model.n_parameters,
+        }
+
+
+def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], None]) -> PreparedData:
+    """The prepared data, written by rank 0 if it is not there yet; the tokenizer is copied into the run."""
+    if world.rank == 0:
+        config.claim_directory()
+        data = open_or_prepare(config, say)
+        data.tokenizer.save(config.run)
+    world.barrier()
+    return data if world.rank == 0 else PreparedData.open(config.data.directory)
+
+
+def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedData:
+    """The prepared data of a configuration, made if it is not there.
+
+    Raises: CheckpointError if the directory holds data of another configuration.
+    """
+    try:
+        data = PreparedData.open(config.data.directory)
+    except CheckpointError:
+        return prepare(config.data, say)
+    wanted = fingerprint(config.data)
+    different = [name for name, value in data.manifest["config"].items() if wanted.get(name) != value]
+    if different:
+        raise CheckpointError(
+            f"{config.data.directory}: was prepared with another {', '.join(different)};"
+            " choose another --data.directory, or run minitransformer-prepare again"
+        )
+    return data
+
+
+def _sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
+    tokenizer = data.tokenizer
+    source = None if tokenizer.is_joint else tokenizer.n_source_words
+    return dataclasses.replace(
+        config, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=source
+    )

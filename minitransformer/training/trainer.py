@@ -1,0 +1,201 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from autograd import RandomStream
+from autograd.array import Array
+from autograd.optim import Adam, clip_gradients, gradient_norm
+from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import IntArray, cut_into_shards, plan_epoch, read_batch
+from minitransformer.data.store import TokenStore
+from minitransformer.model.transformer import Transformer
+from minitransformer.training.checkpoint import TrainingState, checkpoints, load_checkpoint, save_checkpoint
+from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.interrupt import Interrupt
+from minitransformer.training.monitor import Monitor, TrainingReport
+from minitransformer.training.schedule import learning_rate
+from minitransformer.training.validation import Validation
+from parallel.communicator import Communicator, shards_of_rank
+
+
+class TrainingDiverged(RuntimeError):
+    """The loss is no longer a number."""
+
+
+class Trainer:
+    """Trains a model: one update after another, the same whatever the number of ranks and threads.
+
+    Every rank runs the same loop; rank 0 alone validates and writes.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        store: TokenStore,
+        validation: Validation | None,
+        config: TrainingConfig,
+        run: Path,
+        world: Communicator,
+        *,
+        n_threads: int,
+    ) -> None:
+        self.model, self.store, self.validation = model, store, validation
+        self.config, self.run_directory, self.world = config, run, world
+        self.adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps)
+        self.gradient = ShardedGradient(model, world, n_shards=config.n_shards, n_threads=n_threads)
+        self.shards = shards_of_rank(world.rank, world.size, config.n_shards)
+        self.state = TrainingState()
+        self._executor = ThreadPoolExecutor(n_threads, thread_name_prefix="adam")
+        self._n_threads = n_threads
+
+    def resume(self) -> bool:
+        """Go on from the last checkpoint of the run, if there is one."""
+        found = checkpoints(self.run_directory)
+        if found:
+            self.state = load_checkpoint(found[-1], self.model, self.adam)
+        return bool(found)
+
+    def train(self, monitor: Monitor) -> bool:
+        """Update until ``max_updates``; return whether that was reached (False: interrupted, and saved).
+
+        Raises: TrainingDiverged if the loss is not finite; CheckpointError if a checkpoint cannot be written.
+        """
+        with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt:
+            interval = _Interval()
+            for batch in self._batches():
+                step = self.state.step
+                interval.add(self._update(batch), int((self.store.lengths[batch, 1] + 1).sum()))
+                monitor.advance(step)
+                if step % self.config.log_every == 0 or step == self.config.max_updates:
+                    interval = self._log(interval, monitor)
+                if step % self.config.validate_every == 0 or step == self.config.max_updates:
+                    interval.leave_out(self._validate(monitor))
+                stop = interrupt.requested()
+                if step % self.config.checkpoint_every == 0 or step == self.config.max_updates or stop:
+                    self._save()
+                if stop:
+                    monitor.say(f"interrupted after update {step:,} and saved; the same command goes on from there")
+                    return False
+        return True
+
+    def _batches(self) -> Iterator[IntArray]:
+        """The batches from where the state stands to the last update; the state is moved ahead of each."""
+        while self.state.step < self.config.max_updates:
+            epoch = self.state.epoch
+            plan = plan_epoch(self.store.lengths, self.config.batch_tokens, seed=self.config.seed, epoch=epoch)
+            for place in range(self.state.next_batch, len(plan)):
+                if self.state.step == self.config.max_updates:
+                    return
+                self._advance(step=self.state.step + 1, next_batch=place + 1)
+                yield plan[place]
+            self._advance(epoch=epoch + 1, next_batch=0)
+
+    def _advance(self, **changes: int) -> None:
+        self.state = dataclasses.replace(self.state, **changes)
+
+    def _update(self, batch: IntArray) -> Array:
+        """One update of the parameters; return this rank's summed loss."""
+        indices = cut_into_shards(batch, self.store.lengths, self.config.n_shards)
+        shards = [read_batch(self.store, indices[i]) if len(indices[i]) else None for i in self.shards]
+        streams = [RandomStream(self.config.seed, self.state.step, shard) for shard in self.shards]
+        loss = self.gradient.compute(shards, streams)
+        gradients = self.model.parameters.gradients
+        gradients *= 1 / float((self.store.lengths[batch, 1] + 1).sum())
+        if self.config.clip_norm is not None:
+            clip_gradients(gradients, self.config.clip_norm)
+        self._apply_adam()
+        return loss
+
+    def _apply_adam(self) -> None:
+        size = len(self.model.parameters.values)
+        bounds = [size * i // self._n_threads for i in range(self._n_threads + 1)]
+        parts = [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+        list(self._executor.map(lambda part: self.adam.update(self.learning_rate, self.state.step, part), parts))
+
+    @property
+    def learning_rate(self) -> float:
+        """That of the current update."""
+        return learning_rate(
+            self.state.step,
+            d_model=self.model.config.d_model,
+            warmup_steps=self.config.warmup_steps,
+            factor=self.config.learning_rate_factor,
+        )
+
+    def _log(self, interval: _Interval, monitor: Monitor) -> _Interval:
+        loss = interval.mean_loss(self.world)
+        if not math.isfinite(loss):
+            raise TrainingDiverged(
+                f"update {self.state.step:,}: the loss is {loss}; nothing was saved since the last checkpoint."
+                " Lower --training.learning-rate-factor, or set --training.clip-norm"
+            )
+        seconds = interval.seconds
+        self.state = dataclasses.replace(self.state, seconds=self.state.seconds + seconds)
+        monitor.report(
+            TrainingReport(
+                step=self.state.step,
+                epoch=self.state.epoch,
+                loss=loss,
+                learning_rate=self.learning_rate,
+                gradient_norm=gradient_norm(self.model.parameters.gradients),
+                target_tokens_per_second=interval.n_tokens / seconds,
+                seconds=self.state.seconds,
+            )
+        )
+        return _Interval()
+
+    def _validate(self, monitor: Monitor) -> float:
+        """Judge the model, keep it if it is the best so far; return the seconds that this took."""
+        start = time.perf_counter()
+        if self.validation is not None and self.world.rank == 0:
+            report = self.validation.report(self.model, self.state.step, self.state.best_loss)
+            monitor.report(report)
+            if report.best:
+                self.state = dataclasses.replace(self.state, best_loss=report.loss)
+                self.model.save(self.run_directory)
+        self.world.barrier()
+        return time.perf_counter() - start
+
+    def _save(self) -> None:
+        if self.world.rank == 0:
+            keep = self.config.keep_checkpoints
+            save_checkpoint(self.run_directory, self.model, self.adam, self.state, keep=keep)
+        self.world.barrier()
+
+
+class _Interval:
+    """Losses, tokens and time since the last report.  Losses stay on their device until somebody asks."""
+
+    def __init__(self) -> None:
+        self._losses: list[Array] = []
+        self._n_tokens: list[int] = []
+        self._start = time.perf_counter()
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(self._n_tokens)
+
+    @property
+    def seconds(self) -> float:
+        return max(1e-9, time.perf_counter() - self._start)
+
+    def add(self, loss: Array, n_tokens: int) -> None:
+        self._losses.append(loss)
+        self._n_tokens.append(n_tokens)
+
+    def mean_loss(self, world: Communicator) -> float:
+        """Nats per target token over all ranks."""
+        return world.sum_of_numbers(math.fsum(float(loss) for loss in self._losses)) / max(1, self.n_tokens)
+
+    def leave_out(self, seconds: float) -> None:
+        """Do not count time that went into something else than training."""
+        self._start += seconds

@@ -1,0 +1,43 @@
+"""How good a model is on held-out text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from minitransformer.data.corpus import Pair
+from minitransformer.data.prepare import PreparedData
+from minitransformer.evaluation.bleu import Score, bleu
+from minitransformer.inference.scoring import CorpusScore, score_pairs
+from minitransformer.inference.translator import Translator
+from minitransformer.model.transformer import Transformer
+from minitransformer.training.monitor import ValidationReport
+
+
+class Validation:
+    """The held-out part of prepared data, ready to judge a model by."""
+
+    def __init__(self, data: PreparedData, *, n_threads: int) -> None:
+        store = data.store("validation")
+        self.pairs = [store.pair(i) for i in range(len(store))]
+        self.text = data.text("validation")
+        self.tokenizer, self.n_threads = data.tokenizer, n_threads
+
+    def loss(self, model: Transformer) -> CorpusScore:
+        """Loss and perplexity, without label smoothing and dropout."""
+        return CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
+
+    def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
+        """Loss, perplexity and the BLEU of greedy search."""
+        start = time.perf_counter()
+        score = self.loss(model)
+        bleu = self.bleu(model, self.text, beam=1)
+        best = best_loss is None or score.loss < best_loss
+        seconds = time.perf_counter() - start
+        return ValidationReport(step, score.loss, score.perplexity, bleu.value, bleu.signature, best, seconds)
+
+    def bleu(self, model: Transformer, text: Sequence[Pair], *, beam: int) -> Score:
+        """BLEU of the translations of raw text."""
+        sources, references = [source for source, _ in text], [target for _, target in text]
+        translator = Translator(model, self.tokenizer)
+        return bleu(translator.translate(sources, beam=beam, n_threads=self.n_threads), [references])

@@ -1,0 +1,1 @@
+"""Who I am among N processes, and how their arrays are summed."""

@@ -1,0 +1,82 @@
+"""What a process must know of the others: its rank, and how to add arrays up with them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+Value = TypeVar("Value")
+
+
+class Communicator(Protocol):
+    """N processes that run the same program; rank 0 speaks for all."""
+
+    rank: int
+    """This process among all, from 0."""
+    size: int
+    """Processes in all."""
+    node_size: int
+    """Processes on this machine, which share its cores."""
+
+    def sum_in_tree(self, array: Any, n_working: int) -> None:
+        """Add up ``array`` over the first ``n_working`` ranks, a power of two, in place, along a fixed binary tree.
+
+        Every rank, the idle ones too, ends with the same bits: (r₀ + r₁) + (r₂ + r₃) …
+        """
+
+    def sum_of_numbers(self, number: float) -> float:
+        """The sum of one number a rank, on every rank."""
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank, on every rank."""
+
+    def broadcast(self, value: Value) -> Value:
+        """Rank 0's value (anything that can be pickled), on every rank."""
+
+    def barrier(self) -> None:
+        """Return when all ranks have called."""
+
+    def abort(self) -> None:
+        """End all ranks at once, because this one cannot go on."""
+
+
+class SerialCommunicator:
+    """One process, alone."""
+
+    rank = 0
+    size = 1
+    node_size = 1
+
+    def sum_in_tree(self, array: Any, n_working: int) -> None:
+        """Nothing to add."""
+
+    def sum_of_numbers(self, number: float) -> float:
+        """The number itself."""
+        return number
+
+    def any(self, flag: bool) -> bool:
+        """The flag itself."""
+        return flag
+
+    def broadcast(self, value: Value) -> Value:
+        """The value itself."""
+        return value
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def abort(self) -> None:
+        """Nobody else to end."""
+
+
+def working_ranks(size: int, n_shards: int) -> int:
+    """How many of ``size`` ranks get shards: the largest power of two that neither ranks nor shards fall short of."""
+    return 1 << (min(size, n_shards).bit_length() - 1)
+
+
+def shards_of_rank(rank: int, size: int, n_shards: int) -> range:
+    """The shards that a rank computes: a whole subtree of the summation; none for an idle rank."""
+    n_working = working_ranks(size, n_shards)
+    if rank >= n_working:
+        return range(0)
+    share = n_shards // n_working
+    return range(rank * share, (rank + 1) * share)

@@ -1,0 +1,70 @@
+"""The communicator over MPI, by mpi4py."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar
+
+import numpy as np
+from mpi4py import MPI
+
+Value = TypeVar("Value")
+
+PIECE = 4 << 20  # elements sent at once: large messages are faster in pieces, and so is their memory bounded
+
+
+class MpiCommunicator:
+    """All ranks that mpirun started."""
+
+    def __init__(self) -> None:
+        self._world = MPI.COMM_WORLD
+        self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+        node = self._world.Split_type(MPI.COMM_TYPE_SHARED)
+        self.node_size = node.Get_size()
+        node.Free()
+
+    def sum_in_tree(self, array: np.ndarray[Any, Any], n_working: int) -> None:
+        """Recursive doubling: in round k ranks that differ in bit k exchange sums and add them.
+
+        Addition of two numbers commutes, so both partners get the same bits, and every rank ends with the sum along
+        the binary tree over ranks.  Idle ranks then receive it from rank 0.
+        """
+        flat = array.reshape(-1)
+        received = np.empty(min(PIECE, flat.size), flat.dtype)
+        for start in range(0, flat.size, PIECE):
+            piece = flat[start : start + PIECE]
+            if self.rank < n_working:
+                self._exchange_and_add(piece, received[: piece.size], n_working)
+            if n_working < self.size:
+                self._world.Bcast(piece, root=0)
+
+    def _exchange_and_add(self, piece: np.ndarray[Any, Any], received: np.ndarray[Any, Any], n_working: int) -> None:
+        distance = 1
+        while distance < n_working:
+            partner = self.rank ^ distance
+            self._world.Sendrecv(piece, dest=partner, recvbuf=received, source=partner)
+            piece += received
+            distance *= 2
+
+    def sum_of_numbers(self, number: float) -> float:
+        """The sum of one number a rank, on every rank."""
+        return float(self._world.allreduce(number, op=MPI.SUM))
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any rank, on every rank."""
+        return bool(self._world.allreduce(flag, op=MPI.LOR))
+
+    def broadcast(self, value: Value) -> Value:
+        """Rank 0's value, on every rank."""
+        result: Value = self._world.bcast(value, root=0)
+        return result
+
+    def barrier(self) -> None:
+        """Return when all ranks have called.  The wait may be long: it sleeps, and leaves the cores to who works."""
+        request = self._world.Ibarrier()
+        while not request.Test():
+            time.sleep(0.005)
+
+    def abort(self) -> None:
+        """End all ranks at once."""
+        self._world.Abort(1)
