@@ -1,9 +1,9 @@
 """Randomness as a pure function: bits of (seed, update, shard, site, place), with no state anywhere.
 
-The generator is Philox4x64-10, the counter-based one of Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as
-easy as 1, 2, 3", exactly as ``numpy.random.Philox`` runs it: key = (seed, site), counter = (block, shard, update, 0), and
-NumPy's habit of stepping the counter before the first block.  So a dropout mask can be drawn again in the backward pass,
-is the same on every device and for any number of processes, and needs no room in a checkpoint.
+The generator is Philox4x64-10, the counter-based one of Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers:
+as easy as 1, 2, 3", exactly as ``numpy.random.Philox`` runs it: key = (seed, site), counter = (block, shard, update,
+0), and NumPy's habit of stepping the counter before the first block.  So a dropout mask can be drawn again in the
+backward pass, is the same on every device and for any number of processes, and needs no room in a checkpoint.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def random_uint16(like: Array, *, site: Site, count: int) -> Array:
 def uniform(site: Site, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Numbers uniform in [0, 1), 53 random bits each.  Returns float64 on the host."""
     words = random_words(np.empty(0), site=site, count=int(np.prod(shape)))
-    return ((words >> np.uint64(11)) * 2.0**-53).reshape(shape)
+    numbers: np.ndarray[Any, Any] = (words >> np.uint64(11)) * 2.0**-53
+    return numbers.reshape(shape)
 
 
 def normal(site: Site, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -111,4 +112,6 @@ def normal(site: Site, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 def permutation(site: Site, n: int) -> np.ndarray[Any, Any]:
     """A random order of 0 … n−1: that of n random words.  Returns int64 on the host."""
-    return np.argsort(random_words(np.empty(0), site=site, count=n), kind="stable")
+    words: np.ndarray[Any, Any] = random_words(np.empty(0), site=site, count=n)
+    order: np.ndarray[Any, Any] = words.argsort(kind="stable")
+    return order

@@ -42,7 +42,7 @@ def check_gradients(
         GradientError naming function, argument, coordinate and both numbers.
         TypeError if a leaf is not float64, ValueError if there is none.
     """
-    name = name or getattr(function, "__name__", "function")
+    name = name or str(getattr(function, "__name__", "function"))
     arguments = [Tensor(x.copy()) if _is_float_array(x) else x for x in inputs]
     checked = {f"argument {i}": x for i, x in enumerate(arguments) if isinstance(x, Tensor)} | dict(leaves or {})
     _require_float64(name, checked)

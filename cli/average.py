@@ -21,7 +21,7 @@ DESCRIPTION = "Average the weights of the last checkpoints of a run into a model
 class AverageOptions:
     """What to average."""
 
-    output: Path
+    output: Path = Path("runs/averaged")
     """Directory for the averaged model and its tokenizer."""
     run: Path = Path("runs/demo")
     """Directory of a training run."""
@@ -36,7 +36,7 @@ def main() -> int:
 
 def average(arguments: Sequence[str]) -> int:
     """Average as the options say."""
-    options = parse_options(AverageOptions, DESCRIPTION, arguments)
+    options = parse_options(AverageOptions, DESCRIPTION, arguments, default=AverageOptions())
     found = checkpoints(options.run)
     if not 1 <= options.last <= len(found):
         raise CheckpointError(f"{options.run}: has {len(found)} checkpoints; cannot average the last {options.last}")

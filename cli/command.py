@@ -13,7 +13,7 @@ from minitransformer.data.download import DownloadError
 from minitransformer.files import CheckpointError
 from minitransformer.model.positions import PositionError
 from minitransformer.model.transformer import WeightsError
-from minitransformer.training.trainer import TrainingDiverged
+from minitransformer.training.trainer import TrainingDivergedError
 from parallel.launch import LaunchError
 
 EXPECTED = (
@@ -24,7 +24,7 @@ EXPECTED = (
     DownloadError,
     LaunchError,
     PositionError,
-    TrainingDiverged,
+    TrainingDivergedError,
     WeightsError,
 )
 

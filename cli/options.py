@@ -21,21 +21,20 @@ def parse_options(
     description: str,
     arguments: Sequence[str] | None = None,
     *,
-    default: Options | None = None,
-    tables: Sequence[str] = (),
+    default: Options,
+    ignored: Sequence[str] = (),
 ) -> Options:
     """Options of a command from ``--config FILE`` and the command line.
 
     Each key of the file is an option: ``warmup_steps`` in the table ``[training]`` is ``--training.warmup-steps``.
-    ``tables`` names what of the file concerns this command, if not all.
+    ``ignored`` names what of the file does not concern this command.
 
     Raises: ConfigError for a file that is missing, not TOML, or has unknown keys; SystemExit for the command line.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     file, words = take_option(words, "--config")
     given = {} if file is None else read_toml(Path(file))
-    if tables:
-        given = {name: value for name, value in given.items() if name in tables}
+    given = {name: value for name, value in given.items() if name not in ignored}
     from_file = _as_words(given, options, file or "")
     return tyro.cli(options, description=description, args=[*from_file, *words], default=default)
 
@@ -58,7 +57,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: not found; --config names a TOML file, such as recipes/multi30k-en-de.toml") from error
+        raise ConfigError(
+            f"{path}: not found; --config names a TOML file, such as recipes/multi30k-en-de.toml"
+        ) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
 

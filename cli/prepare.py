@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cli.command import run_command
 from cli.options import parse_options
@@ -22,6 +23,8 @@ class PrepareOptions:
 
     data: DataConfig = field(default_factory=DataConfig)
     """The text."""
+    run: Path = Path("runs/demo")
+    """Directory of the run that the data is for: the data goes into its "data", unless data.directory is given."""
     download: bool = False
     """First fetch missing files from data.download_from into data.raw, and check their sha256 sums."""
 
@@ -33,10 +36,16 @@ def main() -> int:
 
 def prepare_data(arguments: Sequence[str]) -> int:
     """Prepare as the options say."""
-    options = parse_options(PrepareOptions, DESCRIPTION, arguments, tables=("data",))
+    options = parse_options(
+        PrepareOptions,
+        DESCRIPTION,
+        arguments,
+        default=PrepareOptions(),
+        ignored=("preset", "model", "training", "device"),
+    )
     if options.download:
         download(options.data, say)
-    prepare(options.data, say)
+    prepare(options.data, options.data.directory or options.run / "data", say)
     return 0
 
 

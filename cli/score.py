@@ -47,9 +47,7 @@ class PairsOptions:
     """Directory of a training run."""
 
 
-Options = (
-    Annotated[BleuOptions, tyro.conf.subcommand("bleu")] | Annotated[PairsOptions, tyro.conf.subcommand("pairs")]
-)
+Options = Annotated[BleuOptions, tyro.conf.subcommand("bleu")] | Annotated[PairsOptions, tyro.conf.subcommand("pairs")]
 
 
 def main() -> int:
@@ -59,7 +57,7 @@ def main() -> int:
 
 def score(arguments: Sequence[str]) -> int:
     """Score as the options say; scores of single lines go to stdout, the rest to stderr."""
-    options: BleuOptions | PairsOptions = tyro.cli(Options, description=DESCRIPTION, args=list(arguments))  # type: ignore[call-overload]
+    options: BleuOptions | PairsOptions = tyro.cli(Options, description=DESCRIPTION, args=list(arguments))
     return score_bleu(options) if isinstance(options, BleuOptions) else score_with_model(options)
 
 

@@ -32,8 +32,7 @@ def read_options(arguments: Sequence[str]) -> RunConfig:
     file, _ = take_option(words, "--config")
     preset = preset or (read_toml(Path(file)).get("preset") if file else None)
     default = RunConfig() if preset is None else dataclasses.replace(RunConfig(), model=presets.named(preset))
-    tables = [field.name for field in dataclasses.fields(RunConfig)]
-    return parse_options(RunConfig, DESCRIPTION, words, default=default, tables=tables)
+    return parse_options(RunConfig, DESCRIPTION, words, default=default, ignored=("preset",))
 
 
 def main() -> int:

@@ -45,7 +45,7 @@ def main() -> int:
 
 def translate(arguments: Sequence[str], source: BinaryIO, target: BinaryIO) -> int:
     """Translate ``source`` into ``target`` as the options say."""
-    options = parse_options(TranslateOptions, DESCRIPTION, arguments)
+    options = parse_options(TranslateOptions, DESCRIPTION, arguments, default=TranslateOptions())
     config = SearchConfig(beam=options.beam, alpha=options.alpha, n_best=options.n_best or 1)
     translator = Translator.load(options.run, device=options.device)
     interactive = source.isatty()

@@ -22,7 +22,8 @@ _require_sister_packages()
 
 from minitransformer import presets  # noqa: E402
 from minitransformer.config import ModelConfig  # noqa: E402
+from minitransformer.inference.translator import Translator  # noqa: E402
 from minitransformer.model.batch import Batch  # noqa: E402
 from minitransformer.model.transformer import Transformer  # noqa: E402
 
-__all__ = ["Batch", "ModelConfig", "Transformer", "presets"]
+__all__ = ["Batch", "ModelConfig", "Transformer", "Translator", "presets"]

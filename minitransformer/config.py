@@ -101,12 +101,12 @@ def _require(condition: bool, name: str, expected: str, got: Any) -> None:
 class DataConfig:
     """Where the text comes from and how it becomes tokens.  Without training files, the project's own demo corpus."""
 
-    directory: Path = Path("runs/demo/data")
-    """Where the prepared data lies, or is written to."""
+    directory: Path | None = None
+    """Where the prepared data lies, or is written to; "data" in the run's directory if not given."""
     raw: Path = Path()
     """The folder that the names of text files below are relative to."""
     train_source: tuple[str, ...] = ()
-    """Training text, source side: UTF-8, a sentence a line, plain, .gz or .xz; several files are read one after another."""
+    """Training text, source side: UTF-8, a sentence a line, plain, .gz or .xz; several files are read in a row."""
     train_target: tuple[str, ...] = ()
     """Training text, target side: as many files, with the same numbers of lines."""
     validation_source: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class DataConfig:
     max_length: int = 256
     """Training pairs with more tokens than this on a side are dropped, and counted."""
     max_ratio: float = 6.0
-    """Training pairs with one side over this many times as long as the other, and over 20 tokens, are dropped, and counted."""
+    """Pairs with a side over this many times as long as the other, and over 20 tokens, are dropped, and counted."""
     download_from: str = ""
     """Address of the folder to fetch missing files from."""
     sha256: tuple[str, ...] = ()

@@ -118,7 +118,10 @@ TABLE3 = _variations()
 
 
 def _preset_of(variation: Variation) -> Callable[[int], ModelConfig]:
-    return lambda vocabulary_size=0: variation.of(base(vocabulary_size))
+    def preset(vocabulary_size: int = 0) -> ModelConfig:
+        return variation.of(base(vocabulary_size))
+
+    return preset
 
 
 PRESETS: dict[str, Callable[[int], ModelConfig]] = {

@@ -19,6 +19,26 @@ RUN_FILE = "run.json"
 _FREE = ("max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints")
 
 
+def demo_model() -> ModelConfig:
+    """The demonstration's model."""
+    return presets.tiny()
+
+
+def demo_training() -> TrainingConfig:
+    """The demonstration's training."""
+    return TrainingConfig(
+        max_updates=2_400,
+        batch_tokens=2_000,
+        n_shards=2,
+        warmup_steps=400,
+        learning_rate_factor=1.0,
+        validate_every=400,
+        checkpoint_every=100,
+        keep_checkpoints=5,
+        average_checkpoints=5,
+    )
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that a training run is made of.  The defaults are the demonstration's: minutes on two CPU cores."""
@@ -27,9 +47,9 @@ class RunConfig:
     """Directory of the run: model, tokenizer, checkpoints, metrics."""
     data: DataConfig = field(default_factory=DataConfig)
     """The text."""
-    model: ModelConfig = field(default_factory=lambda: demo_model())
+    model: ModelConfig = field(default_factory=demo_model)
     """The model."""
-    training: TrainingConfig = field(default_factory=lambda: demo_training())
+    training: TrainingConfig = field(default_factory=demo_training)
     """The training."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute; "cuda" needs CuPy."""
@@ -37,6 +57,11 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.model.vocabulary_size or self.model.source_vocabulary_size:
             raise ConfigError("model.vocabulary_size follows from the data in a training run: set data.vocabulary_size")
+
+    @property
+    def data_directory(self) -> Path:
+        """Where the prepared data lies."""
+        return self.data.directory or self.run / "data"
 
     def identity(self) -> dict[str, Any]:
         """What decides the outcome of the run, as plain JSON values."""
@@ -72,23 +97,3 @@ class RunConfig:
             raise ConfigError(
                 f"{self.run}: holds another run: {'; '.join(differences[:4])}. Choose another --run, or remove it"
             )
-
-
-def demo_model() -> ModelConfig:
-    """The demonstration's model."""
-    return presets.tiny()
-
-
-def demo_training() -> TrainingConfig:
-    """The demonstration's training."""
-    return TrainingConfig(
-        max_updates=2_400,
-        batch_tokens=2_000,
-        n_shards=2,
-        warmup_steps=400,
-        learning_rate_factor=1.0,
-        validate_every=400,
-        checkpoint_every=100,
-        keep_checkpoints=5,
-        average_checkpoints=5,
-    )

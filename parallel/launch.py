@@ -32,7 +32,7 @@ def communicator() -> Communicator:
     if expected == 1:
         return SerialCommunicator()
     try:
-        from parallel.mpi import MpiCommunicator
+        from parallel.mpi import MpiCommunicator  # noqa: PLC0415  (importing it starts MPI)
     except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError where it finds no MPI library
         raise LaunchError(
             f"mpirun started {expected} processes, but mpi4py cannot be used ({error});"

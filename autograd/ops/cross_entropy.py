@@ -45,7 +45,7 @@ def cross_entropy(logits: Array, targets: Array, *, smoothing: float = 0.0) -> t
 def _checked_shape(logits: Array, targets: Array, smoothing: float) -> tuple[int, int]:
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ShapeError(
-            f"cross_entropy: expected logits (T, W) and targets (T,); got logits {logits.shape}, targets {targets.shape}"
+            f"cross_entropy: expected logits (T, W) and targets (T,); got {logits.shape} and {targets.shape}"
         )
     n_tokens, n_classes = logits.shape
     if not 0 <= smoothing < 1 or (smoothing and n_classes < 2):

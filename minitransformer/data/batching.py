@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from minitransformer.model.batch import Batch
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-POOL = 128  # batches that are sorted by length together: similar lengths in a batch, yet batches unlike from epoch to epoch
+POOL = 128  # batches sorted by length together: similar lengths in a batch, yet other batches in every epoch
 _ORDER_OF_PAIRS, _ORDER_OF_BATCHES = 0x706169727300, 0x626174636800  # sites apart from those of a model's stream
 
 
@@ -47,7 +48,7 @@ def cut_by_tokens(indices: IntArray, lengths: IntArray, batch_tokens: int) -> li
         limits = batch_tokens + (ends[start - 1] if start else np.zeros_like(ends[0]))
         fits = min(int(np.searchsorted(side, limit, side="right")) for side, limit in zip(ends.T, limits, strict=True))
         cuts.append(max(start + 1, fits))
-    return [indices[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [indices[a:b] for a, b in pairwise(cuts)]
 
 
 def cut_into_shards(indices: IntArray, lengths: IntArray, n_shards: int) -> list[IntArray]:

@@ -7,16 +7,16 @@ import io
 import itertools
 import lzma
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeAlias, cast
+from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 from minitransformer.config import DataConfig
 from minitransformer.data.demo import demo_corpus
 
 Pair: TypeAlias = tuple[str, str]
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 class CorpusError(ValueError):
@@ -71,7 +71,7 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class FileCorpus:
-    """Aligned files.  Without validation files every ``stride``-th training pair is held out, ``stride`` from their number.
+    """Aligned files.  Without validation files every ``stride``-th training pair is held out.
 
     Sides of a held-out pair may occur again in training: what counts as the same sentence is the corpus owner's to say.
     """

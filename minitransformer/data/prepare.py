@@ -26,7 +26,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PreparedData:
-    """A directory that ``prepare`` wrote: tokenizer, token stores, held-out text, and an account of what was dropped."""
+    """A directory that ``prepare`` wrote: tokenizer, token stores, held-out text, and what was dropped and why."""
 
     directory: Path
     tokenizer: Tokenizer
@@ -51,7 +51,7 @@ class PreparedData:
         return [(source, target) for source, target in read_json(path)] if path.exists() else []
 
 
-def prepare(config: DataConfig, report: Report = lambda line: None) -> PreparedData:
+def prepare(config: DataConfig, directory: Path, report: Report = lambda line: None) -> PreparedData:
     """Read the corpus, train the tokenizer, write tokens; the manifest comes last, and only a whole directory has one.
 
     Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written.
@@ -62,17 +62,17 @@ def prepare(config: DataConfig, report: Report = lambda line: None) -> PreparedD
     tokenizer = Tokenizer.train(
         corpus.train(), vocabulary_size=config.vocabulary_size, kind=config.tokenizer, joint=config.joint_vocabulary
     )
-    tokenizer.save(config.directory)
+    tokenizer.save(directory)
     dropped: Counter[str] = Counter()
     n_words = max(tokenizer.n_source_words, tokenizer.n_target_words)
     report("writing tokens")
     kept = _kept(_encoded(corpus.train(), tokenizer), config, dropped)
-    n_train = write_store(config.directory, "train", kept, n_words)
+    n_train = write_store(directory, "train", kept, n_words)
     if n_train == 0:
         raise CorpusError(f"no training pair is left; dropped: {dict(dropped)}. Look at --data.max-length and the text")
-    n_validation = write_store(config.directory, "validation", _encoded(corpus.validation(), tokenizer), n_words)
+    n_validation = write_store(directory, "validation", _encoded(corpus.validation(), tokenizer), n_words)
     for split, pairs in (("validation", corpus.validation()), ("test", corpus.test())):
-        write_text(config.directory / f"{split}.json", json.dumps(list(pairs), ensure_ascii=False, indent=0))
+        write_text(directory / f"{split}.json", json.dumps(list(pairs), ensure_ascii=False, indent=0))
     manifest = {
         "train_pairs": n_train,
         "validation_pairs": n_validation,
@@ -81,16 +81,18 @@ def prepare(config: DataConfig, report: Report = lambda line: None) -> PreparedD
         "target_words": tokenizer.n_target_words,
         "config": fingerprint(config),
     }
-    write_text(config.directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     losses = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items()) or "none"
-    report(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {config.directory}")
-    return PreparedData.open(config.directory)
+    report(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
+    return PreparedData.open(directory)
 
 
 def fingerprint(config: DataConfig) -> dict[str, Any]:
     """The fields of a configuration that decide what the prepared data is."""
     fields = json.loads(json.dumps(dataclasses.asdict(config), default=str))
-    return {name: value for name, value in fields.items() if name not in ("directory", "raw", "download_from", "sha256")}
+    return {
+        name: value for name, value in fields.items() if name not in ("directory", "raw", "download_from", "sha256")
+    }
 
 
 def _encoded(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[IdPair]:

@@ -6,18 +6,19 @@ tokens likewise, and the two lengths of every pair.  Only lengths and offsets ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from minitransformer.files import CheckpointError, written_whole
+from minitransformer.model.batch import Ids
 
 PAIRS_PER_SHARD = 500_000
 _SIDES = ("source", "target")
 
-IdPair = tuple[Sequence[int], Sequence[int]]
+IdPair = tuple[Ids, Ids]
 
 
 def write_store(directory: Path, split: str, pairs: Iterable[IdPair], vocabulary_size: int) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import sacrebleu.metrics
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 
 @dataclass(frozen=True)
@@ -27,20 +29,20 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowe
     Args:
         references: one list of lines for every set of references.
     """
-    return _score(sacrebleu.metrics.BLEU(lowercase=lowercase), hypotheses, references)
+    return _score(BLEU(lowercase=lowercase), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     """Corpus chrF2 (Popović 2015)."""
-    return _score(sacrebleu.metrics.CHRF(), hypotheses, references)
+    return _score(CHRF(), hypotheses, references)
 
 
-def _score(
-    metric: sacrebleu.metrics.base.Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-) -> Score:
+def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     for number, lines in enumerate(references, 1):
         if len(lines) != len(hypotheses):
-            raise ValueError(f"reference set {number} has {len(lines)} lines, but there are {len(hypotheses)} hypotheses")
+            raise ValueError(
+                f"reference set {number} has {len(lines)} lines, but there are {len(hypotheses)} hypotheses"
+            )
     if not hypotheses:
         raise ValueError("there are no hypotheses to score")
     result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])

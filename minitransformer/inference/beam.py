@@ -16,7 +16,7 @@ from autograd import Blocks, namespace, no_tape, to_device, to_host
 from autograd.array import Array
 from autograd.ops.normalisation import log_softmax_values
 from minitransformer.inference.cache import LayerCache
-from minitransformer.model.batch import pack_sources
+from minitransformer.model.batch import Ids, pack_sources
 from minitransformer.model.spans import cached_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.transformer import Transformer
 from minitransformer.symbols import END, START, UNKNOWN
@@ -64,7 +64,7 @@ def length_penalty(length: float | IntArray, alpha: float) -> Any:
 
 
 def beam_search(
-    model: Transformer, sources: Sequence[Sequence[int]], config: SearchConfig | None = None
+    model: Transformer, sources: Sequence[Ids], config: SearchConfig | None = None
 ) -> list[list[Hypothesis]]:
     """The ``n_best`` highest-scoring translations of each source that the beam finds, best first.
 
@@ -87,7 +87,7 @@ class _Search:
     Rows of the caches and of ``ids`` (S·k, steps) are hypotheses, sentence after sentence, best first.
     """
 
-    def __init__(self, model: Transformer, sources: Sequence[Sequence[int]], config: SearchConfig) -> None:
+    def __init__(self, model: Transformer, sources: Sequence[Ids], config: SearchConfig) -> None:
         self.model, self.config = model, config
         source_ids, source = pack_sources(sources)
         encoded = model.encode(source_ids, self_attention_spans(source, model.config.neighbourhood))
@@ -139,12 +139,16 @@ class _Search:
             log_p[rows, END] = of_end
 
     def _branch(self, log_p: Array, length: int) -> None:
-        """Among the best 2k continuations, finish those that end, and keep the best k that do not."""
+        """Among the best 2k continuations, finish those that end, and keep the best k that do not.
+
+        Greedy search looks at the best one only: when that ends, no hypothesis is left alive.
+        """
         k, n_sentences = self.config.beam, len(self.sentences)
-        of_token, token = _top(log_p, 2 * k)  # no more of one hypothesis can be among the best 2k of its sentence
+        n_candidates = 2 * k if k > 1 else 1
+        of_token, token = _top(log_p, n_candidates)  # no more of one hypothesis can be among the best of its sentence
         n_tokens = token.shape[1]
         of_token += self.log_p.reshape(-1, 1)
-        of_token, choice = _top(of_token.reshape(n_sentences, -1), 2 * k)
+        of_token, choice = _top(of_token.reshape(n_sentences, -1), n_candidates)
         token, parent = _take(token.reshape(n_sentences, -1), choice), choice // n_tokens
         ends = token == END
         self._finish(np.where(ends, of_token, -np.inf), parent, length)
@@ -182,7 +186,7 @@ class _Search:
             self.sentences, self.log_p, self.ids = self.sentences[going_on], self.log_p[going_on], self.ids[rows]
             self._select(rows)
 
-    def _worst_kept(self, sentence: int) -> float:
+    def _worst_kept(self, sentence: np.int64) -> float:
         finished = self.finished[sentence]
         return finished[-1].score if len(finished) == self.config.n_best else -np.inf
 

@@ -13,6 +13,7 @@ from autograd import Blocks
 from minitransformer.symbols import END, START
 
 IdArray = np.ndarray[Any, np.dtype[np.int64]]
+Ids = Sequence[int] | np.ndarray[Any, Any]  # of one sentence, without start and end symbols
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Batch:
     target: Blocks
 
     @classmethod
-    def from_token_ids(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
+    def from_token_ids(cls, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
         """A batch of pairs of id sequences without start and end symbols.
 
         Raises: ValueError if there are not as many targets as sources.
@@ -57,7 +58,7 @@ class Batch:
         return len(self.source_ids)
 
 
-def pack_sources(sequences: Sequence[Sequence[int]]) -> tuple[IdArray, Blocks]:
+def pack_sources(sequences: Sequence[Ids]) -> tuple[IdArray, Blocks]:
     """All sequences in one array, each closed with END, and where each lies."""
     blocks = Blocks.of_lengths([len(sequence) + 1 for sequence in sequences])
     ids = np.full(blocks.n_tokens, END, np.int64)

@@ -47,7 +47,7 @@ class SinusoidalPositions(Layer):
         """x (T, D) plus the encoding of each token's place (T,) in its sentence."""
         n_rows = 1 << int(places.max(initial=0)).bit_length()  # a power of two: few distinct tables to keep
         table = _table(n_rows, self.d_model, self.layout, np.dtype(x.dtype).name, x.device)
-        return x + table[to_device(places, x.device)]
+        return ops.add(x, table[to_device(places, x.device)])
 
 
 @lru_cache(maxsize=16)

@@ -26,7 +26,7 @@ class Transformer(Layer):
 
     Args:
         config: its hyperparameters; ``vocabulary_size`` must be set.
-        seed: initial weights are a pure function of the seed and each parameter's name; None leaves them zero, to be set.
+        seed: initial weights are a pure function of the seed and each parameter's name; None leaves them zero.
         dtype: "float32", or "float64" for checks.
         device: "cpu" or "cuda".
     """

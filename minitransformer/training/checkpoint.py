@@ -1,12 +1,13 @@
 """Checkpoints: everything that a training run needs to go on, in a directory that is whole or not there.
 
 A checkpoint is itself a model directory (``Transformer.load`` reads it), with Adam's moments and the state of the loop
-beside the weights.  Randomness has no state: dropout and the order of sentences are functions of seed, update and epoch.
+beside the weights.  Randomness has no state: dropout and the order of sentences are functions of (seed, update, epoch).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -15,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-import json
 from autograd import to_device, to_host
 from autograd.array import Array
 from autograd.optim import Adam

@@ -49,8 +49,10 @@ class TrainingJob:
         )
         say(
             f"{model.n_parameters:,} parameters, {len(trainer.store):,} training pairs;"
-            f" {world.size} process{'es' if world.size > 1 else ''} with {n_threads} thread{'s' if n_threads > 1 else ''}"
+            f" processes {world.size}, threads each {n_threads}"
         )
+        if world.size == 1 and n_threads > config.training.n_shards:
+            say(f"{n_threads - config.training.n_shards} threads stand idle: raise --training.n-shards to use them")
         idle = world.size - working_ranks(world.size, config.training.n_shards)
         if idle:
             say(
@@ -69,9 +71,11 @@ class TrainingJob:
 
     def finish(self, monitor: Monitor) -> None:
         """Make the final model, save it in the run's directory, and say how good it is on held-out text."""
-        validation = self.trainer.validation
-        if validation is None:
-            return
+        if self.trainer.validation is not None:
+            self._finish(self.trainer.validation, monitor)
+        self.world.barrier()
+
+    def _finish(self, validation: Validation, monitor: Monitor) -> None:
         start = time.perf_counter()
         self._choose_final_weights(validation, monitor)
         model, results = self.trainer.model, self._provenance()
@@ -116,7 +120,7 @@ def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], No
         data = open_or_prepare(config, say)
         data.tokenizer.save(config.run)
     world.barrier()
-    return data if world.rank == 0 else PreparedData.open(config.data.directory)
+    return data if world.rank == 0 else PreparedData.open(config.data_directory)
 
 
 def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedData:
@@ -125,14 +129,14 @@ def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedDa
     Raises: CheckpointError if the directory holds data of another configuration.
     """
     try:
-        data = PreparedData.open(config.data.directory)
+        data = PreparedData.open(config.data_directory)
     except CheckpointError:
-        return prepare(config.data, say)
+        return prepare(config.data, config.data_directory, say)
     wanted = fingerprint(config.data)
     different = [name for name, value in data.manifest["config"].items() if wanted.get(name) != value]
     if different:
         raise CheckpointError(
-            f"{config.data.directory}: was prepared with another {', '.join(different)};"
+            f"{config.data_directory}: was prepared with another {', '.join(different)};"
             " choose another --data.directory, or run minitransformer-prepare again"
         )
     return data
@@ -141,6 +145,4 @@ def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedDa
 def _sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
     tokenizer = data.tokenizer
     source = None if tokenizer.is_joint else tokenizer.n_source_words
-    return dataclasses.replace(
-        config, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=source
-    )
+    return dataclasses.replace(config, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=source)

@@ -125,7 +125,7 @@ class ConsoleMonitor:
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """Write a JSON line; show the figures in the bar, or as a line of their own."""
         kind = "training" if isinstance(report, TrainingReport) else "validation"
-        _append_line(self._metrics_path, {"kind": kind, "time": time.time()} | asdict(report))
+        self._write({"kind": kind, "time": time.time()} | asdict(report))
         if isinstance(report, ValidationReport):
             self.say(
                 f"step {report.step:,}: validation loss {report.loss:.4f}, perplexity {report.perplexity:.2f},"
@@ -140,7 +140,10 @@ class ConsoleMonitor:
         if not self.console.is_terminal:
             self.say(f"step {report.step:,}, epoch {report.epoch}: {figures}")
 
-
-def _append_line(path: Path, record: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(record) + "\n")
+    def _write(self, record: dict[str, Any]) -> None:
+        """Append a line to the metrics; a full disk must not end the training, and the checkpoints will tell of it."""
+        try:
+            with self._metrics_path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(record) + "\n")
+        except OSError as error:
+            self.say(f"warning: {self._metrics_path}: cannot be written ({error})")

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -27,7 +28,7 @@ from minitransformer.training.validation import Validation
 from parallel.communicator import Communicator, shards_of_rank
 
 
-class TrainingDiverged(RuntimeError):
+class TrainingDivergedError(RuntimeError):
     """The loss is no longer a number."""
 
 
@@ -67,7 +68,7 @@ class Trainer:
     def train(self, monitor: Monitor) -> bool:
         """Update until ``max_updates``; return whether that was reached (False: interrupted, and saved).
 
-        Raises: TrainingDiverged if the loss is not finite; CheckpointError if a checkpoint cannot be written.
+        Raises: TrainingDivergedError if the loss is not finite; CheckpointError if a checkpoint cannot be written.
         """
         with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt:
             interval = _Interval()
@@ -118,7 +119,7 @@ class Trainer:
     def _apply_adam(self) -> None:
         size = len(self.model.parameters.values)
         bounds = [size * i // self._n_threads for i in range(self._n_threads + 1)]
-        parts = [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+        parts = [slice(a, b) for a, b in pairwise(bounds)]
         list(self._executor.map(lambda part: self.adam.update(self.learning_rate, self.state.step, part), parts))
 
     @property
@@ -132,12 +133,7 @@ class Trainer:
         )
 
     def _log(self, interval: _Interval, monitor: Monitor) -> _Interval:
-        loss = interval.mean_loss(self.world)
-        if not math.isfinite(loss):
-            raise TrainingDiverged(
-                f"update {self.state.step:,}: the loss is {loss}; nothing was saved since the last checkpoint."
-                " Lower --training.learning-rate-factor, or set --training.clip-norm"
-            )
+        loss = self._finite(interval.mean_loss(self.world), "loss")
         seconds = interval.seconds
         self.state = dataclasses.replace(self.state, seconds=self.state.seconds + seconds)
         monitor.report(
@@ -153,6 +149,15 @@ class Trainer:
         )
         return _Interval()
 
+    def _finite(self, number: float, name: str) -> float:
+        """The number, if it is one: what has become NaN is never saved over what was good."""
+        if not math.isfinite(number):
+            raise TrainingDivergedError(
+                f"update {self.state.step:,}: the {name} is {number}; the last checkpoint is unharmed."
+                " Lower --training.learning-rate-factor, or set --training.clip-norm"
+            )
+        return number
+
     def _validate(self, monitor: Monitor) -> float:
         """Judge the model, keep it if it is the best so far; return the seconds that this took."""
         start = time.perf_counter()
@@ -166,6 +171,7 @@ class Trainer:
         return time.perf_counter() - start
 
     def _save(self) -> None:
+        self._finite(gradient_norm(self.model.parameters.gradients), "gradient's norm")
         if self.world.rank == 0:
             keep = self.config.keep_checkpoints
             save_checkpoint(self.run_directory, self.model, self.adam, self.state, keep=keep)

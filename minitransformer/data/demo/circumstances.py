@@ -12,7 +12,7 @@ from minitransformer.data.demo.dates import (
     draw_time,
     prefixed,
 )
-from minitransformer.data.demo.lexicon import Tense
+from minitransformer.data.demo.lexicon import Case
 from minitransformer.data.demo.meaning import Expression
 from minitransformer.data.demo.numbers import english_number, german_number
 from minitransformer.data.demo.weighted import Weighted
@@ -105,7 +105,7 @@ def _yesterday_at_time(random: Random) -> Expression:
 
 
 def _day_of_month(random: Random) -> Expression:
-    return prefixed("on", "am", day_of_month(*draw_day(random)))
+    return prefixed("on", "am", day_of_month(*draw_day(random), Case.DATIVE))
 
 
 def _future_date(random: Random) -> Expression:
@@ -113,11 +113,11 @@ def _future_date(random: Random) -> Expression:
 
 
 def _past_date(random: Random) -> Expression:
-    return prefixed("on", "am", draw_date(random, 1820, 2019))
+    return prefixed("on", "am", draw_date(random, 1950, 2019))
 
 
 def _past_year(random: Random) -> Expression:
-    year = random.randint(1820, 2019)
+    year = random.randint(1950, 2019)
     return Expression(f"in the year {year}", f"im Jahr {year}")
 
 
@@ -153,14 +153,24 @@ _FUTURE = Weighted[Circumstance](
 _PAST = Weighted[Circumstance](
     (_past_adverb, 6), (_last_weekday, 2), (_yesterday_at_time, 1), (_past_date, 5), (_past_year, 2), (_span_ago, 3)
 )
-TIMETABLE = Weighted[Circumstance]((at_time, 3), (_weekday_at_time, 1))
+_TIMETABLE = Weighted[Circumstance]((at_time, 3), (_weekday_at_time, 1))
 
 
-def present_or_past(random: Random, tense: Tense) -> Expression:
-    """An adverbial that suits the present or the past."""
-    return (_PAST if tense is Tense.PAST else _PRESENT).draw(random)(random)
+def present(random: Random) -> Expression:
+    """An adverbial that suits the present."""
+    return _PRESENT.draw(random)(random)
+
+
+def past(random: Random) -> Expression:
+    """An adverbial of a past time, which the English simple past needs."""
+    return _PAST.draw(random)(random)
 
 
 def future(random: Random) -> Expression:
-    """An adverbial that suits a modal verb."""
+    """An adverbial of a future time, beside a modal verb."""
     return _FUTURE.draw(random)(random)
+
+
+def time_of_day(random: Random) -> Expression:
+    """An adverbial of a time of day, perhaps with the day of the week."""
+    return _TIMETABLE.draw(random)(random)

@@ -6,6 +6,7 @@ Conventions: "on May 3, 1987" is "am 3. Mai 1987", "on the third of May" is "am 
 
 from random import Random
 
+from minitransformer.data.demo.lexicon import Case
 from minitransformer.data.demo.meaning import Expression
 from minitransformer.data.demo.numbers import english_number, german_number
 
@@ -92,10 +93,11 @@ def calendar_date(day: int, month: int, year: int) -> Expression:
     return Expression(f"{MONTHS[month].english} {day}, {year}", f"{day}. {MONTHS[month].german} {year}")
 
 
-def day_of_month(day: int, month: int) -> Expression:
-    """A date in words, in the German dative: the third of May, dritten Mai."""
-    name = MONTHS[month]
-    return Expression(f"the {english_ordinal(day)} of {name.english}", f"{german_ordinal_stem(day)}en {name.german}")
+def day_of_month(day: int, month: int, case: Case) -> Expression:
+    """A date in words, in German without its article and weakly declined: the third of May, dritte(n) Mai."""
+    name, ending = MONTHS[month], "e" if case is Case.NOMINATIVE else "en"
+    english = f"the {english_ordinal(day)} of {name.english}"
+    return Expression(english, f"{german_ordinal_stem(day)}{ending} {name.german}")
 
 
 def draw_spoken_time(random: Random) -> Expression:

@@ -1,6 +1,13 @@
 """The English wording of a meaning."""
 
-from minitransformer.data.demo.lexicon import Agreement, FiniteForms, Modal, Number, Tense, Verb
+from minitransformer.data.demo.lexicon import (
+    Agreement,
+    FiniteForms,
+    Modal,
+    Number,
+    Tense,
+    Verb,
+)
 from minitransformer.data.demo.meaning import (
     Clause,
     Comparison,
@@ -52,10 +59,8 @@ def english_phrase(phrase: Phrase, is_subject: bool = False) -> str:
     match phrase:
         case Expression():
             return phrase.english
-        case Pronoun():
-            return phrase.english if is_subject else phrase.english_object
-        case RelativePronoun(human=human):
-            return ("who" if is_subject else "whom") if human else "that"
+        case Pronoun() | RelativePronoun():
+            return _pronoun(phrase, is_subject)
         case NounPhrase():
             return _noun_phrase(phrase)
         case PrepositionalPhrase(preposition, complement):
@@ -64,6 +69,14 @@ def english_phrase(phrase: Phrase, is_subject: bool = False) -> str:
             return f"{english_phrase(first)} and {english_phrase(second)}"
         case Comparison(adjective, standard):
             return f"{adjective.english_comparative} than {english_phrase(standard)}"
+
+
+def _pronoun(pronoun: Pronoun | RelativePronoun, is_subject: bool) -> str:
+    if isinstance(pronoun, Pronoun):
+        return pronoun.english if is_subject else pronoun.english_object
+    if not pronoun.human:
+        return "that"
+    return "who" if is_subject else "whom"
 
 
 def _noun_phrase(phrase: NounPhrase) -> str:
@@ -76,34 +89,22 @@ def _noun_phrase(phrase: NounPhrase) -> str:
     if phrase.possessor is not None:
         words += ["of", _noun_phrase(phrase.possessor)]
     if phrase.relative is not None:
-        words.append(_relative_clause(phrase.relative.clause, phrase.relative.front))
+        words.append(_statement(phrase.relative.clause, phrase.relative.front))
     return " ".join(words)
 
 
-def _relative_clause(clause: Clause, front: Role) -> str:
-    """A relative clause puts its pronoun in front and keeps the order of a statement."""
-    if front is Role.SUBJECT:
-        return _statement(clause, Role.SUBJECT)
-    return _join(_constituent(clause, front), english_phrase(clause.subject, True), *_verb_phrase(clause, front))
-
-
 def _statement(clause: Clause, front: Role) -> str:
-    """Subject, verb, objects; a fronted circumstance changes nothing else."""
-    subject = english_phrase(clause.subject, is_subject=True)
-    if front is Role.SUBJECT:
-        return _join(subject, *_verb_phrase(clause, Role.SUBJECT))
-    return _join(_constituent(clause, front), subject, *_verb_phrase(clause, front))
+    """The constituent in front, subject, verb, objects: the order of statements and of relative clauses."""
+    fronted = "" if front is Role.SUBJECT else _constituent(clause, front)
+    auxiliary, main = _verb_group(clause, supported=clause.negated)
+    subject = _constituent(clause, Role.SUBJECT)
+    return _join(fronted, subject, auxiliary, *_predicate(clause, main, front))
 
 
 def _inverted(clause: Clause, front: Role | None) -> str:
     """The order of questions: auxiliary, subject, the rest of the verb."""
     auxiliary, main = _verb_group(clause, supported=True)
-    return _join(auxiliary, english_phrase(clause.subject, is_subject=True), *_predicate(clause, main, front))
-
-
-def _verb_phrase(clause: Clause, front: Role) -> list[str]:
-    auxiliary, main = _verb_group(clause, supported=clause.negated)
-    return [auxiliary, *_predicate(clause, main, front)]
+    return _join(auxiliary, _constituent(clause, Role.SUBJECT), *_predicate(clause, main, front))
 
 
 def _predicate(clause: Clause, main: str, front: Role | None) -> list[str]:

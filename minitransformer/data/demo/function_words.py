@@ -1,10 +1,18 @@
-"""The closed classes of words: determiners, prepositions, modal verbs, conjunctions, adverbs."""
+"""The closed classes of words: determiners, names, prepositions, modal verbs."""
 
-from minitransformer.data.demo.lexicon import Case, Determiner, FiniteForms, Modal, Paradigm, Preposition
+from minitransformer.data.demo.lexicon import (
+    Case,
+    Determiner,
+    FiniteForms,
+    Modal,
+    Paradigm,
+    Preposition,
+)
 
 DATIVE, ACCUSATIVE = Case.DATIVE, Case.ACCUSATIVE
 
 NO_DETERMINER = Determiner("", "", "", Paradigm.UNINFLECTED)
+PROPER_NAME = Determiner("", "", "", Paradigm.UNINFLECTED, definite=True)
 THE = Determiner("the", "the", "d", Paradigm.DEFINITE_ARTICLE, definite=True)
 A = Determiner("a", "", "ein", Paradigm.EIN_WORD)
 NO = Determiner("no", "no", "kein", Paradigm.EIN_WORD)
@@ -17,7 +25,9 @@ SOME = Determiner("", "some", "einig", Paradigm.QUANTIFIER)
 ALL = Determiner("", "all", "all", Paradigm.DER_WORD, definite=True)
 BOTH = Determiner("", "both", "beid", Paradigm.DER_WORD, definite=True)
 
-NAMES = ("Anna", "Peter", "Maria", "Paul", "Lena", "Martin")
+FEMALE_NAMES = ("Anna", "Maria", "Lena", "Clara")
+MALE_NAMES = ("Peter", "Paul", "Martin", "Emil")
+NAMES = (*FEMALE_NAMES, *MALE_NAMES)
 
 POSSESSIVE_PRONOUNS = tuple(
     Determiner(english, english, german, Paradigm.EIN_WORD, definite=True)
@@ -54,12 +64,3 @@ WANT = Modal(FiniteForms("want", "wants", "want"), FiniteForms("will", "will", "
 NEGATABLE_MODALS = (WILL, CAN, SHOULD, WANT)
 """Without "must not", whose German is not "muss nicht"."""
 MODALS = (*NEGATABLE_MODALS, MUST)
-
-FREQUENCIES = (("often", "oft"), ("always", "immer"), ("never", "nie"), ("sometimes", "manchmal"))
-ADVERBIAL_CONJUNCTIONS = (
-    ("because", "weil"),
-    ("when", "wenn"),
-    ("if", "wenn"),
-    ("although", "obwohl"),
-    ("while", "während"),
-)

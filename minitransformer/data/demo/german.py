@@ -53,10 +53,8 @@ def german_phrase(phrase: Phrase, case: Case) -> str:
     match phrase:
         case Expression():
             return phrase.german
-        case Pronoun():
+        case Pronoun() | RelativePronoun():
             return _pronoun(phrase, case)
-        case RelativePronoun(gender, number):
-            return relative_pronoun_form(case, gender, number)
         case NounPhrase():
             return _noun_phrase(phrase, case)
         case PrepositionalPhrase():
@@ -89,7 +87,9 @@ def _punctuate(text: str) -> str:
     return text.replace(",,", ",").replace(",?", "?").removesuffix(",")
 
 
-def _pronoun(pronoun: Pronoun, case: Case) -> str:
+def _pronoun(pronoun: Pronoun | RelativePronoun, case: Case) -> str:
+    if isinstance(pronoun, RelativePronoun):
+        return relative_pronoun_form(case, pronoun.gender, pronoun.number)
     if case is Case.NOMINATIVE:
         return pronoun.german
     return pronoun.german_dative if case is Case.DATIVE else pronoun.german_accusative

@@ -55,6 +55,7 @@ class SemanticClass(Enum):
     FOOD = auto()
     DRINK = auto()
     READING = auto()
+    LETTER = auto()
     CLOTHING = auto()
     DEVICE = auto()
     OBJECT = auto()
@@ -90,6 +91,14 @@ class Frame(Enum):
     PLACED = auto()
 
 
+class Possession(Enum):
+    """How many of a kind one calls one's own: no kings, one mother, any number of dogs."""
+
+    NONE = auto()
+    ONE = auto()
+    MANY = auto()
+
+
 @dataclass(frozen=True)
 class Noun:
     """A noun; one without a plural is a mass noun or a city."""
@@ -101,6 +110,11 @@ class Noun:
     german_plural: str
     gender: Gender
     semantic_class: SemanticClass
+    possession: Possession = Possession.MANY
+
+    def can_be_owned(self, number: Number) -> bool:
+        """Whether a possessive determiner makes sense before the noun."""
+        return self.possession is Possession.MANY or (self.possession is Possession.ONE and number is Number.SINGULAR)
 
     @property
     def countable(self) -> bool:

@@ -100,7 +100,7 @@ class Comparison:
     """A predicate that compares its subject with something: bigger than the dog."""
 
     adjective: Adjective
-    standard: NounPhrase
+    standard: Phrase
 
 
 Phrase = Expression | Pronoun | RelativePronoun | NounPhrase | PrepositionalPhrase | Conjunct | Comparison

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from minitransformer.data.demo.adjectives import colours_for, qualities_for
+from minitransformer.data.demo.adjectives import colours_of, qualities_for
 from minitransformer.data.demo.function_words import (
     ALL,
     BOTH,
@@ -16,6 +16,7 @@ from minitransformer.data.demo.function_words import (
     NO_DETERMINER,
     POSSESSIVE_NAMES,
     POSSESSIVE_PRONOUNS,
+    PROPER_NAME,
     SOME,
     THE,
     THIS,
@@ -44,7 +45,18 @@ from minitransformer.data.demo.meaning import (
     PrepositionalPhrase,
     Pronoun,
 )
-from minitransformer.data.demo.nouns import ANIMAL, CITY, CLOTHING, DEVICE, OBJECT, PERSON, READING, VEHICLE, nouns_of
+from minitransformer.data.demo.nouns import (
+    ANIMAL,
+    CITY,
+    CLOTHING,
+    DEVICE,
+    OBJECT,
+    PEOPLE,
+    PERSON,
+    READING,
+    VEHICLE,
+    nouns_of,
+)
 from minitransformer.data.demo.numbers import english_number, german_number
 from minitransformer.data.demo.weighted import Weighted
 
@@ -80,7 +92,7 @@ OBJECTS = DeterminerChoice(
     Weighted(([THE], 3), (_CARDINALS, 5), ([NO_DETERMINER], 3), (_POSSESSIVES, 2), ([THIS, MANY, SOME], 2)),
     Weighted(([NO_DETERMINER], 5), ([THE], 3), (_POSSESSIVES, 1), ([THIS], 1)),
 )
-GIFTS = DeterminerChoice(
+GIVEN = DeterminerChoice(
     Weighted(([THE], 4), ([A], 7), (_POSSESSIVES, 2), ([THIS], 1)),
     Weighted(([THE], 2), (_CARDINALS, 4), (_POSSESSIVES, 1)),
     _THE_OR_OWN,
@@ -95,41 +107,52 @@ WHICH_ONES = DeterminerChoice(*[Weighted[Sequence[Determiner]](([WHICH], 1))] * 
 HOW_MANY_ONES = DeterminerChoice(*[Weighted[Sequence[Determiner]](([HOW_MANY], 1))] * 3)
 
 PRONOUNS = (I, HE, SHE, WE, THEY)
-PEOPLE = (PERSON,)
 _OWNED = (ANIMAL, READING, CLOTHING, DEVICE, OBJECT, VEHICLE)
-_ADJECTIVE_COUNTS = Weighted((0, 11), (1, 7), (2, 2))
+_ADJECTIVE_COUNTS = Weighted((0, 9), (1, 8), (2, 3))
 
 
 def noun_phrase(
-    random: Random, classes: SemanticClasses, determiners: DeterminerChoice, other_than: Phrase | None = None
+    random: Random, classes: SemanticClasses, determiners: DeterminerChoice, others: Sequence[Phrase] = ()
 ) -> NounPhrase:
-    """A random noun phrase of one of the semantic classes, about another noun than another phrase."""
-    noun = random.choice(nouns_of(classes))
-    while isinstance(other_than, NounPhrase) and noun is other_than.noun:
-        noun = random.choice(nouns_of(classes))
+    """A random noun phrase of one of the semantic classes, about another noun than other phrases."""
+    noun = fresh_noun(random, classes, others)
     plural = noun.countable and random.random() < 0.3
     return phrase_about(random, noun, determiners, Number.PLURAL if plural else Number.SINGULAR)
+
+
+def fresh_noun(random: Random, classes: SemanticClasses, others: Sequence[Phrase]) -> Noun:
+    """A random noun of one of the semantic classes that does not head one of the other phrases."""
+    taken = [noun for phrase in others for noun in _heads(phrase)]
+    noun = random.choice(nouns_of(classes))
+    while noun in taken:
+        noun = random.choice(nouns_of(classes))
+    return noun
 
 
 def phrase_about(random: Random, noun: Noun, determiners: DeterminerChoice, number: Number) -> NounPhrase:
     """A random noun phrase about a noun, with up to two adjectives and sometimes a possessor."""
     if noun.semantic_class is CITY:
-        return NounPhrase(NO_DETERMINER, noun)
+        return NounPhrase(PROPER_NAME, noun)
     phrase = NounPhrase(_determiner(random, noun, determiners, number), noun, number, adjectives(random, noun))
     if phrase.determiner is THE and noun.semantic_class in _OWNED and random.random() < 0.15:
         return replace(phrase, possessor=noun_phrase(random, PEOPLE, DEFINITE))
     return phrase
 
 
+def bare(phrase: Phrase) -> Phrase:
+    """The phrase without attributive adjectives, which a predicate might repeat or contradict."""
+    return replace(phrase, adjectives=()) if isinstance(phrase, NounPhrase) else phrase
+
+
 def adjectives(random: Random, noun: Noun) -> tuple[Adjective, ...]:
     """None, one or two adjectives that suit a noun; of two, the second is a colour, so that no comma parts them."""
     count = _ADJECTIVE_COUNTS.draw(random)
-    colours = colours_for(noun.semantic_class)
+    colours = colours_of(noun.semantic_class)
     if count == 0:
         return ()
     if count == 1 and colours and random.random() < 0.4:
         return (random.choice(colours),)
-    quality = random.choice(qualities_for((noun.semantic_class,)))
+    quality = random.choice(qualities_for(noun))
     return (quality, random.choice(colours)) if count == 2 and colours else (quality,)
 
 
@@ -144,7 +167,7 @@ def subject(random: Random, classes: SemanticClasses, determiners: DeterminerCho
         return name(random)
     if kind < 0.4:
         first = noun_phrase(random, PEOPLE, DEFINITE)
-        return Conjunct(first, noun_phrase(random, PEOPLE, DEFINITE, other_than=first))
+        return Conjunct(first, noun_phrase(random, PEOPLE, DEFINITE, [first]))
     return noun_phrase(random, PEOPLE, determiners)
 
 
@@ -154,36 +177,46 @@ def name(random: Random) -> Expression:
     return Expression(chosen, chosen)
 
 
-def person(random: Random, other_than: Phrase, determiners: DeterminerChoice) -> Phrase:
+def person(random: Random, others: Sequence[Phrase], determiners: DeterminerChoice) -> Phrase:
     """A random person in another role than the subject: a pronoun, a name or a noun phrase."""
     kind = random.random()
     if kind < 0.15:
-        return random.choice([pronoun for pronoun in PRONOUNS if not _overlap(pronoun, other_than)])
+        return random.choice([pronoun for pronoun in PRONOUNS if not any(_overlap(pronoun, other) for other in others)])
     if kind < 0.25:
         chosen = name(random)
-        return chosen if chosen != other_than else person(random, other_than, determiners)
-    return noun_phrase(random, PEOPLE, determiners, other_than)
+        return chosen if chosen not in others else person(random, others, determiners)
+    return noun_phrase(random, PEOPLE, determiners, others)
 
 
-def place(random: Random, places: Sequence[Place], other_than: Phrase) -> PrepositionalPhrase:
+def place(random: Random, places: Sequence[Place], others: Sequence[Phrase]) -> PrepositionalPhrase:
     """A random prepositional phrase of place, direction, company or benefit."""
     preposition, classes = random.choice(places)
     if classes == PEOPLE:
-        return PrepositionalPhrase(preposition, person(random, other_than, DEFINITE))
-    noun = random.choice(nouns_of(classes))
+        return PrepositionalPhrase(preposition, person(random, others, DEFINITE))
+    noun = fresh_noun(random, classes, others)
     return PrepositionalPhrase(preposition, phrase_about(random, noun, PLACES, Number.SINGULAR))
 
 
 def _determiner(random: Random, noun: Noun, determiners: DeterminerChoice, number: Number) -> Determiner:
     if number is Number.PLURAL:
-        return random.choice(determiners.plural.draw(random))
-    choice = determiners.singular if noun.countable else determiners.mass
-    return random.choice(choice.draw(random))
+        choice = determiners.plural
+    else:
+        choice = determiners.singular if noun.countable else determiners.mass
+    group = choice.draw(random)
+    return THE if group is _POSSESSIVES and not noun.can_be_owned(number) else random.choice(group)
+
+
+def _heads(phrase: Phrase) -> tuple[Noun, ...]:
+    match phrase:
+        case NounPhrase(noun=noun):
+            return (noun,)
+        case Conjunct(first, second):
+            return (*_heads(first), *_heads(second))
+        case _:
+            return ()
 
 
 def _overlap(pronoun: Pronoun, other: Phrase) -> bool:
     """Whether a pronoun could only be reflexive beside another phrase, as "us" beside "I"."""
     speakers = (I, WE)
     return pronoun == other or (pronoun in speakers and other in speakers)
-
-

@@ -24,7 +24,14 @@ from minitransformer.data.demo.function_words import (
     WITH,
     WITHOUT,
 )
-from minitransformer.data.demo.lexicon import Case, FiniteForms, Frame, IrregularForms, Place, Verb
+from minitransformer.data.demo.lexicon import (
+    Case,
+    FiniteForms,
+    Frame,
+    IrregularForms,
+    Place,
+    Verb,
+)
 from minitransformer.data.demo.nouns import (
     ANIMAL,
     AREA,
@@ -35,7 +42,9 @@ from minitransformer.data.demo.nouns import (
     DRINK,
     FOOD,
     FURNITURE,
+    LETTER,
     OBJECT,
+    PEOPLE,
     PERSON,
     PLANT,
     READING,
@@ -45,9 +54,8 @@ from minitransformer.data.demo.nouns import (
 )
 
 INTRANSITIVE, TRANSITIVE, DITRANSITIVE, PLACED = Frame.INTRANSITIVE, Frame.TRANSITIVE, Frame.DITRANSITIVE, Frame.PLACED
-PEOPLE = (PERSON,)
 ANIMALS = (ANIMAL,)
-GIFTS = (READING, CLOTHING, DEVICE, OBJECT)
+GIFTS = (READING, LETTER, CLOTHING, DEVICE, OBJECT)
 EDIBLE_GIFTS = (*GIFTS, FOOD)
 ANIMATE_GOODS = (*GOODS, ANIMAL)
 VISIBLE = (*LIVING, *GIFTS, FURNITURE, VEHICLE, TRANSPORT, PLANT, BUILDING, BUILDING, WATERS)
@@ -100,18 +108,23 @@ BUY = Verb("buy", "buys", "bought", "bought", "kaufen", "kauft", "gekauft", TRAN
 SEE = Verb("see", "sees", "saw", "seen", "sehen", "sieht", "gesehen", TRANSITIVE, LIVING, VISIBLE, LOCATIONS)
 HELP = Verb("help", "helps", "helped", "helped", "helfen", "hilft", "geholfen", TRANSITIVE, PEOPLE, PEOPLE, ROOMS,
             object_case=Case.DATIVE)
-GET_UP = Verb("get", "gets", "got", "gotten", "stehen", "steht", "aufgestanden", INTRANSITIVE, PEOPLE, (), (),
-              "up", "auf", takes_sein=True)
+GET_UP = Verb("get", "gets", "got", "gotten", "stehen", "steht", "aufgestanden", INTRANSITIVE, PEOPLE, (), (), "up",
+              "auf", takes_sein=True)
 LIVE = Verb("live", "lives", "lived", "lived", "wohnen", "wohnt", "gewohnt", PLACED, PEOPLE, (), LOCATIONS,
             stative=True)
 KNOW = Verb("know", "knows", "knew", "known", "wissen", "weiß", "gewusst", INTRANSITIVE, PEOPLE, stative=True)
 RAIN = Verb("rain", "rains", "rained", "rained", "regnen", "regnet", "geregnet", INTRANSITIVE)
 SNOW = Verb("snow", "snows", "snowed", "snowed", "schneien", "schneit", "geschneit", INTRANSITIVE)
+WAKE_UP = Verb("wake", "wakes", "woke", "woken", "wachen", "wacht", "aufgewacht", INTRANSITIVE, LIVING, (), ROOMS,
+               "up", "auf", takes_sein=True)
+ARRIVE = Verb("arrive", "arrives", "arrived", "arrived", "kommen", "kommt", "angekommen", INTRANSITIVE,
+              (PERSON, TRANSPORT), (), ARRIVALS, "", "an", takes_sein=True)
+DEPART = Verb("depart", "departs", "departed", "departed", "fahren", "fährt", "abgefahren", INTRANSITIVE,
+              (TRANSPORT,), (), (), "", "ab", takes_sein=True)
+DEPARTURES = (GET_UP, WAKE_UP, ARRIVE, DEPART)
 
 ACTIONS = (
-    GET_UP,
-    Verb("wake", "wakes", "woke", "woken", "wachen", "wacht", "aufgewacht", INTRANSITIVE, LIVING, (), ROOMS,
-         "up", "auf", takes_sein=True),
+    *DEPARTURES,
     Verb("fall asleep", "falls asleep", "fell asleep", "fallen asleep", "schlafen", "schläft", "eingeschlafen",
          INTRANSITIVE, LIVING, (), LOCATIONS, "", "ein", takes_sein=True),
     Verb("sleep", "sleeps", "slept", "slept", "schlafen", "schläft", "geschlafen", INTRANSITIVE, LIVING, (), LOCATIONS),
@@ -124,10 +137,6 @@ ACTIONS = (
     Verb("wait", "waits", "waited", "waited", "warten", "wartet", "gewartet", INTRANSITIVE, LIVING, (), LOCATIONS),
     Verb("swim", "swims", "swam", "swum", "schwimmen", "schwimmt", "geschwommen", INTRANSITIVE, LIVING, (), SWIMS,
          takes_sein=True),
-    Verb("arrive", "arrives", "arrived", "arrived", "kommen", "kommt", "angekommen", INTRANSITIVE, (PERSON, TRANSPORT),
-         (), ARRIVALS, "", "an", takes_sein=True),
-    Verb("depart", "departs", "departed", "departed", "fahren", "fährt", "abgefahren", INTRANSITIVE, (TRANSPORT,),
-         (), (), "", "ab", takes_sein=True),
     Verb("sit", "sits", "sat", "sat", "sitzen", "sitzt", "gesessen", PLACED, LIVING, (), SEATS),
     Verb("stand", "stands", "stood", "stood", "stehen", "steht", "gestanden", PLACED, LIVING, (), LOCATIONS),
     Verb("go", "goes", "went", "gone", "gehen", "geht", "gegangen", PLACED, PEOPLE, (), WALKS, takes_sein=True),
@@ -154,7 +163,7 @@ ACTIONS = (
     Verb("eat", "eats", "ate", "eaten", "essen", "isst", "gegessen", TRANSITIVE, PEOPLE, (FOOD,), ACTIVITY),
     Verb("eat", "eats", "ate", "eaten", "fressen", "frisst", "gefressen", TRANSITIVE, ANIMALS, (FOOD,), LOCATIONS),
     Verb("drink", "drinks", "drank", "drunk", "trinken", "trinkt", "getrunken", TRANSITIVE, PEOPLE, (DRINK,), ACTIVITY),
-    Verb("read", "reads", "read", "read", "lesen", "liest", "gelesen", TRANSITIVE, PEOPLE, (READING,), ACTIVITY),
+    Verb("read", "reads", "read", "read", "lesen", "liest", "gelesen", TRANSITIVE, PEOPLE, (READING, LETTER), ACTIVITY),
     Verb("wear", "wears", "wore", "worn", "tragen", "trägt", "getragen", TRANSITIVE, PEOPLE, (CLOTHING,), ROOMS),
     Verb("carry", "carries", "carried", "carried", "tragen", "trägt", "getragen", TRANSITIVE, PEOPLE,
          (OBJECT, FURNITURE, FOOD), ((INTO, (BUILDING, AREA)), (THROUGH, (AREA,)), (OUT_OF, (BUILDING, AREA)))),
@@ -165,33 +174,29 @@ ACTIONS = (
     Verb("wash", "washes", "washed", "washed", "waschen", "wäscht", "gewaschen", TRANSITIVE, PEOPLE,
          (CLOTHING, VEHICLE, ANIMAL), ROOMS),
     Verb("visit", "visits", "visited", "visited", "besuchen", "besucht", "besucht", TRANSITIVE, PEOPLE,
-         (PERSON, CITY, BUILDING), COMPANY),
+         (PERSON, BUILDING), COMPANY),
+    Verb("visit", "visits", "visited", "visited", "besuchen", "besucht", "besucht", TRANSITIVE, PEOPLE, (CITY,),
+         COMPANY),
     Verb("meet", "meets", "met", "met", "treffen", "trifft", "getroffen", TRANSITIVE, PEOPLE, PEOPLE, LOCATIONS),
     Verb("forget", "forgets", "forgot", "forgotten", "vergessen", "vergisst", "vergessen", TRANSITIVE, PEOPLE, GIFTS),
     Verb("receive", "receives", "received", "received", "bekommen", "bekommt", "bekommen", TRANSITIVE, PEOPLE,
          EDIBLE_GIFTS, SENDERS),
-    Verb("phone", "phones", "phoned", "phoned", "rufen", "ruft", "angerufen", TRANSITIVE, PEOPLE, PEOPLE, (),
-         "", "an"),
-    Verb("invite", "invites", "invited", "invited", "laden", "lädt", "eingeladen", TRANSITIVE, PEOPLE, PEOPLE, (),
-         "", "ein"),
-    Verb("pick", "picks", "picked", "picked", "holen", "holt", "abgeholt", TRANSITIVE, PEOPLE, PEOPLE, (),
-         "up", "ab"),
+    Verb("phone", "phones", "phoned", "phoned", "rufen", "ruft", "angerufen", TRANSITIVE, PEOPLE, PEOPLE, (), "", "an"),
+    Verb("invite", "invites", "invited", "invited", "laden", "lädt", "eingeladen", TRANSITIVE, PEOPLE, PEOPLE, (), "",
+         "ein"),
+    Verb("pick", "picks", "picked", "picked", "holen", "holt", "abgeholt", TRANSITIVE, PEOPLE, PEOPLE, (), "up", "ab"),
     Verb("turn", "turns", "turned", "turned", "schalten", "schaltet", "eingeschaltet", TRANSITIVE, PEOPLE, (DEVICE,),
-         (),
-         "on", "ein"),
+         (), "on", "ein"),
     Verb("turn", "turns", "turned", "turned", "schalten", "schaltet", "ausgeschaltet", TRANSITIVE, PEOPLE, (DEVICE,),
-         (),
-         "off", "aus"),
-    Verb("put", "puts", "put", "put", "ziehen", "zieht", "angezogen", TRANSITIVE, PEOPLE, (CLOTHING,), (),
-         "on", "an"),
+         (), "off", "aus"),
+    Verb("put", "puts", "put", "put", "ziehen", "zieht", "angezogen", TRANSITIVE, PEOPLE, (CLOTHING,), (), "on", "an"),
     Verb("throw", "throws", "threw", "thrown", "werfen", "wirft", "weggeworfen", TRANSITIVE, PEOPLE, EDIBLE_GIFTS, (),
          "away", "weg"),
     HELP,
     Verb("thank", "thanks", "thanked", "thanked", "danken", "dankt", "gedankt", TRANSITIVE, PEOPLE, PEOPLE,
          object_case=Case.DATIVE),
     Verb("answer", "answers", "answered", "answered", "antworten", "antwortet", "geantwortet", TRANSITIVE, PEOPLE,
-         PEOPLE,
-         object_case=Case.DATIVE),
+         PEOPLE, object_case=Case.DATIVE),
     Verb("follow", "follows", "followed", "followed", "folgen", "folgt", "gefolgt", TRANSITIVE, LIVING, LIVING,
          ((THROUGH, (AREA,)), (INTO, (BUILDING, AREA))), object_case=Case.DATIVE, takes_sein=True),
     Verb("give", "gives", "gave", "given", "geben", "gibt", "gegeben", DITRANSITIVE, PEOPLE, (*EDIBLE_GIFTS, DRINK)),
@@ -199,12 +204,16 @@ ACTIONS = (
     Verb("send", "sends", "sent", "sent", "schicken", "schickt", "geschickt", DITRANSITIVE, PEOPLE, GIFTS),
     Verb("bring", "brings", "brought", "brought", "bringen", "bringt", "gebracht", DITRANSITIVE, PEOPLE,
          (*EDIBLE_GIFTS, DRINK)),
+    Verb("write", "writes", "wrote", "written", "schreiben", "schreibt", "geschrieben", DITRANSITIVE, PEOPLE,
+         (LETTER,)),
 )
+TRANSITIVE_ACTIONS = tuple(verb for verb in ACTIONS if verb.frame is TRANSITIVE and CITY not in verb.objects)
+"""The actions on what a common noun names."""
 STATES = (
     HAVE,
     LIVE,
     LIVE,
-    Verb("love", "loves", "loved", "loved", "lieben", "liebt", "geliebt", TRANSITIVE, PEOPLE, (PERSON, ANIMAL, CITY),
+    Verb("love", "loves", "loved", "loved", "lieben", "liebt", "geliebt", TRANSITIVE, PEOPLE, (PERSON, ANIMAL),
          stative=True),
     Verb("like", "likes", "liked", "liked", "mögen", "mag", "gemocht", TRANSITIVE, PEOPLE, (*LIVING, FOOD, DRINK),
          stative=True),

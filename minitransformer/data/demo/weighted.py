@@ -11,6 +11,7 @@ class Weighted(Generic[Option]):
     """Alternatives, each with its relative frequency."""
 
     def __init__(self, *alternatives: tuple[Option, int]) -> None:
+        """Take pairs of an alternative and its weight."""
         self.alternatives = alternatives
         self._options = [option for option, _ in alternatives]
         self._cumulative_weights = list(accumulate(weight for _, weight in alternatives))

@@ -1,0 +1,139 @@
+"""The tape."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autograd import TapeError, Tensor, backward, no_tape, ops
+from autograd.op import Operation
+
+
+def test_gradient_of_a_leaf_used_twice_is_the_sum() -> None:
+    x = Tensor(np.array([2.0, 3.0]))
+    backward(ops.sum(x * x + x))
+    np.testing.assert_array_equal(x.grad, 2 * x.value + 1)
+
+
+def test_diamond_visits_every_node_once_after_all_its_uses() -> None:
+    x = Tensor(np.array(3.0))
+    y = x * x
+    z = y * y + y
+    backward(z + y * x)
+    assert x.grad == 4 * 3**3 + 2 * 3 + 3 * 3**2
+
+
+def test_gradients_are_set_not_added() -> None:
+    x = Tensor(np.array([1.0, 2.0]))
+    for _ in range(2):
+        backward(ops.sum(x * 3.0))
+        np.testing.assert_array_equal(x.grad, [3.0, 3.0])
+
+
+def test_long_chains_need_no_recursion() -> None:
+    x = y = Tensor(np.array(1.0))
+    for _ in range(20_000):
+        y = y + 1.0
+    backward(y)
+    assert x.grad == 1
+
+
+def test_a_tape_is_read_once() -> None:
+    loss = ops.sum(Tensor(np.ones(2)) * 2.0)
+    backward(loss)
+    with pytest.raises(TapeError, match="consumed by an earlier call.*compute the loss again"):
+        backward(loss)
+
+
+def test_a_leaf_has_no_tape() -> None:
+    with pytest.raises(TapeError, match="no tape to walk"):
+        backward(Tensor(np.array(1.0)))
+
+
+def test_a_result_that_is_no_scalar_needs_a_gradient() -> None:
+    y = Tensor(np.ones(3)) * 2.0
+    with pytest.raises(TapeError, match=r"got shape \(3,\): pass gradient="):
+        backward(y)
+    with pytest.raises(TapeError, match=r"must have the result's shape \(3,\), got \(2,\)"):
+        backward(y, np.ones(2))
+
+
+def test_no_tape_records_nothing_and_is_left_on_errors() -> None:
+    x = Tensor(np.ones(2))
+    with pytest.raises(RuntimeError, match="out"), no_tape():
+        assert (x * 2.0).node is None
+        raise RuntimeError("out")
+    assert (x * 2.0).node is not None
+
+
+def test_no_tape_holds_for_its_own_thread_only() -> None:
+    recorded: list[bool] = []
+    x = Tensor(np.ones(2))
+    with no_tape():
+        thread = threading.Thread(target=lambda: recorded.append((x * 2.0).node is not None))
+        thread.start()
+        thread.join()
+    assert recorded == [True]
+
+
+def test_values_that_no_backward_needs_are_freed_while_the_tape_stands() -> None:
+    y = Tensor(np.ones(1000)) + 1.0
+    value = weakref.ref(y.value)
+    loss = ops.sum(y + 1.0)
+    del y
+    gc.collect()
+    assert value() is None
+    backward(loss)
+
+
+def test_saved_values_are_freed_as_backward_goes() -> None:
+    """When the first operation's backward runs, what later ones saved is gone already."""
+    alive: list[bool] = []
+
+    def first(x: Any) -> Any:
+        def run_backward(dy: Any) -> Any:
+            gc.collect()
+            alive.append(saved() is not None)
+            return (dy,)
+
+        return x.copy(), run_backward
+
+    x = Tensor(np.ones(10))
+    y = Operation(first)(x)
+    z = ops.softmax(y)
+    saved = weakref.ref(z.value)
+    loss = ops.sum(z * 2.0)
+    del z
+    assert saved() is not None
+    backward(loss)
+    assert alive == [False]
+
+
+def test_constants_get_no_gradient_and_none_stops_the_walk() -> None:
+    table = Tensor(np.ones((3, 2)))
+    y = ops.embedding(table, np.array([0, 2, 2]))
+    backward(ops.sum(y))
+    np.testing.assert_array_equal(table.grad, [[1, 1], [0, 0], [2, 2]])
+
+
+def test_threads_write_tapes_of_their_own() -> None:
+    x = np.arange(4.0)
+    gradients: dict[int, Any] = {}
+
+    def run(i: int) -> None:
+        leaf = Tensor(x)
+        for _ in range(200):
+            backward(ops.sum(leaf * float(i)))
+        gradients[i] = leaf.grad
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {i: set(g) for i, g in gradients.items()} == {i: {float(i)} for i in range(4)}

@@ -1,0 +1,67 @@
+"""Raw text through a model, with a tokenizer trained on a handful of lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minitransformer import Transformer, Translator, presets
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.files import CheckpointError
+from minitransformer.inference.beam import SearchConfig
+
+PAIRS = [(f"a dog sees {i} red houses", f"ein Hund sieht {i} rote Häuser") for i in range(60)]
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    tokenizer = Tokenizer.train(PAIRS, vocabulary_size=70)
+    return Translator(Transformer(presets.tiny(tokenizer.n_target_words)), tokenizer)
+
+
+def test_one_line_for_each_line_in_their_order(translator: Translator) -> None:
+    lines = [source for source, _ in PAIRS[:7]]
+    together = translator.translate(lines, beam=2)
+    assert together == [translator.translate([line], beam=2)[0] for line in lines]
+
+
+def test_an_empty_line_stays_empty(translator: Translator) -> None:
+    assert translator.translate(["", "a dog", "   "], beam=1)[0::2] == ["", ""]
+
+
+def test_threads_change_nothing(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", 4)
+    lines = [source for source, _ in PAIRS[:9]]
+    assert translator.translate(lines, beam=2, n_threads=1) == translator.translate(lines, beam=2, n_threads=3)
+
+
+def test_translations_never_span_lines(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translator.tokenizer, "decode_target", lambda ids: ["two\nlines\u2028or three"] * len(ids))
+    assert translator.translate(["a dog"], beam=1) == ["two lines or three"]
+
+
+def test_very_long_lines_are_cut(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 8)
+    long = "a dog sees " * 50
+    cut = translator.tokenizer.source.decode(translator.tokenizer.encode_source([long])[0][:8])
+    assert translator.translate([long], beam=1) == translator.translate([cut], beam=1)
+
+
+def test_n_best_are_ordered_and_distinct(translator: Translator) -> None:
+    (best,) = translator.n_best(["a dog sees 3 red houses"], SearchConfig(beam=4, n_best=4))
+    scores = [translation.score for translation in best]
+    assert scores == sorted(scores, reverse=True)
+    assert len(best) == 4
+
+
+def test_save_and_load(translator: Translator, tmp_path: Any) -> None:
+    translator.model.save(tmp_path)
+    translator.tokenizer.save(tmp_path)
+    lines = [source for source, _ in PAIRS[:3]]
+    assert Translator.load(tmp_path).translate(lines) == translator.translate(lines)
+
+
+def test_a_directory_without_model(tmp_path: Any) -> None:
+    with pytest.raises(CheckpointError, match="no model here .*train one with minitransformer-train"):
+        Translator.load(tmp_path)

@@ -1,0 +1,126 @@
+"""The house as it is drawn from its imports and measured by its lines."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("autograd", "parallel", "minitransformer", "cli")
+MAY_IMPORT = {
+    "autograd": {"autograd"},
+    "parallel": {"parallel"},
+    "minitransformer": {"minitransformer", "autograd", "parallel"},
+    "cli": set(PACKAGES),
+}
+FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+LONGEST_FILE, LONGEST_FUNCTION = 300, 60
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            for alias in node.names:  # a name may be a module or something in one
+                yield f"{node.module}.{alias.name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_imports_run_downwards(path: Path) -> None:
+    ours = {name.split(".")[0] for name in imported_modules(path)} & set(PACKAGES)
+    assert ours <= MAY_IMPORT[module_of(path).split(".")[0]]
+
+
+def graph() -> dict[str, set[str]]:
+    modules = {module_of(path): path for path in FILES}
+    return {
+        module: {_longest_prefix(name, modules) for name in imported_modules(path)} - {"", module}
+        for module, path in modules.items()
+    }
+
+
+def _longest_prefix(name: str, modules: dict[str, Path]) -> str:
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    """Packages' own __init__ modules are left out: they gather what lies below them."""
+    edges = {module: {m for m in imports if m not in PACKAGES} for module, imports in graph().items()}
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"circle: {' → '.join([*path[path.index(module) :], module])}"
+        if module not in done:
+            for imported in edges[module]:
+                visit(imported, (*path, module))
+            done.add(module)
+
+    for module in edges:
+        visit(module, ())
+
+
+def test_cupy_is_imported_in_one_file() -> None:
+    mentioning = [module_of(path) for path in FILES if 'import_module("cupy")' in path.read_text(encoding="utf-8")]
+    importing = [module_of(path) for path in FILES if any(m.startswith("cupy") for m in imported_modules(path))]
+    assert (mentioning, importing) == (["autograd.array"], [])
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_files_and_functions_are_short(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= LONGEST_FILE
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < LONGEST_FUNCTION, f"{node.name} is too long"
+
+
+def run_python(code: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+MODEL_LOSS = """
+import numpy as np
+from autograd import RandomStream, backward
+from minitransformer import Batch, ModelConfig, Transformer
+model = Transformer(ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=4, n_heads=2, d_k=2, d_v=2))
+loss = model.loss(Batch.from_token_ids([[3, 4]], [[5]]), RandomStream(1))
+backward(loss)
+print(float(loss), float(np.abs(model.parameters.gradients).sum()))
+"""
+WITHOUT_KERNELS = """
+import importlib.util as u
+find_spec = u.find_spec
+u.find_spec = lambda name, *more: None if name == "autograd.kernels" else find_spec(name, *more)
+"""
+
+
+def test_without_kernels_everything_gives_the_same() -> None:
+    with_kernels, without = run_python(MODEL_LOSS), run_python(WITHOUT_KERNELS + MODEL_LOSS)
+    assert with_kernels.returncode == without.returncode == 0, with_kernels.stderr + without.stderr
+    assert with_kernels.stdout == without.stdout
+    listing = "import sys\nprint('autograd.kernels' in sys.modules)"
+    assert run_python(f"import autograd\n{listing}").stdout == "True\n"
+    assert run_python(f"{WITHOUT_KERNELS}\nimport autograd\n{listing}").stdout == "False\n"
+
+
+def test_a_foreign_package_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "autograd").mkdir()
+    (tmp_path / "autograd" / "__init__.py").touch()
+    done = run_python(f"import sys; sys.path[1:1] = [{str(ROOT)!r}]\nimport minitransformer", cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"'autograd' that Python finds lies in {tmp_path}" in done.stderr
+    assert "virtual environment" in done.stderr
