@@ -105,6 +105,7 @@ def _train(lines: Iterable[str], vocabulary_size: int, kind: TokenizerType) -> b
             character_coverage=1.0 if vocabulary_size < 20_000 else 0.9999,
             input_sentence_size=MAX_TRAINING_SENTENCES,
             shuffle_input_sentence=True,
+            split_digits=True,  # numbers are spelt digit by digit: there are too many to be words
             max_sentence_length=MAX_LINE_BYTES,
             unk_id=UNKNOWN,
             bos_id=START,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from autograd import RandomStream, backward, namespace
+from autograd import RandomStream, backward, namespace, to_device, to_host
 from autograd.array import Array
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
@@ -36,8 +36,16 @@ class ShardedGradient:
         loss: Array = namespace(gradients).zeros(())
         if shards:
             loss = loss + self._sum(list(zip(shards, streams, strict=True)), gradients, self.n_threads)
-        self.world.sum_in_tree(gradients, self.n_working)
+        self._sum_over_ranks(gradients)
         return loss
+
+    def _sum_over_ranks(self, gradients: Array) -> None:
+        """Ranks speak through host memory: an MPI library need not know of GPUs."""
+        if self.world.size > 1:
+            on_host = to_host(gradients)  # on a CPU the gradients themselves
+            self.world.sum_in_tree(on_host, self.n_working)
+            if on_host is not gradients:
+                gradients[...] = to_device(on_host, self.model.device)
 
     def _sum(self, leaves: list[tuple[Batch | None, RandomStream]], out: Array, n_threads: int) -> Array:
         """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""

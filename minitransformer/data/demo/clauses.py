@@ -15,6 +15,7 @@ from minitransformer.data.demo.lexicon import (
     Adjective,
     Frame,
     Gender,
+    Possession,
     SemanticClass,
     Verb,
 )
@@ -64,6 +65,7 @@ _DESCRIBED = (
     *(PERSON, PERSON, PERSON, ANIMAL, ANIMAL, FOOD, DRINK, READING, CLOTHING),
     *(DEVICE, OBJECT, FURNITURE, VEHICLE, TRANSPORT, BUILDING, AREA),
 )
+_TRAITS = tuple(each for each in qualities_of(ANIMAL) if each not in MOODS)
 _STORED = (FOOD, READING, CLOTHING, DEVICE, OBJECT)
 _DEGREES = Weighted((Expression("", ""), 6), (Expression("very ", "sehr "), 3), (Expression("too ", "zu "), 1))
 
@@ -142,7 +144,8 @@ def characterisation(random: Random) -> Clause:
     names, pronoun, gender = random.choice(((FEMALE_NAMES, SHE, Gender.FEMININE), (MALE_NAMES, HE, Gender.MASCULINE)))
     chosen = random.choice(names)
     described = pronoun if random.random() < 0.3 else Expression(chosen, chosen)
-    noun = random.choice([noun for noun in nouns_of(PEOPLE) if noun.gender is gender])
+    unrelated = [noun for noun in nouns_of(PEOPLE) if noun.gender is gender and noun.possession is Possession.NONE]
+    noun = random.choice(unrelated)
     return Clause(described, BE, complement=NounPhrase(A, noun, adjectives=(random.choice(qualities_for(noun)),)))
 
 
@@ -164,16 +167,15 @@ def _quality(random: Random, semantic_class: SemanticClass) -> Adjective:
 
 
 def _predicate(random: Random, semantic_class: SemanticClass) -> Expression:
-    """One adjective, perhaps with a degree, or two."""
-    colours = colours_of(semantic_class)
-    if colours and random.random() < 0.3:
+    """A colour, a quality in some degree, or a living being's trait and mood, which never contradict each other."""
+    kind, colours = random.random(), colours_of(semantic_class)
+    if kind < 0.3 and colours:
         colour = random.choice(colours)
         return Expression(colour.english, colour.german)
-    first = _quality(random, semantic_class)
-    if random.random() < 0.2:
-        second = random.choice([each for each in qualities_of(semantic_class) if each is not first])
-        return Expression(f"{first.english} and {second.english}", f"{first.german} und {second.german}")
-    return _graded(random, first)
+    if kind > 0.8 and semantic_class in LIVING:
+        trait, feeling = random.choice(_TRAITS), random.choice(MOODS)
+        return Expression(f"{trait.english} and {feeling.english}", f"{trait.german} und {feeling.german}")
+    return _graded(random, _quality(random, semantic_class))
 
 
 def _graded(random: Random, adjective: Adjective) -> Expression:

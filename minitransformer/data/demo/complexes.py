@@ -1,5 +1,6 @@
 """Random sentences of two clauses: subordination, relative clauses and coordination."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -76,7 +77,7 @@ def relative_subject(random: Random) -> Statement:
     """The man who buys the car sleeps; the car that the man buys is red."""
     verb = random.choice(ACTIONS)
     antecedent = noun_phrase(random, verb.subjects, ANTECEDENTS)
-    return Statement(clause_with(random, verb, with_relative(random, antecedent), place_frequency=0.1))
+    return Statement(clause_with(random, verb, with_relative(random, antecedent, verb), place_frequency=0.1))
 
 
 def relative_object(random: Random) -> Statement:
@@ -84,7 +85,7 @@ def relative_object(random: Random) -> Statement:
     verb = random.choice(_INSEPARABLE_ACTIONS)
     doer = subject(random, verb.subjects, DEFINITE)
     thing = noun_phrase(random, verb.objects, ANTECEDENTS, [doer])
-    return Statement(Clause(doer, verb, object=with_relative(random, thing)))
+    return Statement(Clause(doer, verb, object=with_relative(random, thing, verb)))
 
 
 def coordination(random: Random) -> Coordination:
@@ -93,14 +94,14 @@ def coordination(random: Random) -> Coordination:
     return Coordination(first, random.choice((AND, BUT)), second)
 
 
-def with_relative(random: Random, antecedent: NounPhrase) -> NounPhrase:
-    """The noun phrase with a random relative clause, in which it is the subject or the object."""
+def with_relative(random: Random, antecedent: NounPhrase, main_verb: Verb) -> NounPhrase:
+    """The noun phrase with a random relative clause of another verb, in which it is the subject or the object."""
     pronoun, semantic_class = antecedent.relative_pronoun, antecedent.noun.semantic_class
-    verbs = _verbs_with_subject(semantic_class)
+    verbs = _others(_verbs_with_subject(semantic_class), main_verb)
     if verbs and random.random() < 0.5:
         front, modifier = Role.SUBJECT, clause_with(random, random.choice(verbs), pronoun, place_frequency=0.15)
     else:
-        verb = random.choice(_verbs_with_object(semantic_class))
+        verb = random.choice(_others(_verbs_with_object(semantic_class), main_verb))
         front, modifier = Role.OBJECT, Clause(subject(random, verb.subjects, DEFINITE), verb, object=pronoun)
     if not modifier.verb.stative and random.random() < 0.3:
         modifier = replace(modifier, tense=Tense.PERFECT)
@@ -115,6 +116,11 @@ def _verbs_with_subject(semantic_class: SemanticClass) -> tuple[Verb, ...]:
 @cache
 def _verbs_with_object(semantic_class: SemanticClass) -> tuple[Verb, ...]:
     return tuple(verb for verb in (*TRANSITIVE_ACTIONS, *STATES) if semantic_class in verb.objects)
+
+
+def _others(verbs: Sequence[Verb], verb: Verb) -> list[Verb]:
+    """The verbs that differ from a verb in English: people do not eat the potato that the bear eats."""
+    return [each for each in verbs if each.english_base != verb.english_base]
 
 
 def _dependent_clause(random: Random) -> Clause:

@@ -1,4 +1,7 @@
-"""The English wording of a meaning."""
+"""The English wording of a meaning.
+
+A comma parts coordinated clauses: in "I see Anna and the men run" Anna could be running too.
+"""
 
 from minitransformer.data.demo.lexicon import (
     Agreement,
@@ -46,8 +49,7 @@ def english_sentence(sentence: Sentence) -> str:
         case ContentQuestion(clause, front):
             return f"{_constituent(clause, front)} {_inverted(clause, front)}?"
         case Coordination(first, conjunction, second):
-            comma = "," if conjunction.english == "but" else ""
-            return f"{english_sentence(first)}{comma} {conjunction.english} {english_sentence(second)}"
+            return f"{english_sentence(first)}, {conjunction.english} {english_sentence(second)}"
         case Subordination(main, conjunction, subordinate, subordinate_first):
             dependent = f"{conjunction.english} {_statement(subordinate, Role.SUBJECT)}"
             independent = _statement(main, Role.SUBJECT)

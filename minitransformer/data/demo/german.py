@@ -1,8 +1,9 @@
 """The German wording of a meaning: the finite verb in second, first or last place, the rest of the verb at the end.
 
 Conventions: the present covers the English present, the Perfekt both English pasts, but "was" is "war"; prepositions
-are always contracted with the article (im, ins, am, vom, zum, zur); a pronoun follows its
-person's sex (er, sie); a noun subject precedes pronouns (heute sieht der Mann ihn).
+are always contracted with the article (im, ins, am, vom, zum, zur); a pronoun follows its person's sex (er, sie); a
+subject precedes pronouns, lest they be taken for the subject (weil die Frau sie sieht); coordinated clauses have no
+comma before "und".
 """
 
 from minitransformer.data.demo.inflection import (

@@ -5,6 +5,7 @@ from random import Random
 
 from minitransformer.data.demo import complexes, quantities, questions, statements
 from minitransformer.data.demo.english import english_sentence
+from minitransformer.data.demo.function_words import NAMES
 from minitransformer.data.demo.german import german_sentence
 from minitransformer.data.demo.meaning import Clause, Sentence, Statement
 from minitransformer.data.demo.weighted import Weighted
@@ -25,8 +26,8 @@ PATTERNS: Weighted[Callable[[Random], Sentence]] = Weighted(
     (statements.future_time, 6),
     (statements.timetable, 3),
     (statements.modal, 5),
-    (statements.perfect, 5),
-    (statements.frequent, 3),
+    (statements.perfect, 4),
+    (statements.frequent, 4),
     (statements.negated, 4),
     (statements.negated_description, 1),
     (statements.negative_object, 2),
@@ -70,5 +71,11 @@ def sentence_pair(random: Random) -> tuple[str, str]:
     while True:
         meaning = PATTERNS.draw(random)(random)
         english = english_sentence(meaning)
-        if len(english.split()) <= MAX_WORDS:
+        if _is_natural(english):
             return english, german_sentence(meaning)
+
+
+def _is_natural(english: str) -> bool:
+    """Whether a sentence is not too long, and nobody in it has both a name and "Anna's" where "her" belongs."""
+    words = english.split()
+    return len(words) <= MAX_WORDS and not any(name in words and f"{name}'s" in words for name in NAMES)

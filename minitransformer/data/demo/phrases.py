@@ -84,7 +84,7 @@ _THE_OR_OWN = Weighted[Sequence[Determiner]](([THE], 6), (_POSSESSIVES, 3), ([TH
 
 SUBJECTS = DeterminerChoice(
     Weighted(([THE], 8), ([A], 4), (_POSSESSIVES, 5), ([THIS], 2), ([EVERY], 1)),
-    Weighted(([THE], 4), (_CARDINALS, 4), ([NO_DETERMINER], 1), (_POSSESSIVES, 2), ([THIS, MANY, SOME, ALL, BOTH], 3)),
+    Weighted(([THE], 4), (_CARDINALS, 4), (_POSSESSIVES, 2), ([THIS, MANY, SOME, ALL, BOTH], 3)),
     _THE_OR_OWN,
 )
 OBJECTS = DeterminerChoice(
@@ -98,6 +98,8 @@ GIVEN = DeterminerChoice(
     _THE_OR_OWN,
 )
 DEFINITE = DeterminerChoice(_THE_OR_OWN, _THE_OR_OWN, _THE_OR_OWN)
+OWNERS = DeterminerChoice(*[Weighted[Sequence[Determiner]](([THE], 6), ([THIS], 1), (POSSESSIVE_PRONOUNS, 3))] * 3)
+"""Without names: a genitive in a genitive (die Kuh Annas alter Tante) is not idiomatic."""
 PLACES = DeterminerChoice(Weighted(([THE], 8), ([A], 3), (_POSSESSIVES, 2), ([THIS], 1)), _THE_OR_OWN, _THE_OR_OWN)
 ANTECEDENTS = DeterminerChoice(
     Weighted(([THE], 8), ([A], 3), ([EVERY], 1)), Weighted(([THE], 4), ([ALL, MANY], 1)), Weighted(([THE], 1))
@@ -121,12 +123,13 @@ def noun_phrase(
 
 
 def fresh_noun(random: Random, classes: SemanticClasses, others: Sequence[Phrase]) -> Noun:
-    """A random noun of one of the semantic classes that does not head one of the other phrases."""
+    """A random noun of one of the semantic classes that, if possible, heads none of the other phrases."""
+    nouns = nouns_of(classes)
+    noun = random.choice(nouns)
     taken = [noun for phrase in others for noun in _heads(phrase)]
-    noun = random.choice(nouns_of(classes))
-    while noun in taken:
-        noun = random.choice(nouns_of(classes))
-    return noun
+    if noun not in taken:
+        return noun
+    return random.choice([each for each in nouns if each not in taken] or nouns)
 
 
 def phrase_about(random: Random, noun: Noun, determiners: DeterminerChoice, number: Number) -> NounPhrase:
@@ -135,7 +138,7 @@ def phrase_about(random: Random, noun: Noun, determiners: DeterminerChoice, numb
         return NounPhrase(PROPER_NAME, noun)
     phrase = NounPhrase(_determiner(random, noun, determiners, number), noun, number, adjectives(random, noun))
     if phrase.determiner is THE and noun.semantic_class in _OWNED and random.random() < 0.15:
-        return replace(phrase, possessor=noun_phrase(random, PEOPLE, DEFINITE))
+        return replace(phrase, possessor=noun_phrase(random, PEOPLE, OWNERS))
     return phrase
 
 
@@ -203,7 +206,8 @@ def _determiner(random: Random, noun: Noun, determiners: DeterminerChoice, numbe
     else:
         choice = determiners.singular if noun.countable else determiners.mass
     group = choice.draw(random)
-    return THE if group is _POSSESSIVES and not noun.can_be_owned(number) else random.choice(group)
+    determiner = random.choice(group)
+    return determiner if noun.can_be_owned(number) or determiner not in _POSSESSIVES else THE
 
 
 def _heads(phrase: Phrase) -> tuple[Noun, ...]:

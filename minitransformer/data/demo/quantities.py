@@ -120,7 +120,7 @@ def arithmetic(random: Random) -> Clause:
 def price(random: Random) -> Clause:
     """What something costs."""
     classes, highest = random.choice(_HIGHEST_PRICES)
-    return Clause(noun_phrase(random, classes, DEFINITE), COST, complement=_price(random, highest))
+    return Clause(noun_phrase(random, classes, DEFINITE), COST, complement=_price(random, highest // 20, highest))
 
 
 def weight(random: Random) -> Clause:
@@ -219,20 +219,20 @@ def _with_unit(measure: Expression, english: str, german: str) -> Expression:
     return Expression(f"{measure.english} {english}", f"{measure.german} {german}")
 
 
-def _price(random: Random, largest: int) -> Expression:
+def _price(random: Random, smallest: int, largest: int) -> Expression:
     """A price in euros in words, or in euros or dollars in digits."""
     if random.random() < 0.4:
-        return _price_in_words(random, largest)
+        return _price_in_words(random, max(2, smallest), largest)
     symbol = random.choice("$€")
     if random.random() < 0.3:
-        amount = in_digits(random_number(random, 2, largest))
+        amount = in_digits(random_number(random, max(2, smallest), largest))
     else:
-        amount = in_digits(random.randint(1, largest) + random.choice((25, 49, 50, 95, 99)) / 100, 2)
+        amount = in_digits(random.randint(smallest, largest) + random.choice((25, 49, 50, 95, 99)) / 100, 2)
     return Expression(f"{symbol}{amount.english}", f"{amount.german} {symbol}")
 
 
-def _price_in_words(random: Random, largest: int) -> Expression:
-    euros = _with_unit(in_words(_countable(random, 2, largest)), "euros", "Euro")
+def _price_in_words(random: Random, smallest: int, largest: int) -> Expression:
+    euros = _with_unit(in_words(_countable(random, smallest, largest)), "euros", "Euro")
     if random.random() < 0.5:
         return euros
     cents = in_words(random.choice((10, 20, 25, 30, 40, 50, 60, 75, 80, 90, 95)))

@@ -67,13 +67,16 @@ def modal(random: Random) -> Statement:
 
 def perfect(random: Random) -> Statement:
     """Somebody has done something."""
-    frequency = random.choice((None, None, None, ALREADY, *FREQUENCIES))
-    return Statement(replace(clause(random), tense=Tense.PERFECT, frequency=frequency))
+    return Statement(replace(clause(random), tense=Tense.PERFECT))
 
 
 def frequent(random: Random) -> Statement:
-    """Somebody does something more or less often."""
-    return Statement(replace(clause(random), frequency=random.choice(FREQUENCIES)))
+    """Somebody does something more or less often, or has already done it."""
+    happening = clause(random, subjects=DEFINITE)
+    if random.random() < 0.6:
+        return Statement(replace(happening, frequency=random.choice(FREQUENCIES)))
+    adverb = random.choice((ALREADY, ALREADY, *FREQUENCIES))
+    return Statement(replace(happening, frequency=adverb, tense=Tense.PERFECT))
 
 
 def negated(random: Random) -> Statement:

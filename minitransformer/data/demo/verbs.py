@@ -106,8 +106,6 @@ SELL = Verb("sell", "sells", "sold", "sold", "verkaufen", "verkauft", "verkauft"
             ROOMS)
 BUY = Verb("buy", "buys", "bought", "bought", "kaufen", "kauft", "gekauft", TRANSITIVE, PEOPLE, ANIMATE_GOODS, BENEFIT)
 SEE = Verb("see", "sees", "saw", "seen", "sehen", "sieht", "gesehen", TRANSITIVE, LIVING, VISIBLE, LOCATIONS)
-HELP = Verb("help", "helps", "helped", "helped", "helfen", "hilft", "geholfen", TRANSITIVE, PEOPLE, PEOPLE, ROOMS,
-            object_case=Case.DATIVE)
 GET_UP = Verb("get", "gets", "got", "gotten", "stehen", "steht", "aufgestanden", INTRANSITIVE, PEOPLE, (), (), "up",
               "auf", takes_sein=True)
 LIVE = Verb("live", "lives", "lived", "lived", "wohnen", "wohnt", "gewohnt", PLACED, PEOPLE, (), LOCATIONS,
@@ -192,7 +190,8 @@ ACTIONS = (
     Verb("put", "puts", "put", "put", "ziehen", "zieht", "angezogen", TRANSITIVE, PEOPLE, (CLOTHING,), (), "on", "an"),
     Verb("throw", "throws", "threw", "thrown", "werfen", "wirft", "weggeworfen", TRANSITIVE, PEOPLE, EDIBLE_GIFTS, (),
          "away", "weg"),
-    HELP,
+    Verb("help", "helps", "helped", "helped", "helfen", "hilft", "geholfen", TRANSITIVE, PEOPLE, PEOPLE, ROOMS,
+         object_case=Case.DATIVE),
     Verb("thank", "thanks", "thanked", "thanked", "danken", "dankt", "gedankt", TRANSITIVE, PEOPLE, PEOPLE,
          object_case=Case.DATIVE),
     Verb("answer", "answers", "answered", "answered", "antworten", "antwortet", "geantwortet", TRANSITIVE, PEOPLE,
@@ -213,8 +212,8 @@ STATES = (
     HAVE,
     LIVE,
     LIVE,
-    Verb("love", "loves", "loved", "loved", "lieben", "liebt", "geliebt", TRANSITIVE, PEOPLE, (PERSON, ANIMAL),
-         stative=True),
+    Verb("love", "loves", "loved", "loved", "lieben", "liebt", "geliebt", TRANSITIVE, PEOPLE,
+         (*LIVING, PLANT, WATERS), stative=True),
     Verb("like", "likes", "liked", "liked", "mögen", "mag", "gemocht", TRANSITIVE, PEOPLE, (*LIVING, FOOD, DRINK),
          stative=True),
     Verb("need", "needs", "needed", "needed", "brauchen", "braucht", "gebraucht", TRANSITIVE, PEOPLE, GOODS,

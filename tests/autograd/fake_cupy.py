@@ -1,0 +1,206 @@
+"""A stand-in for CuPy that runs on the CPU and is as strict as CuPy where code for a GPU goes wrong without one.
+
+Loaded under the name "cupy".  Its arrays are no NumPy arrays, refuse to become one unless asked by ``get()``, and take
+no NumPy array as an operand, an index or an argument: only ``asarray`` and ``array`` copy from host to device.  It is
+stricter than CuPy in one thing: NumPy's own functions do not accept its arrays (CuPy would run its twin of them).
+It offers what this project uses, and every name of it exists in CuPy.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+inf, nan, newaxis = np.inf, np.nan, None
+float32, float64, int32, int64, uint16, uint32, uint64, bool_ = (
+    np.float32, np.float64, np.int32, np.int64, np.uint16, np.uint32, np.uint64, np.bool_,
+)  # fmt: skip
+
+
+class ndarray:  # noqa: N801  (CuPy's name)
+    """Numbers that lie on the device, so to speak: in a NumPy array that nobody else may touch."""
+
+    __array_ufunc__ = None  # NumPy: leave ``numpy_array + array`` to __radd__, which refuses it
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, values: Any) -> None:
+        self._values = np.asarray(values)
+
+    def get(self) -> Any:
+        """A copy on the host."""
+        return self._values.copy()
+
+    def __array__(self, *arguments: Any, **keywords: Any) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
+
+    shape = property(lambda self: self._values.shape)
+    dtype = property(lambda self: self._values.dtype)
+    ndim = property(lambda self: self._values.ndim)
+    size = property(lambda self: self._values.size)
+    nbytes = property(lambda self: self._values.nbytes)
+    T = property(lambda self: ndarray(self._values.T))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: Any) -> ndarray:
+        return ndarray(self._values[_index(index)])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._values[_index(index)] = _operand(value)
+
+    def __float__(self) -> float:
+        return float(self._values)
+
+    def __int__(self) -> int:
+        return int(self._values)
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def __index__(self) -> int:
+        return operator.index(self._values)
+
+    def __repr__(self) -> str:
+        return f"cupy.{self._values!r}"
+
+
+def _operand(x: Any) -> Any:
+    """What stands beside an array in arithmetic: another array or a number."""
+    if isinstance(x, ndarray):
+        return x._values
+    if isinstance(x, bool | int | float | complex | np.generic):
+        return x
+    raise TypeError(f"Unsupported type {type(x)}")
+
+
+def _index(index: Any) -> Any:
+    """An index whose arrays are on the device; an ellipsis behind it makes even one element an array."""
+    parts = index if isinstance(index, tuple) else (index,)
+    host = tuple(_argument(part) for part in parts)
+    return host if any(part is Ellipsis for part in parts) else (*host, Ellipsis)
+
+
+def _argument(x: Any) -> Any:
+    """An argument of a function: arrays, also in sequences, must be on the device; the rest is passed as it is."""
+    if isinstance(x, ndarray):
+        return x._values
+    if isinstance(x, np.ndarray):
+        raise TypeError(f"Unsupported type {type(x)}")
+    return type(x)(map(_argument, x)) if isinstance(x, list | tuple) else x
+
+
+def _on_arguments(function: Callable[..., Any]) -> Callable[..., ndarray]:
+    def on_device(*arguments: Any, **keywords: Any) -> ndarray:
+        if keywords.keys() & {"initial", "where"}:
+            raise TypeError(f"CuPy has no keyword 'initial' or 'where'; got {sorted(keywords)}")
+        out = keywords.get("out")
+        result = function(*map(_argument, arguments), **{name: _argument(x) for name, x in keywords.items()})
+        return ndarray(result) if out is None else out
+
+    return on_device
+
+
+def _binary(name: str) -> Callable[[ndarray, Any], Any]:
+    in_python = getattr(operator, name)
+
+    def operate(self: ndarray, other: Any) -> Any:
+        if getattr(type(other), "__array_ufunc__", False) is None and not isinstance(other, ndarray):
+            return NotImplemented  # such as a Tensor, which has its own say
+        return ndarray(in_python(self._values, _operand(other)))
+
+    return operate
+
+
+def _reflected(name: str) -> Callable[[ndarray, Any], ndarray]:
+    in_python = getattr(operator, name)
+    return lambda self, other: ndarray(in_python(_operand(other), self._values))
+
+
+def _in_place(name: str) -> Callable[[ndarray, Any], ndarray]:
+    in_python = getattr(operator, name)
+
+    def operate(self: ndarray, other: Any) -> ndarray:
+        in_python(self._values, _operand(other))
+        return self
+
+    return operate
+
+
+def _method(name: str) -> Callable[..., ndarray]:
+    return _on_arguments(lambda values, *arguments, **keywords: getattr(values, name)(*arguments, **keywords))
+
+
+_ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "lshift",
+    "rshift",
+    "and",
+    "or",
+    "xor",
+)
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_METHODS = (
+    "all", "any", "argmax", "argmin", "argsort", "astype", "copy", "dot", "max", "mean", "min", "ravel", "repeat",
+    "reshape", "squeeze", "std", "sum", "swapaxes", "take", "transpose", "var", "view",
+)  # fmt: skip
+_FUNCTIONS = (
+    "abs", "absolute", "all", "any", "arange", "argmax", "argpartition", "argsort", "broadcast_to", "concatenate",
+    "cos", "cumsum", "divide", "dot", "einsum", "empty", "empty_like", "exp", "expand_dims", "flatnonzero", "flip",
+    "full", "full_like", "isfinite", "isnan", "log", "log1p", "logical_and", "logical_not", "matmul", "max", "maximum",
+    "mean", "min", "minimum", "moveaxis", "multiply", "nonzero", "ones", "ones_like", "outer", "prod", "repeat",
+    "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes", "take",
+    "take_along_axis", "tanh", "tensordot", "tile", "transpose", "tril", "triu", "var", "where", "zeros", "zeros_like",
+)  # fmt: skip
+
+for _name in _ARITHMETIC:
+    _python_name = f"{_name}_" if _name in ("and", "or") else _name
+    setattr(ndarray, f"__{_name}__", _binary(_python_name))
+    setattr(ndarray, f"__r{_name}__", _reflected(_python_name))
+    setattr(ndarray, f"__i{_name}__", _in_place(f"i{_name}"))
+for _name in _COMPARISONS:
+    setattr(ndarray, f"__{_name}__", _binary(_name))
+for _name in ("neg", "pos", "invert", "abs"):
+    setattr(ndarray, f"__{_name}__", _on_arguments(getattr(operator, _name)))
+for _name in _METHODS:
+    setattr(ndarray, _name, _method(_name))
+for _name in _FUNCTIONS:
+    globals()[_name] = _on_arguments(getattr(np, _name))
+
+
+def array(x: Any, dtype: Any = None) -> ndarray:
+    """A copy on the device, from the host or from the device."""
+    return ndarray(np.array(x._values if isinstance(x, ndarray) else x, dtype))
+
+
+def asarray(x: Any, dtype: Any = None) -> ndarray:
+    """``x`` itself if it is an array of that dtype on the device, else a copy there."""
+    return x if isinstance(x, ndarray) and dtype in (None, x.dtype) else array(x, dtype)
+
+
+def asnumpy(x: ndarray) -> Any:
+    """A copy on the host."""
+    return x.get()
+
+
+class _Add:
+    """``add``, with the unbuffered scatter-add of a ufunc."""
+
+    __call__ = staticmethod(_on_arguments(np.add))
+
+    @staticmethod
+    def at(x: ndarray, index: Any, values: Any) -> None:
+        np.add.at(x._values, _argument(index), _operand(values))
+
+
+add = _Add()

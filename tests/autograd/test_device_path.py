@@ -1,0 +1,280 @@
+"""Device "cuda" without a GPU: everything runs on a stand-in for CuPy that refuses to mix host and device."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autograd import DeviceError, RandomStream, Tensor, backward, ops, to_device, to_host
+from autograd.array import Device, device_of, namespace_of_device
+from autograd.op import operations
+from autograd.optim import Adam, clip_gradients, gradient_norm
+from autograd.random import Site, random_uint16, random_words
+from autograd.tensor import _in_order
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.config import TrainingConfig
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.scoring import score_pairs
+from minitransformer.model import positions
+from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.trainer import Trainer
+from parallel.communicator import SerialCommunicator
+
+DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+SITE = Site(seed=5, site=1, update=3, shard=2)
+
+VOCABULARY = 19
+SMALL = {"vocabulary_size": VOCABULARY, "n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "d_k": 4, "d_v": 3}
+VARIATIONS = {
+    "paper": {},
+    "all kinds of dropout": {"p_drop": 0.3, "p_drop_attention": 0.2, "p_drop_relu": 0.1},
+    "pre norm, nothing tied": {"norm": "pre", "tied": "none", "source_vocabulary_size": 23},
+    "learned positions, neighbourhood": {"positions": "learned", "max_positions": 80, "neighbourhood": 2},
+    "halves, no smoothing": {"positions": "halves", "label_smoothing": 0.0, "tied": "target"},
+}
+SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12], [], [4], [12, 11]]
+TARGETS = [[7], [4, 5, 6, 7, 8, 9, 10], [3, 8, 4], []]
+
+
+def load_fake_cupy() -> Any:
+    """The module beside this one, under CuPy's name."""
+    spec = importlib.util.spec_from_file_location("cupy", Path(__file__).with_name("fake_cupy.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    module = load_fake_cupy()
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    positions._table.cache_clear()  # it keeps tables on the device
+    yield module
+    positions._table.cache_clear()
+
+
+def config_of(variation: str) -> ModelConfig:
+    return ModelConfig.from_mapping({**SMALL, **VARIATIONS[variation]})
+
+
+def models(variation: str = "all kinds of dropout") -> list[Transformer]:
+    return [Transformer(config_of(variation), seed=3, device=device) for device in DEVICES]
+
+
+def assert_near(on_device: Any, on_host: Any) -> None:
+    """Equal to float32 rounding, and computed on the device."""
+    assert device_of(on_device) == "cuda"
+    assert on_device.dtype == on_host.dtype
+    np.testing.assert_allclose(to_host(on_device), on_host, rtol=1e-5, atol=1e-6 * np.abs(on_host).max(initial=0))
+
+
+# The stand-in is as strict as it says.
+
+MIXTURES: dict[str, Callable[[Any, Any], Any]] = {
+    "device + host": lambda device, host: device + host,
+    "host + device": lambda device, host: host + device,
+    "device += host": lambda device, host: device.__iadd__(host),
+    "host += device": lambda device, host: host.__iadd__(device),
+    "device @ host": lambda device, host: device @ host,
+    "host @ device": lambda device, host: host @ device,
+    "device > host": lambda device, host: device > host,
+    "device[...] = host": lambda device, host: device.__setitem__(..., host),
+    "host[...] = device": lambda device, host: host.__setitem__(..., device),
+    "device[host]": lambda device, host: device[host.astype(int)],
+    "device[:, host]": lambda device, host: device[:, host[0].astype(int)],
+    "host[device]": lambda device, host: host[device.astype(int)],
+    "np.asarray(device)": lambda device, host: np.asarray(device),
+    "np.exp(device)": lambda device, host: np.exp(device),
+    "np.concatenate([device])": lambda device, host: np.concatenate([device]),
+    "device.dot(host)": lambda device, host: device.dot(host),
+    "device.max(initial=0)": lambda device, host: device.max(initial=0),
+}
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+def test_the_stand_in_refuses_what_cupy_refuses(mixture: str, cupy: Any) -> None:
+    with pytest.raises(TypeError):
+        MIXTURES[mixture](cupy.ones((2, 2)), np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("function", ["where", "maximum", "take_along_axis", "stack"])
+def test_functions_of_the_stand_in_refuse_host_arrays(function: str, cupy: Any) -> None:
+    host = np.ones((2, 2), int)
+    with pytest.raises(TypeError, match="Unsupported type"):
+        getattr(cupy, function)([host, host] if function == "stack" else host, cupy.ones(2), 0)
+
+
+def test_copies_between_host_and_device_share_no_memory(cupy: Any) -> None:
+    host = np.zeros(3)
+    device = to_device(host, "cuda")
+    back = to_host(device)
+    device += 1
+    assert (host.tolist(), back.tolist(), to_host(device).tolist()) == ([0] * 3, [0] * 3, [1] * 3)
+
+
+def test_one_element_of_a_device_array_is_an_array_on_the_device(cupy: Any) -> None:
+    x = cupy.arange(6).reshape(2, 3)
+    assert all(isinstance(y, cupy.ndarray) for y in (x[1, 2], x.sum(), x[0].max(), x[0] @ x[1], -x[0, 0]))
+    assert float(x[1, 2]) == 5
+
+
+# The engine and the model on it.
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 1003])
+def test_random_bits_are_the_same_on_the_device(count: int, cupy: Any) -> None:
+    for draw in (random_words, random_uint16):
+        on_device = draw(cupy.empty(0), site=SITE, count=count)
+        assert isinstance(on_device, cupy.ndarray)
+        assert np.array_equal(to_host(on_device), draw(np.empty(0), site=SITE, count=count))
+
+
+# The operators of tensors, and operations that the model does not use.
+OTHER_OPERATIONS: dict[str, Callable[..., Tensor]] = {
+    "add": lambda x, y: x + y,
+    "subtract": lambda x, y: x - y,
+    "multiply": lambda x, y: x * y,
+    "divide": lambda x, y: x / y,
+    "scale": lambda x, y: -x / 3 + y,
+    "matmul": lambda x, y: x @ ops.transpose(y),
+    "transpose": lambda x, y: ops.transpose(x, axes=(1, 0)) @ y,
+    "getitem": lambda x, y: x[1:] * y[0],
+    "gather": lambda x, y: x[to_device(np.array([2, 0, 2]), x.device)] * y,
+    "gather by list": lambda x, y: x[[2, 0, 2]] * y,
+    "sum": lambda x, y: ops.sum(x, axis=0) * y,
+    "mean": lambda x, y: ops.mean(x, axis=(0, 1), keepdims=True) * y,
+    "softmax": lambda x, y: ops.softmax(x) * y,
+    "log_softmax": lambda x, y: ops.log_softmax(x) * y,
+}
+
+
+@pytest.mark.parametrize("operation", OTHER_OPERATIONS)
+def test_operations_that_the_model_does_without_stay_on_the_device(operation: str, cupy: Any) -> None:
+    arrays = np.random.default_rng(1).standard_normal((2, 3, 4))
+    (x, y), (x_there, y_there) = ([Tensor(to_device(array, device)) for array in arrays] for device in DEVICES)
+    here, there = OTHER_OPERATIONS[operation](x, y), OTHER_OPERATIONS[operation](x_there, y_there)
+    assert_near(there.value, here.value)
+    backward(ops.sum(here * here))
+    backward(ops.sum(there * there))
+    assert_near(x_there.grad, x.grad)
+    assert_near(y_there.grad, y.grad)
+
+
+def test_the_operations_above_and_those_of_the_model_are_all_that_there_are(cupy: Any) -> None:
+    model = Transformer(config_of("all kinds of dropout"), device="cuda")
+    loss = model.loss(Batch.from_token_ids(SOURCES, TARGETS), RandomStream(1))
+    used = {node.name for node in _in_order(loss.node)}
+    assert set(operations) <= used | set(OTHER_OPERATIONS)
+
+
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_loss_and_gradients_with_dropout_are_those_of_the_cpu(variation: str, cupy: Any) -> None:
+    batch = Batch.from_token_ids(SOURCES, TARGETS)
+    here, there = models(variation)
+    loss_here, loss_there = (model.loss(batch, RandomStream(1, update=2)) for model in (here, there))
+    assert_near(loss_there.value, loss_here.value)
+    backward(loss_here)
+    backward(loss_there)
+    for (name, parameter), (_, twin) in zip(here.named_parameters(), there.named_parameters(), strict=True):
+        assert parameter.grad.any(), name
+        assert_near(twin.grad, parameter.grad)
+
+
+def test_dropout_matters_in_the_comparison(cupy: Any) -> None:
+    batch = Batch.from_token_ids(SOURCES, TARGETS)
+    _, model = models()
+    losses = [float(model.loss(batch, random)) for random in (None, RandomStream(1), RandomStream(2))]
+    assert len(set(losses)) == 3
+
+
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_log_probabilities_are_those_of_the_cpu(variation: str, cupy: Any) -> None:
+    here, there = (model.log_probabilities(Batch.from_token_ids(SOURCES, TARGETS)) for model in models(variation))
+    assert_near(there, here)
+
+
+def test_scores_of_pairs_are_those_of_the_cpu(cupy: Any) -> None:
+    pairs = list(zip(SOURCES, TARGETS, strict=True))
+    here, there = (score_pairs(model, pairs) for model in models())
+    assert [score.n_tokens for score in there] == [score.n_tokens for score in here]
+    assert [score.log_probability for score in there] == pytest.approx([score.log_probability for score in here])
+
+
+@pytest.mark.parametrize("variation", VARIATIONS)
+@pytest.mark.parametrize("search", [SearchConfig(beam=1), SearchConfig(beam=3, n_best=2, max_extra_tokens=20)])
+def test_beam_search_finds_the_translations_of_the_cpu(variation: str, search: SearchConfig, cupy: Any) -> None:
+    here, there = (beam_search(model, SOURCES, search) for model in models(variation))
+    assert [[hypothesis.ids for hypothesis in best] for best in there] == [[h.ids for h in best] for best in here]
+    for found, expected in zip(there, here, strict=True):
+        assert [h.log_probability for h in found] == pytest.approx([h.log_probability for h in expected], rel=1e-5)
+
+
+def test_updates_of_adam_and_clipping_are_those_of_the_cpu(cupy: Any) -> None:
+    here, there = models()
+    adams = [Adam(model.parameters) for model in (here, there)]
+    for step in range(1, 4):
+        gradients = np.random.default_rng(step).standard_normal(here.parameters.gradients.shape).astype("float32")
+        for model, adam in zip((here, there), adams, strict=True):
+            model.parameters.gradients[...] = to_device(gradients, model.device)
+            assert clip_gradients(model.parameters.gradients, 0.5) == pytest.approx(np.linalg.norm(gradients), rel=1e-5)
+            assert gradient_norm(model.parameters.gradients) == pytest.approx(0.5, rel=1e-5)
+            adam.update(0.01, step)
+    assert_near(there.parameters.values, here.parameters.values)
+    assert_near(adams[1].v, adams[0].v)
+
+
+def test_a_model_saved_from_the_device_is_loaded_there_and_on_the_cpu(cupy: Any, tmp_path: Path) -> None:
+    here, there = models()
+    there.save(tmp_path)
+    loaded_here, loaded_there = (Transformer.load(tmp_path, device=device) for device in DEVICES)
+    assert np.array_equal(loaded_here.parameters.values, here.parameters.values)
+    assert np.array_equal(to_host(loaded_there.parameters.values), here.parameters.values)
+    assert isinstance(loaded_there.parameters.values, cupy.ndarray)
+
+
+def train(model: Transformer, run: Path, data: Path, n_updates: int) -> None:
+    config = TrainingConfig(
+        max_updates=n_updates, batch_tokens=40, n_shards=4, warmup_steps=4, clip_norm=1.0, log_every=2,
+        checkpoint_every=2,
+    )  # fmt: skip
+    store = TokenStore(data, "train")
+    trainer = Trainer(model, store, None, config, run, SerialCommunicator(), n_threads=1)
+    trainer.resume()
+    assert trainer.train(SilentMonitor())
+
+
+def test_a_training_run_stopped_and_resumed_on_the_device_is_that_of_the_cpu(cupy: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    sentences = [random.integers(3, VOCABULARY, random.integers(0, 9)).tolist() for _ in range(40)]
+    write_store(tmp_path, "train", zip(sentences[:20], sentences[20:], strict=True), VOCABULARY)
+    here, _ = models()
+    train(here, tmp_path / "cpu", tmp_path, 5)
+    _, stopped = models()
+    train(stopped, tmp_path / "cuda", tmp_path, 2)
+    _, there = models()
+    train(there, tmp_path / "cuda", tmp_path, 5)
+    assert_near(there.parameters.values, here.parameters.values)
+
+
+# Without CuPy.
+
+
+def test_a_device_without_cupy_is_an_error_that_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    remedy = r'CuPy cannot be imported .*pip install "minitransformer\[cuda12\]" or "\[cuda13\]", or use device "cpu"'
+    with pytest.raises(DeviceError, match=remedy):
+        Transformer(config_of("paper"), device="cuda")
+
+
+def test_an_unknown_device_is_an_error_that_names_the_known_ones() -> None:
+    with pytest.raises(DeviceError, match='expected "cpu" or "cuda", got \'tpu\''):
+        namespace_of_device("tpu")  # type: ignore[arg-type]

@@ -1,0 +1,205 @@
+"""The real thing: every operation, the model, its training and its search on a GPU against NumPy."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autograd import Blocks, RandomStream, Tensor, backward, to_device, to_host
+from autograd.array import Device, device_of
+from autograd.op import operations
+from autograd.optim import Adam
+from autograd.random import Site, random_words
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
+
+
+def why_no_gpu() -> str:
+    """Why the tests of this file are skipped; nothing if they can run."""
+    try:
+        return "" if importlib.import_module("cupy").cuda.runtime.getDeviceCount() else "there is no CUDA device"
+    except ImportError:
+        return 'CuPy is not installed: pip install "minitransformer[cuda12]" or "[cuda13]"'
+    except Exception as error:  # CuPy's own, of a driver that is missing or too old
+        return f"CuPy finds no CUDA device ({error})"
+
+
+REASON = why_no_gpu()
+
+
+def needs_gpu(test: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.gpu(pytest.mark.skipif(bool(REASON), reason=REASON)(test))
+
+
+RELATIVE = {"float32": 1e-5, "float64": 1e-13}
+SITE = Site(seed=5, site=1, update=3, shard=2)
+RANDOM = np.random.default_rng(8)
+SOURCE, TARGET = Blocks.of_lengths([7, 1, 30, 4]), Blocks.of_lengths([3, 9, 1, 33])
+
+
+def draw(*shape: int) -> Any:
+    return RANDOM.standard_normal(shape)
+
+
+@dataclass(frozen=True)
+class OpCase:
+    """An operation with its arguments (float64 ones are differentiated) and keyword arguments."""
+
+    op: str
+    arguments: tuple[Any, ...]
+    static: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.op} {self.name}".strip()
+
+
+def attention_case(name: str, spans: Any, **static: Any) -> OpCase:
+    n_queries, n_keys = spans.queries.n_tokens, spans.keys.n_tokens
+    arguments = draw(n_queries, 2, 8), draw(n_keys, 2, 8), draw(n_keys, 2, 5)
+    return OpCase("attention", arguments, {"spans": spans, **static}, name)
+
+
+CASES = [
+    OpCase("add", (draw(5, 3), draw(3))),
+    OpCase("subtract", (draw(2, 5, 3), draw(5, 1))),
+    OpCase("multiply", (draw(5, 3), draw(2, 1, 3))),
+    OpCase("divide", (draw(5, 3), 2 + draw(3) ** 2)),
+    OpCase("scale", (draw(5, 3),), {"factor": -2.5}),
+    OpCase("relu", (draw(50, 30),)),
+    OpCase("reshape", (draw(6, 4),), {"shape": (3, -1)}),
+    OpCase("transpose", (draw(2, 3, 4),), {"axes": (1, 2, 0)}),
+    OpCase("getitem", (draw(7, 3),), {"index": slice(1, None, 2)}),
+    OpCase("sum", (draw(7, 3),), {"axis": 0}),
+    OpCase("mean", (draw(4, 7, 3),), {"axis": (0, 2), "keepdims": True}),
+    OpCase("matmul", (draw(4, 1, 7, 6), draw(3, 6, 5))),
+    OpCase("linear", (draw(70, 33), draw(33, 20), draw(20))),
+    OpCase("linear", (draw(70, 33), draw(33, 20), None), name="without bias"),
+    OpCase("linear_transposed", (draw(70, 33), draw(20, 33))),
+    OpCase("embedding", (draw(11, 33), RANDOM.integers(0, 11, 300)), name="with repeated ids"),
+    OpCase("softmax", (draw(70, 33),)),
+    OpCase("log_softmax", (draw(70, 33),)),
+    OpCase("layer_norm", (draw(70, 33), draw(33), draw(33))),
+    OpCase("dropout", (draw(70, 33),), {"rate": 0.3, "site": SITE}),
+    OpCase("cross_entropy", (draw(70, 33), RANDOM.integers(0, 33, 70)), {"smoothing": 0.1}),
+    OpCase("cross_entropy", (draw(70, 33), RANDOM.integers(0, 33, 70)), name="without smoothing"),
+    attention_case("of the encoder", self_attention_spans(SOURCE)),
+    attention_case("of the decoder", causal_spans(TARGET)),
+    attention_case("to the source, with dropout", encoder_decoder_spans(TARGET, SOURCE), rate=0.2, site=SITE),
+    attention_case("of neighbours", self_attention_spans(SOURCE, 2)),
+]
+
+
+def test_every_operation_has_a_case() -> None:
+    assert {case.op for case in CASES} == set(operations)
+
+
+def on(device: Device, x: Any, dtype: str) -> Any:
+    """A float64 array as a leaf of ``dtype`` on the device, integers bare; None stays None."""
+    if x is None:
+        return None
+    return Tensor(to_device(x.astype(dtype), device)) if x.dtype == np.float64 else to_device(x, device)
+
+
+def run(case: OpCase, device: Device, dtype: str) -> list[Any]:
+    """The value, then the gradients of all differentiable arguments along one direction."""
+    arguments = [on(device, x, dtype) for x in case.arguments]
+    result = operations[case.op](*arguments, **case.static)
+    direction = np.random.default_rng(9).standard_normal(result.shape)
+    backward(result, to_device(np.asarray(direction, dtype), device))
+    return [result.value, *(x.grad for x in arguments if isinstance(x, Tensor))]
+
+
+def assert_near(on_gpu: Any, expected: Any, relative: float) -> None:
+    assert device_of(on_gpu) == "cuda"
+    assert on_gpu.shape == expected.shape
+    assert np.linalg.norm(to_host(on_gpu) - expected) <= relative * np.linalg.norm(expected)
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_value_and_gradients_of_every_operation_equal_numpy_in_float64(case: OpCase, dtype: str) -> None:
+    for got, expected in zip(run(case, "cuda", dtype), run(case, "cpu", "float64"), strict=True):
+        assert got.dtype == dtype
+        assert_near(got, expected, RELATIVE[dtype])
+
+
+@needs_gpu
+@pytest.mark.parametrize("count", [1, 4, 5, 100_003])
+def test_random_bits_equal_those_of_numpy(count: int) -> None:
+    like = to_device(np.empty(0), "cuda")
+    expected = random_words(np.empty(0), site=SITE, count=count)
+    assert np.array_equal(to_host(random_words(like, site=SITE, count=count)), expected)
+
+
+VARIATIONS = {
+    "paper": {},
+    "all kinds of dropout": {"p_drop": 0.3, "p_drop_attention": 0.2, "p_drop_relu": 0.1},
+    "pre norm, nothing tied": {"norm": "pre", "tied": "none"},
+    "learned positions, neighbourhood": {"positions": "learned", "max_positions": 100, "neighbourhood": 2},
+}
+
+
+def model_on(device: Device, variation: str, dtype: str = "float32") -> Transformer:
+    fields = {"vocabulary_size": 61, "n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 4, "d_k": 8, "d_v": 6}
+    return Transformer(
+        ModelConfig.from_mapping({**fields, **VARIATIONS[variation]}), seed=3, dtype=dtype, device=device
+    )
+
+
+def sentences(*lengths: int) -> list[list[int]]:
+    random = np.random.default_rng(4)
+    return [random.integers(3, 61, length).tolist() for length in lengths]
+
+
+SOURCES, TARGETS = sentences(12, 0, 1, 30, 7), sentences(1, 25, 0, 9, 8)
+
+
+@needs_gpu
+@pytest.mark.parametrize(("dtype", "relative"), [("float32", 1e-4), ("float64", 1e-11)])
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_loss_and_gradients_of_the_model_equal_numpy_in_float64(variation: str, dtype: str, relative: float) -> None:
+    batch = Batch.from_token_ids(SOURCES, TARGETS)
+    expected, got = model_on("cpu", variation, "float64"), model_on("cuda", variation, dtype)
+    losses = [model.loss(batch, RandomStream(1, update=2)) for model in (expected, got)]
+    for loss in losses:
+        backward(loss)
+    assert_near(losses[1].value, losses[0].value, relative)
+    for (_, parameter), (_, twin) in zip(expected.named_parameters(), got.named_parameters(), strict=True):
+        assert_near(twin.grad, parameter.grad, relative)
+
+
+@needs_gpu
+def test_the_loss_of_two_runs_is_the_same() -> None:
+    batch = Batch.from_token_ids(SOURCES, TARGETS)
+    losses = [float(model_on("cuda", "all kinds of dropout").loss(batch, RandomStream(1))) for _ in range(2)]
+    assert losses[0] == losses[1]
+
+
+@needs_gpu
+def test_ten_updates_equal_numpy() -> None:
+    batch, trained = Batch.from_token_ids(SOURCES, TARGETS), []
+    for device in ("cpu", "cuda"):
+        model = model_on(device, "all kinds of dropout", "float64")
+        adam = Adam(model.parameters)
+        for step in range(1, 11):
+            backward(model.loss(batch, RandomStream(1, step)))
+            adam.update(1e-3, step)
+        trained.append(model.parameters.values)
+    assert_near(trained[1], trained[0], 1e-9)
+
+
+@needs_gpu
+@pytest.mark.parametrize("beam", [1, 4])
+def test_beam_search_finds_what_numpy_finds(beam: int) -> None:
+    search = SearchConfig(beam=beam, n_best=beam, max_extra_tokens=20)
+    here, there = (beam_search(model_on(device, "paper", "float64"), SOURCES, search) for device in ("cpu", "cuda"))
+    assert [[hypothesis.ids for hypothesis in best] for best in there] == [[h.ids for h in best] for best in here]

@@ -1,0 +1,149 @@
+"""Which pairs make which batch: a partition, bounded, and a function of (seed, epoch) alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minitransformer.data.batching import cut_by_tokens, cut_into_shards, plan_epoch, read_batch
+from minitransformer.data.store import TokenStore, write_store
+
+LENGTHS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=80).map(
+    lambda pairs: np.array(pairs, np.int64).reshape(-1, 2)
+)
+BATCH_TOKENS = st.integers(1, 60)
+SEEDS = st.integers(0, 2**32)
+
+
+def random_lengths(n: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(1).integers(1, 60, (n, 1)) + np.random.default_rng(2).integers(0, 4, (n, 2))
+
+
+def as_lists(plan: list[np.ndarray[Any, Any]]) -> list[list[int]]:
+    return [batch.tolist() for batch in plan]
+
+
+def tokens_a_side(batch: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> list[int]:
+    return (lengths[batch] + 1).sum(axis=0).tolist()
+
+
+def mean_spread(batches: list[np.ndarray[Any, Any]], lengths: np.ndarray[Any, Any]) -> float:
+    return float(np.mean([np.ptp(lengths[batch, 1]) for batch in batches]))
+
+
+@settings(deadline=None)
+@given(lengths=LENGTHS, batch_tokens=BATCH_TOKENS, seed=SEEDS, epoch=st.integers(0, 100))
+def test_every_pair_occurs_exactly_once_in_an_epoch(lengths: Any, batch_tokens: int, seed: int, epoch: int) -> None:
+    plan = plan_epoch(lengths, batch_tokens, seed=seed, epoch=epoch)
+    assert sorted(i for batch in plan for i in batch.tolist()) == list(range(len(lengths)))
+    assert all(len(batch) for batch in plan)
+
+
+@settings(deadline=None)
+@given(lengths=LENGTHS, batch_tokens=BATCH_TOKENS, seed=SEEDS)
+def test_a_batch_of_several_pairs_keeps_within_the_limit_on_both_sides(
+    lengths: Any, batch_tokens: int, seed: int
+) -> None:
+    for batch in plan_epoch(lengths, batch_tokens, seed=seed, epoch=0):
+        assert len(batch) == 1 or max(tokens_a_side(batch, lengths)) <= batch_tokens
+
+
+def test_the_end_symbol_counts() -> None:
+    lengths = np.array([[4, 4], [4, 4]])
+    assert [len(plan_epoch(lengths, limit, seed=1, epoch=0)) for limit in (10, 9)] == [1, 2]
+
+
+@settings(deadline=None)
+@given(lengths=LENGTHS, batch_tokens=BATCH_TOKENS, seed=SEEDS, epoch=st.integers(0, 100))
+def test_seed_and_epoch_decide_the_plan_whatever_was_planned_between(
+    lengths: Any, batch_tokens: int, seed: int, epoch: int
+) -> None:
+    before = as_lists(plan_epoch(lengths, batch_tokens, seed=seed, epoch=epoch))
+    plan_epoch(lengths[::-1], batch_tokens + 1, seed=seed + 1, epoch=epoch + 1)
+    np.random.default_rng().random()
+    assert as_lists(plan_epoch(lengths, batch_tokens, seed=seed, epoch=epoch)) == before
+
+
+@pytest.mark.parametrize(("seed", "epoch"), [(1, 1), (2, 0), (0, 1)])
+def test_another_seed_or_epoch_is_another_plan(seed: int, epoch: int) -> None:
+    lengths = random_lengths(300)
+    one, other = (plan_epoch(lengths, 200, seed=s, epoch=e) for s, e in ((1, 0), (seed, epoch)))
+    assert sorted(map(sorted, as_lists(one))) != sorted(map(sorted, as_lists(other)))
+
+
+def test_batches_do_not_come_in_the_order_of_their_lengths() -> None:
+    lengths = random_lengths(2_000)
+    longest = [int(lengths[batch].max()) for batch in plan_epoch(lengths, 400, seed=1, epoch=0)]
+    rising = sum(a <= b for a, b in zip(longest, longest[1:], strict=False)) / (len(longest) - 1)
+    assert 0.35 < rising < 0.65
+
+
+def test_a_batch_holds_pairs_of_similar_length() -> None:
+    lengths = random_lengths(3_000)
+    in_plan = mean_spread(plan_epoch(lengths, 400, seed=1, epoch=0), lengths)
+    in_random_order = np.random.default_rng(3).permutation(3_000)
+    assert in_plan < 0.1 * mean_spread(cut_by_tokens(in_random_order, lengths + 1, 400), lengths)
+
+
+def test_batches_are_nearly_full() -> None:
+    lengths = random_lengths(3_000)
+    plan = plan_epoch(lengths, 400, seed=1, epoch=0)
+    assert np.mean([max(tokens_a_side(batch, lengths)) for batch in plan]) > 0.85 * 400
+
+
+@pytest.mark.parametrize(
+    ("lengths", "limit", "runs"),
+    [
+        ([[3, 1], [3, 1], [3, 1]], 6, [[0, 1], [2]]),
+        ([[1, 3], [1, 3], [1, 3]], 6, [[0, 1], [2]]),
+        ([[2, 2], [9, 1], [2, 2]], 6, [[0], [1], [2]]),
+        ([[2, 2], [2, 2], [2, 2]], 6, [[0, 1, 2]]),
+        ([[7, 7]], 6, [[0]]),
+        ([], 6, []),
+    ],
+    ids=["source side full", "target side full", "one too long", "exactly full", "only one", "none"],
+)
+def test_runs_are_cut_where_the_next_pair_would_not_fit(lengths: Any, limit: int, runs: list[list[int]]) -> None:
+    table = np.array(lengths, np.int64).reshape(-1, 2)
+    assert as_lists(cut_by_tokens(np.arange(len(lengths)), table, limit)) == runs
+
+
+@settings(deadline=None)
+@given(lengths=LENGTHS.filter(len), n_shards=st.sampled_from([1, 2, 4, 8]), seed=SEEDS)
+def test_shards_are_the_batch_in_its_order(lengths: Any, n_shards: int, seed: int) -> None:
+    batch = np.random.default_rng(seed).permutation(len(lengths))
+    shards = cut_into_shards(batch, lengths, n_shards)
+    assert len(shards) == n_shards
+    assert np.concatenate(shards).tolist() == batch.tolist()
+
+
+@settings(deadline=None)
+@given(lengths=LENGTHS.filter(len), n_shards=st.sampled_from([1, 2, 4, 8]))
+def test_shards_are_balanced_within_one_longest_pair(lengths: Any, n_shards: int) -> None:
+    tokens = (lengths + 1).sum(axis=1)
+    share = tokens.sum() / n_shards
+    for shard in cut_into_shards(np.arange(len(lengths)), lengths, n_shards):
+        assert abs(tokens[shard].sum() - share) <= tokens.max()
+
+
+def test_equal_pairs_are_divided_equally() -> None:
+    lengths = np.full((8, 2), 5)
+    assert as_lists(cut_into_shards(np.arange(8), lengths, 4)) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_of_fewer_pairs_than_shards_some_shards_are_empty() -> None:
+    assert sorted(map(len, cut_into_shards(np.array([7]), np.full((8, 2), 5), 4))) == [0, 0, 0, 1]
+
+
+def test_a_batch_holds_its_pairs_in_the_given_order_with_start_and_end(tmp_path: Path) -> None:
+    write_store(tmp_path, "train", [([10, 11], [20]), ([12], []), ([], [21, 22, 23])], 100)
+    batch = read_batch(TokenStore(tmp_path, "train"), np.array([2, 0]))
+    assert batch.source_ids.tolist() == [2, 10, 11, 2]
+    assert batch.decoder_ids.tolist() == [1, 21, 22, 23, 1, 20]
+    assert batch.labels.tolist() == [21, 22, 23, 2, 20, 2]
+    assert (batch.source.lengths.tolist(), batch.target.lengths.tolist()) == ([1, 3], [4, 2])

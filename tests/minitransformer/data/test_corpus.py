@@ -1,0 +1,241 @@
+"""Parallel text in files: which lines it has, which pairs are held out, and what a broken file is told by."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minitransformer.config import ConfigError, DataConfig
+from minitransformer.data.corpus import CorpusError, FileCorpus, GeneratedCorpus, corpus_of, read_lines, read_pairs
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def numbered(prefix: str, n: int) -> bytes:
+    return "".join(f"{prefix} {i}\n" for i in range(n)).encode()
+
+
+def incompressible_lines(n: int) -> bytes:
+    digits = random.Random(5)
+    return b"".join(f"{digits.getrandbits(256):x}\n".encode() for _ in range(n))
+
+
+def corpus_of_numbers(folder: Path, n: int, **fields: int) -> FileCorpus:
+    written(folder / "en", numbered("en", n))
+    written(folder / "de", numbered("de", n))
+    return FileCorpus.of(DataConfig(raw=folder, train_source=("en",), train_target=("de",), **fields))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_plain_gzip_and_xz_give_the_same_lines(tmp_path: Path, suffix: str) -> None:
+    path = written(tmp_path / f"text{suffix}", COMPRESSORS[suffix]("grün\nrot\n".encode()))
+    assert list(read_lines(path)) == ["grün", "rot"]
+
+
+@pytest.mark.parametrize("inside", ["\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\x85", "\r"], ids=ascii)
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_only_a_line_feed_ends_a_line(tmp_path: Path, suffix: str, inside: str) -> None:
+    path = written(tmp_path / f"text{suffix}", COMPRESSORS[suffix](f"a{inside}b\nc\n".encode()))
+    assert list(read_lines(path)) == [f"a{inside}b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"one\r\ntwo\r\n", ["one", "two"]),
+        (b"\none\n\n\ntwo\n\n", ["", "one", "", "", "two", ""]),
+        (b"one\ntwo", ["one", "two"]),
+        (b"  one \t\n", ["  one \t"]),
+        (b"\n", [""]),
+        (b"", []),
+    ],
+    ids=["CRLF is stripped", "empty lines are kept", "last line without its end", "blanks stay", "one empty", "none"],
+)
+def test_lines_of(tmp_path: Path, content: bytes, lines: list[str]) -> None:
+    assert list(read_lines(written(tmp_path / "text", content))) == lines
+
+
+@settings(max_examples=50)
+@given(lines=st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"))))
+def test_what_is_joined_by_line_feeds_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str]
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "text"
+    written(path, "".join(f"{line}\n" for line in lines).encode())
+    assert list(read_lines(path)) == lines
+
+
+def test_invalid_utf8_names_file_line_byte_and_remedy(tmp_path: Path) -> None:
+    path = written(tmp_path / "latin", b"one\ntwo\ngr\xfcn\n")
+    with pytest.raises(CorpusError, match="not UTF-8") as caught:
+        list(read_lines(path))
+    assert str(caught.value).startswith(f"{path}, line 3: not UTF-8 (invalid start byte at byte 3 of the line)")
+    assert "iconv -f latin1 -t utf-8" in str(caught.value)
+
+
+def test_lines_before_the_invalid_one_are_given(tmp_path: Path) -> None:
+    lines = read_lines(written(tmp_path / "latin", b"one\n\xff\n"))
+    assert next(lines) == "one"
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_truncated_compressed_file_names_the_file_and_says_incomplete(tmp_path: Path, suffix: str) -> None:
+    whole = COMPRESSORS[suffix](incompressible_lines(2_000))
+    path = written(tmp_path / f"text{suffix}", whole[: len(whole) // 2])
+    with pytest.raises(CorpusError, match="cannot be read after line [0-9]+: .*may be incomplete") as caught:
+        list(read_lines(path))
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_damage_in_the_middle_of_a_compressed_file_is_noticed(tmp_path: Path, suffix: str) -> None:
+    content = bytearray(COMPRESSORS[suffix](incompressible_lines(2_000)))
+    middle = len(content) // 2
+    content[middle : middle + 16] = bytes(byte ^ 0xFF for byte in content[middle : middle + 16])
+    path = written(tmp_path / f"text{suffix}", bytes(content))
+    with pytest.raises(CorpusError) as caught:
+        list(read_lines(path))
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_plain_text_under_a_compressed_name_names_the_file(tmp_path: Path, suffix: str) -> None:
+    path = written(tmp_path / f"text{suffix}", b"plain\n")
+    with pytest.raises(CorpusError, match="cannot be read after line 0") as caught:
+        list(read_lines(path))
+    assert str(path) in str(caught.value)
+
+
+def test_missing_file_is_named_with_the_option_that_says_where_to_look(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"nowhere: not found; --data\.raw names the folder"):
+        list(read_lines(tmp_path / "nowhere"))
+
+
+def test_directory_instead_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="cannot be read") as caught:
+        list(read_lines(tmp_path))
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(("n_source", "n_target", "shorter"), [(3, 5, "en"), (5, 3, "de")])
+def test_unequal_lengths_name_the_shorter_file_and_its_last_line(
+    tmp_path: Path, n_source: int, n_target: int, shorter: str
+) -> None:
+    source = written(tmp_path / "en", numbered("en", n_source))
+    target = written(tmp_path / "de", numbered("de", n_target))
+    with pytest.raises(CorpusError) as caught:
+        list(read_pairs(source, target))
+    assert str(caught.value).startswith(f"{tmp_path / shorter}: ends after line 3, but ")
+    assert "goes on at line 4" in str(caught.value)
+
+
+def test_an_empty_line_against_a_missing_one_is_no_pair(tmp_path: Path) -> None:
+    source, target = written(tmp_path / "en", b"a\n\n"), written(tmp_path / "de", b"x\n")
+    with pytest.raises(CorpusError, match="ends after line 1"):
+        list(read_pairs(source, target))
+
+
+def test_several_files_are_read_in_a_row(tmp_path: Path) -> None:
+    for name in ("a.en", "b.en", "a.de", "b.de"):
+        written(tmp_path / name, numbered(name, 6))
+    fields = {"train_source": ("a.en", "b.en"), "train_target": ("a.de", "b.de")}
+    validation = {"validation_source": ("a.en",), "validation_target": ("a.de",)}
+    corpus = FileCorpus.of(DataConfig(raw=tmp_path, **fields, **validation))
+    assert list(corpus.train()) == [(f"{f}.en {i}", f"{f}.de {i}") for f in "ab" for i in range(6)]
+
+
+def test_lines_of_one_file_never_pair_with_the_next_file(tmp_path: Path) -> None:
+    for name, n in (("a.en", 2), ("b.en", 1), ("a.de", 1), ("b.de", 2)):
+        written(tmp_path / name, numbered(name, n))
+    fields = {"train_source": ("a.en", "b.en"), "train_target": ("a.de", "b.de")}
+    with pytest.raises(CorpusError, match=r"a\.de: ends after line 1"):
+        FileCorpus.of(DataConfig(raw=tmp_path, **fields))
+
+
+def test_empty_training_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="en: the training text is empty"):
+        corpus_of_numbers(tmp_path, 0)
+
+
+def test_empty_validation_text_is_refused(tmp_path: Path) -> None:
+    for name, n in (("en", 3), ("de", 3), ("none.en", 0), ("none.de", 0)):
+        written(tmp_path / name, numbered(name, n))
+    config = DataConfig(
+        raw=tmp_path,
+        train_source=("en",),
+        train_target=("de",),
+        validation_source=("none.en",),
+        validation_target=("none.de",),
+    )
+    with pytest.raises(CorpusError, match=r"none\.en: the validation text is empty"):
+        FileCorpus.of(config)
+
+
+def test_a_broken_last_line_is_known_before_any_pair_is_used(tmp_path: Path) -> None:
+    written(tmp_path / "en", numbered("en", 30) + b"\xff\n")
+    written(tmp_path / "de", numbered("de", 31))
+    with pytest.raises(CorpusError, match="en, line 31: not UTF-8"):
+        FileCorpus.of(DataConfig(raw=tmp_path, train_source=("en",), train_target=("de",)))
+
+
+def test_named_validation_files_are_the_held_out_text_and_training_is_whole(tmp_path: Path) -> None:
+    for name, n in (("en", 40), ("de", 40), ("v.en", 2), ("v.de", 2)):
+        written(tmp_path / name, numbered(name, n))
+    config = DataConfig(
+        raw=tmp_path, train_source=("en",), train_target=("de",), validation_source=("v.en",), validation_target=("v.de",)
+    )
+    corpus = FileCorpus.of(config)
+    assert list(corpus.validation()) == [("v.en 0", "v.de 0"), ("v.en 1", "v.de 1")]
+    assert len(list(corpus.train())) == 40
+    assert list(corpus.test()) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 400), held_out=st.integers(1, 60))
+def test_held_out_pairs_and_training_pairs_divide_the_text(
+    tmp_path_factory: pytest.TempPathFactory, n: int, held_out: int
+) -> None:
+    corpus = corpus_of_numbers(tmp_path_factory.mktemp("held-out"), n, held_out=held_out)
+    train, validation = list(corpus.train()), list(corpus.validation())
+    assert sorted(train + validation) == sorted((f"en {i}", f"de {i}") for i in range(n))
+    assert set(train).isdisjoint(validation)
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 400), held_out=st.integers(1, 60))
+def test_at_most_a_tenth_is_held_out(tmp_path_factory: pytest.TempPathFactory, n: int, held_out: int) -> None:
+    corpus = corpus_of_numbers(tmp_path_factory.mktemp("held-out"), n, held_out=held_out)
+    assert len(list(corpus.validation())) <= -(-n // 10)
+
+
+def test_as_many_pairs_are_held_out_as_asked_for(tmp_path: Path) -> None:
+    corpus = corpus_of_numbers(tmp_path, 400, held_out=20)
+    assert [source for source, _ in corpus.validation()][:3] == ["en 10", "en 30", "en 50"]
+    assert len(list(corpus.validation())) == 20
+
+
+def test_held_out_pairs_are_the_same_every_time(tmp_path: Path) -> None:
+    corpus = corpus_of_numbers(tmp_path, 100)
+    assert list(corpus.validation()) == list(corpus.validation())
+    assert list(corpus_of_numbers(tmp_path, 100).validation()) == list(corpus.validation())
+
+
+def test_a_configuration_without_files_is_the_generated_corpus() -> None:
+    assert isinstance(corpus_of(DataConfig()), GeneratedCorpus)
+
+
+def test_source_files_without_as_many_target_files_are_refused() -> None:
+    with pytest.raises(ConfigError, match="expected as many train_target files as train_source files; got 0 and 1"):
+        DataConfig(train_source=("en",))

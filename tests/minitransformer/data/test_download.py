@@ -1,0 +1,152 @@
+"""Fetching text from a server on this machine: checksums are checked, and failures say what to do."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from minitransformer.config import DataConfig
+from minitransformer.data.download import DownloadError, download
+
+CONTENT = b"one line\nanother\n"
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+WRONG = "0" * 64
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves files without a word on stderr, and remembers what was asked for."""
+
+    requested: list[str]
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.requested.append(self.path)
+        super().do_GET()
+
+
+@pytest.fixture
+def requested() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def address(tmp_path: Path, requested: list[str]) -> Iterator[str]:
+    served = tmp_path / "served"
+    served.mkdir()
+    (served / "text.en").write_bytes(CONTENT)
+    handler = type("RememberingHandler", (Handler,), {"requested": requested})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(served))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def config_of(folder: Path, address: str, *sha256: str) -> DataConfig:
+    return DataConfig(raw=folder / "raw", download_from=address, sha256=sha256)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+@pytest.mark.parametrize("ending", ["", "/"])
+@pytest.mark.parametrize("digest", [DIGEST, DIGEST.upper()], ids=["lower case", "upper case"])
+def test_a_file_with_the_right_checksum_is_fetched(tmp_path: Path, address: str, ending: str, digest: str) -> None:
+    said: list[str] = []
+    paths = download(config_of(tmp_path, address + ending, f"text.en:{digest}"), said.append)
+    assert paths == [tmp_path / "raw" / "text.en"]
+    assert paths[0].read_bytes() == CONTENT
+    assert said == [f"{paths[0]} from {address}/text.en"]
+
+
+def test_a_file_with_a_wrong_checksum_is_refused_and_not_kept(tmp_path: Path, address: str) -> None:
+    with pytest.raises(DownloadError, match=r"text\.en: cannot be fetched .*by hand") as caught:
+        download(config_of(tmp_path, address, f"text.en:{WRONG}"))
+    assert f"{address}/text.en" in str(caught.value)
+    assert names_in(tmp_path / "raw") == []
+
+
+def test_the_message_about_a_wrong_checksum_is_one_line(tmp_path: Path, address: str) -> None:
+    with pytest.raises(DownloadError) as caught:
+        download(config_of(tmp_path, address, f"text.en:{WRONG}"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_already_there_is_checked_and_not_fetched(
+    tmp_path: Path, address: str, requested: list[str]
+) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "text.en").write_bytes(CONTENT)
+    download(config_of(tmp_path, address, f"text.en:{DIGEST}"))
+    assert requested == []
+
+
+def test_a_file_already_there_with_another_content_is_refused_and_left_alone(
+    tmp_path: Path, address: str, requested: list[str]
+) -> None:
+    (tmp_path / "raw").mkdir()
+    path = tmp_path / "raw" / "text.en"
+    path.write_bytes(b"something else\n")
+    with pytest.raises(DownloadError, match=f"is there, but its sha256 is not {DIGEST}; remove it to fetch it again"):
+        download(config_of(tmp_path, address, f"text.en:{DIGEST}"))
+    assert path.read_bytes() == b"something else\n"
+    assert requested == []
+
+
+def test_a_file_that_the_server_does_not_have_is_named_with_the_remedy(tmp_path: Path, address: str) -> None:
+    with pytest.raises(DownloadError, match="404") as caught:
+        download(config_of(tmp_path, address, f"absent.en:{DIGEST}"))
+    assert str(caught.value).startswith(f"{address}/absent.en: cannot be fetched")
+    assert f"fetch it by hand into {tmp_path / 'raw'}, or try again later" in str(caught.value)
+    assert names_in(tmp_path / "raw") == []
+
+
+def test_a_refused_connection_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(DownloadError, match="or try again later") as caught:
+        download(config_of(tmp_path, address, f"text.en:{DIGEST}"))
+    assert str(caught.value).startswith(f"{address}/text.en: cannot be fetched")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["text.en", DIGEST, f":{DIGEST}", f"text.en:{DIGEST[:-1]}", f"text.en:{'g' * 64}", ""],
+    ids=["no checksum", "no name", "empty name", "63 digits", "no hexadecimal digits", "nothing"],
+)
+def test_a_malformed_entry_is_quoted_with_the_form_it_should_have(tmp_path: Path, address: str, entry: str) -> None:
+    with pytest.raises(DownloadError, match=r'data\.sha256: expected "file name:64 hexadecimal digits"') as caught:
+        download(config_of(tmp_path, address, entry))
+    assert repr(entry) in str(caught.value)
+
+
+def test_a_malformed_entry_is_noticed_before_anything_is_fetched(
+    tmp_path: Path, address: str, requested: list[str]
+) -> None:
+    with pytest.raises(DownloadError):
+        download(config_of(tmp_path, address, f"text.en:{DIGEST}", "other.en:short"))
+    assert requested == []
+
+
+@pytest.mark.parametrize("fields", [{}, {"sha256": (f"text.en:{DIGEST}",)}, {"download_from": "http://127.0.0.1"}])
+def test_a_configuration_without_address_or_checksums_says_what_to_set(fields: dict[str, str]) -> None:
+    with pytest.raises(DownloadError, match=r"nothing to download: set data\.download_from and data\.sha256"):
+        download(DataConfig(**fields))
+
+
+def test_a_file_name_may_not_lead_out_of_the_folder(tmp_path: Path, address: str) -> None:
+    with pytest.raises(DownloadError):
+        download(config_of(tmp_path, address, f"../text.en:{DIGEST}"))
+    assert not (tmp_path / "text.en").exists()

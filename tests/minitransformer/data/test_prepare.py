@@ -1,0 +1,270 @@
+"""From raw text to prepared data: what is dropped, what is noted, and what an interruption leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any, Never
+
+import pytest
+
+from minitransformer.config import DataConfig
+from minitransformer.data import prepare as prepare_module
+from minitransformer.data.corpus import CorpusError
+from minitransformer.data.prepare import PreparedData, prepare
+from minitransformer.files import CheckpointError
+from minitransformer.run import RunConfig
+from minitransformer.training.job import open_or_prepare
+
+# Words of one letter become one token each: a vocabulary of the alphabet and the reserved symbols allows no merges.
+LETTERS = "abcdefgh"
+GOOD = [(" ".join(LETTERS), " ".join(reversed(LETTERS)))] * 20
+ODD = [
+    ("", "a"),
+    ("a", ""),
+    ("", ""),
+    ("a " * 41, "a " * 41),
+    ("a " * 30, "a"),
+    ("a", "b " * 30),
+    ("a", "b " * 8),
+]
+
+
+def config_of(folder: Path, pairs: list[tuple[str, str]], **fields: Any) -> DataConfig:
+    for side, name in enumerate(("en", "de")):
+        (folder / name).write_text("".join(f"{pair[side].strip()}\n" for pair in pairs), encoding="utf-8")
+    (folder / "v.en").write_text("a b\n\nd\n", encoding="utf-8")
+    (folder / "v.de").write_text("b a\nc\nd\u2028d\n", encoding="utf-8")
+    values: dict[str, Any] = {
+        "directory": folder / "data",
+        "raw": folder,
+        "train_source": ("en",),
+        "train_target": ("de",),
+        "validation_source": ("v.en",),
+        "validation_target": ("v.de",),
+        "vocabulary_size": 20,
+        "max_length": 80,
+        "max_ratio": 3.0,
+    }
+    return DataConfig(**(values | fields))
+
+
+def tokens(n: int) -> list[int]:
+    return [3] * n
+
+
+def refuse(*arguments: object, **keywords: object) -> Never:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def without_manifest(directory: Path) -> bool:
+    return not (directory / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("n_source", "n_target", "reason"),
+    [
+        (0, 5, "empty"),
+        (5, 0, "empty"),
+        (0, 0, "empty"),
+        (0, 300, "empty"),
+        (80, 80, None),
+        (81, 80, "too long"),
+        (80, 81, "too long"),
+        (1, 20, None),
+        (1, 21, "too unequal"),
+        (21, 1, "too unequal"),
+        (20, 60, None),
+        (20, 61, "too unequal"),
+    ],
+)
+def test_reasons_to_drop_a_pair(n_source: int, n_target: int, reason: str | None) -> None:
+    dropped: Any = prepare_module.Counter()
+    config = DataConfig(max_length=80, max_ratio=3.0)
+    kept = list(prepare_module._kept([(tokens(n_source), tokens(n_target))], config, dropped))
+    assert len(kept) == (1 if reason is None else 0)
+    assert dict(dropped) == ({} if reason is None else {reason: 1})
+
+
+def test_dropped_pairs_are_counted_by_reason_and_the_rest_is_stored(tmp_path: Path) -> None:
+    report: list[str] = []
+    data = prepare(config_of(tmp_path, [*GOOD, *ODD]), report.append)
+    assert data.manifest["dropped"] == {"empty": 3, "too long": 1, "too unequal": 2}
+    assert data.manifest["train_pairs"] == len(data.store("train")) == 21
+    assert "21 training pairs (dropped: 3 empty, 1 too long, 2 too unequal), 3 validation pairs" in report[-1]
+
+
+def test_validation_pairs_are_never_dropped(tmp_path: Path) -> None:
+    data = prepare(config_of(tmp_path, GOOD))
+    assert data.manifest["validation_pairs"] == len(data.store("validation")) == 3
+    assert data.store("validation").lengths[1, 0] == 0
+
+
+def test_raw_validation_text_is_kept_to_the_letter(tmp_path: Path) -> None:
+    data = prepare(config_of(tmp_path, GOOD))
+    assert data.text("validation") == [("a b", "b a"), ("", "c"), ("d", "d\u2028d")]
+    assert data.text("test") == []
+    assert data.text("no such split") == []
+
+
+def test_stored_ids_are_those_of_the_tokenizer(tmp_path: Path) -> None:
+    data = prepare(config_of(tmp_path, GOOD))
+    source, target = data.store("train").pair(0)
+    assert source.tolist() == data.tokenizer.encode_source([GOOD[0][0]])[0]
+    assert target.tolist() == data.tokenizer.encode_target([GOOD[0][1]])[0]
+
+
+def test_manifest_says_what_the_data_was_made_from(tmp_path: Path) -> None:
+    prepare(config_of(tmp_path, GOOD))
+    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
+    assert manifest["source_words"] == manifest["target_words"] == 20
+    assert manifest["config"] == {
+        "train_source": ["en"],
+        "train_target": ["de"],
+        "validation_source": ["v.en"],
+        "validation_target": ["v.de"],
+        "held_out": 1_000,
+        "tokenizer": "bpe",
+        "vocabulary_size": 20,
+        "joint_vocabulary": True,
+        "max_length": 80,
+        "max_ratio": 3.0,
+    }
+
+
+def test_preparing_twice_writes_the_same_bytes(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    prepare(config)
+    before = {path.name: path.read_bytes() for path in config.directory.iterdir()}
+    prepare(config)
+    assert {path.name: path.read_bytes() for path in config.directory.iterdir()} == before
+
+
+def test_text_of_which_nothing_is_left_is_refused_and_says_what_was_dropped(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD, max_length=1)
+    with pytest.raises(CorpusError, match=r"no training pair is left; dropped: \{'too long': 20\}.*--data.max-length"):
+        prepare(config)
+    assert without_manifest(config.directory)
+
+
+def test_separate_vocabularies_may_differ_in_content(tmp_path: Path) -> None:
+    data = prepare(config_of(tmp_path, [("a b c d", "v w x y")] * 20, joint_vocabulary=False, vocabulary_size=9))
+    assert not data.tokenizer.is_joint
+    assert 0 in data.tokenizer.encode_source(["v"])[0]
+
+
+def test_preparing_again_with_separate_vocabularies_replaces_the_joint_one(tmp_path: Path) -> None:
+    prepare(config_of(tmp_path, GOOD))
+    data = prepare(config_of(tmp_path, [("a b c d", "v w x y")] * 20, joint_vocabulary=False, vocabulary_size=9))
+    assert not data.tokenizer.is_joint
+
+
+def test_a_directory_is_not_prepared_until_everything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path, GOOD)
+    write_store = prepare_module.write_store
+
+    def interrupted_at_validation(directory: Path, split: str, *rest: Any) -> int:
+        if split == "validation":
+            raise KeyboardInterrupt
+        return write_store(directory, split, *rest)
+
+    monkeypatch.setattr(prepare_module, "write_store", interrupted_at_validation)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(config)
+    assert (config.directory / "train-00000.source.npy").exists()
+    with pytest.raises(CheckpointError, match=r"no prepared data here \(no manifest\.json\)"):
+        PreparedData.open(config.directory)
+
+
+def test_preparing_again_and_being_interrupted_leaves_no_manifest_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path, GOOD)
+    prepare(config)
+    monkeypatch.setattr(prepare_module, "write_store", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        prepare(dataclasses.replace(config, vocabulary_size=19))
+    assert without_manifest(config.directory)
+
+
+def test_after_an_interruption_preparing_again_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, GOOD)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare_module, "write_store", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            prepare(config)
+    assert len(prepare(config).store("train")) == 20
+
+
+def test_a_missing_directory_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nowhere: no prepared data here .*; write it with minitransformer-prepare"):
+        PreparedData.open(tmp_path / "nowhere")
+
+
+def test_a_manifest_that_is_not_json_is_named(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    prepare(config)
+    (config.directory / "manifest.json").write_text('{"train_pairs": ')
+    with pytest.raises(CheckpointError, match=r"manifest\.json: cannot be read .*damaged"):
+        PreparedData.open(config.directory)
+
+
+@pytest.mark.parametrize(("owner", "function"), [(os, "fsync"), (Path, "replace"), (Path, "write_bytes")])
+def test_a_full_disk_leaves_no_manifest_and_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, function: str
+) -> None:
+    config = config_of(tmp_path, GOOD)
+    monkeypatch.setattr(owner, function, refuse)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.model: cannot be written .*No space left.*free some space"):
+        prepare(config)
+    assert list(config.directory.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_at_the_tokens_names_the_token_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path, GOOD)
+    monkeypatch.setattr("numpy.save", refuse)
+    with pytest.raises(CheckpointError, match=r"train-00000\.lengths\.npy: cannot be written .*No space left"):
+        prepare(config)
+    assert [path.name for path in config.directory.iterdir()] == ["tokenizer.model"]
+
+
+def test_prepared_data_is_opened_rather_than_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, GOOD)
+    open_or_prepare(RunConfig(data=config), lambda line: None)
+    monkeypatch.setattr(prepare_module, "corpus_of", refuse)
+    said: list[str] = []
+    assert open_or_prepare(RunConfig(data=config), said.append).manifest["train_pairs"] == 20
+    assert said == []
+
+
+def test_data_of_another_configuration_is_refused_and_the_message_says_what_to_do(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    prepare(config)
+    other = dataclasses.replace(config, max_length=50, vocabulary_size=21)
+    with pytest.raises(CheckpointError) as caught:
+        open_or_prepare(RunConfig(data=other), lambda line: None)
+    assert str(caught.value).startswith(f"{config.directory}: was prepared with another vocabulary_size, max_length;")
+    assert "choose another --data.directory, or run minitransformer-prepare again" in str(caught.value)
+
+
+def test_prepared_data_may_be_moved_and_its_text_removed(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    prepare(config)
+    moved = dataclasses.replace(config, directory=tmp_path / "moved", raw=tmp_path / "gone")
+    config.directory.rename(moved.directory)
+    assert open_or_prepare(RunConfig(data=moved), lambda line: None).manifest["train_pairs"] == 20
+
+
+def test_a_damaged_tokenizer_is_not_silently_replaced(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    prepare(config)
+    (config.directory / "tokenizer.model").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="no usable tokenizer here"):
+        open_or_prepare(RunConfig(data=config), lambda line: None)

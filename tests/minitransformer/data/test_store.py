@@ -1,0 +1,171 @@
+"""Token ids on disk: what is written is read back, and an incomplete store is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minitransformer.data import store as store_module
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.files import CheckpointError
+
+SEQUENCES = st.lists(st.integers(0, 65_535), max_size=6)
+PAIRS = st.lists(st.tuples(SEQUENCES, SEQUENCES), max_size=12)
+THREE = [([3, 4, 5], [6, 7]), ([], [8]), ([9, 10], [])]
+
+
+def pairs_of(store: TokenStore) -> list[tuple[list[int], list[int]]]:
+    return [(store.pair(i)[0].tolist(), store.pair(i)[1].tolist()) for i in range(len(store))]
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairs=PAIRS, pairs_per_shard=st.integers(1, 5))
+def test_pairs_are_read_back_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[list[int], list[int]]], pairs_per_shard: int
+) -> None:
+    directory = tmp_path_factory.mktemp("store")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_module, "PAIRS_PER_SHARD", pairs_per_shard)
+        assert write_store(directory, "train", iter(pairs), 65_536) == len(pairs)
+    assert pairs_of(TokenStore(directory, "train")) == pairs
+
+
+def test_lengths_leave_out_start_and_end_symbols(tmp_path: Path) -> None:
+    write_store(tmp_path, "train", THREE, 100)
+    lengths = TokenStore(tmp_path, "train").lengths
+    assert lengths.tolist() == [[3, 2], [0, 1], [2, 0]]
+    assert lengths.dtype == np.int64
+
+
+def test_a_store_without_pairs_can_be_opened(tmp_path: Path) -> None:
+    assert write_store(tmp_path, "validation", [], 100) == 0
+    store = TokenStore(tmp_path, "validation")
+    assert len(store) == 0
+    assert store.lengths.shape == (0, 2)
+
+
+def test_a_shard_is_closed_when_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 2)
+    write_store(tmp_path, "train", THREE, 100)
+    first, second = (np.load(tmp_path / f"train-0000{number}.lengths.npy") for number in (0, 1))
+    assert (first.tolist(), second.tolist()) == ([[3, 2], [0, 1]], [[2, 0]])
+    assert np.load(tmp_path / "train-00001.source.npy").tolist() == [9, 10]
+
+
+def test_pairs_on_both_sides_of_a_shard_boundary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 3)
+    pairs = [([i] * (i % 4), [i + 100] * (i % 3)) for i in range(10)]
+    write_store(tmp_path, "train", pairs, 200)
+    assert pairs_of(TokenStore(tmp_path, "train")) == pairs
+
+
+def test_a_smaller_store_written_over_a_larger_one_has_only_its_own_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 1)
+    write_store(tmp_path, "train", THREE, 100)
+    write_store(tmp_path, "train", THREE[:1], 100)
+    assert pairs_of(TokenStore(tmp_path, "train")) == THREE[:1]
+
+
+def test_splits_do_not_mix(tmp_path: Path) -> None:
+    write_store(tmp_path, "train", THREE, 100)
+    write_store(tmp_path, "validation", THREE[:1], 100)
+    assert (len(TokenStore(tmp_path, "train")), len(TokenStore(tmp_path, "validation"))) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary_size", "dtype", "largest"),
+    [(100, np.uint16, 99), (65_536, np.uint16, 65_535), (65_537, np.uint32, 65_536)],
+)
+def test_ids_take_two_bytes_as_long_as_the_vocabulary_allows(
+    tmp_path: Path, vocabulary_size: int, dtype: type, largest: int
+) -> None:
+    write_store(tmp_path, "train", [([largest], [3])], vocabulary_size)
+    source, _ = TokenStore(tmp_path, "train").pair(0)
+    assert source.dtype == dtype
+    assert source.tolist() == [largest]
+
+
+def test_tokens_are_memory_mapped_and_read_only(tmp_path: Path) -> None:
+    write_store(tmp_path, "train", THREE, 100)
+    for side in TokenStore(tmp_path, "train").pair(0):
+        owner = side
+        while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+            owner = owner.base
+        assert isinstance(owner, np.memmap)
+        assert not side.flags.writeable
+
+
+@pytest.mark.parametrize("part", ["source", "target"])
+@pytest.mark.parametrize("missing_bytes", [1, 2, 150], ids=["half an id", "an id", "the header"])
+def test_a_truncated_token_file_is_named_with_the_remedy(tmp_path: Path, part: str, missing_bytes: int) -> None:
+    write_store(tmp_path, "train", [([5] * 20, [6] * 20)], 100)
+    path = tmp_path / f"train-00000.{part}.npy"
+    path.write_bytes(path.read_bytes()[:-missing_bytes])
+    with pytest.raises(CheckpointError, match="the data is incomplete: run minitransformer-prepare again") as caught:
+        TokenStore(tmp_path, "train")
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_an_empty_token_file_is_named_with_the_remedy(tmp_path: Path) -> None:
+    write_store(tmp_path, "train", THREE, 100)
+    (tmp_path / "train-00000.source.npy").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"train-00000\.source\.npy: cannot be read .* prepare again"):
+        TokenStore(tmp_path, "train")
+
+
+def test_tokens_that_do_not_add_up_to_the_lengths_are_refused_with_both_numbers(tmp_path: Path) -> None:
+    write_store(tmp_path, "train", THREE, 100)
+    np.save(tmp_path / "train-00000.target.npy", np.array([6, 7], np.uint16))
+    with pytest.raises(CheckpointError, match=r"train-00000\.target\.npy: expected 3 tokens, found 2; .*prepare again"):
+        TokenStore(tmp_path, "train")
+
+
+@pytest.mark.parametrize("part", ["source", "target"])
+def test_a_missing_part_of_a_shard_is_named_with_the_remedy(tmp_path: Path, part: str) -> None:
+    write_store(tmp_path, "train", THREE, 100)
+    (tmp_path / f"train-00000.{part}.npy").unlink()
+    with pytest.raises(CheckpointError, match=rf"train-00000\.{part}\.npy: cannot be read .* prepare again"):
+        TokenStore(tmp_path, "train")
+
+
+def test_a_missing_lengths_file_in_the_middle_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "PAIRS_PER_SHARD", 1)
+    write_store(tmp_path, "train", THREE, 100)
+    (tmp_path / "train-00001.lengths.npy").unlink()
+    with pytest.raises(CheckpointError, match="train-00001"):
+        TokenStore(tmp_path, "train")
+
+
+def test_truncated_lengths_are_named_with_the_remedy(tmp_path: Path) -> None:
+    write_store(tmp_path, "train", THREE, 100)
+    path = tmp_path / "train-00000.lengths.npy"
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(CheckpointError, match=r"train-00000\.lengths\.npy: cannot be read .* prepare again"):
+        TokenStore(tmp_path, "train")
+
+
+def test_a_pickled_array_is_not_loaded(tmp_path: Path) -> None:
+    write_store(tmp_path, "train", THREE, 100)
+    np.save(tmp_path / "train-00000.source.npy", np.array([{"a": 1}] * 60), allow_pickle=True)
+    with pytest.raises(CheckpointError, match=r"train-00000\.source\.npy: cannot be read"):
+        TokenStore(tmp_path, "train")
+
+
+def test_a_split_that_was_never_written_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no 'train' data here; write it with minitransformer-prepare"):
+        TokenStore(tmp_path, "train")
+
+
+def test_no_temporary_file_remains(tmp_path: Path) -> None:
+    write_store(tmp_path, "train", THREE, 100)
+    assert names_in(tmp_path) == [f"train-00000.{part}.npy" for part in ("lengths", "source", "target")]

@@ -1,0 +1,180 @@
+"""Subwords: text to ids and back, and what becomes of a model file."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minitransformer.config import TokenizerType
+from minitransformer.data.corpus import CorpusError, Pair
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.files import CheckpointError
+
+ENGLISH = """the a small red old green dog cat house garden sees finds wants brings three seven trees windows and but
+tomorrow yesterday children neighbours mountain river under behind quickly together""".split()
+GERMAN = """der ein kleine rote alte grüne Hund Katze Haus Garten sieht findet möchte bringt drei sieben Bäume Fenster
+und aber morgen gestern Kinder Nachbarn Gebirge Fluss unter hinter schnell zusammen""".split()
+KINDS: tuple[TokenizerType, ...] = ("bpe", "unigram")
+
+
+def generated_pairs(n: int) -> list[Pair]:
+    words = random.Random(3)
+    return [(" ".join(words.choices(ENGLISH, k=6)), " ".join(words.choices(GERMAN, k=6))) for _ in range(n)]
+
+
+PAIRS = generated_pairs(300)
+BY_KIND = {
+    (kind, joint): Tokenizer.train(PAIRS, vocabulary_size=50, kind=kind, joint=joint)
+    for kind in KINDS
+    for joint in (True, False)
+}
+EVERY = pytest.mark.parametrize("tokenizer", BY_KIND.values(), ids=[f"{kind}-joint-{j}" for kind, j in BY_KIND])
+JOINT, SEPARATE = BY_KIND["bpe", True], BY_KIND["bpe", False]
+
+
+@EVERY
+def test_the_vocabulary_has_the_size_that_was_asked_for(tokenizer: Tokenizer) -> None:
+    assert (tokenizer.n_source_words, tokenizer.n_target_words) == (50, 50)
+
+
+@EVERY
+@settings(max_examples=40, deadline=None)
+@given(words=st.lists(st.sampled_from(GERMAN), max_size=12))
+def test_decoding_gives_back_what_was_encoded(tokenizer: Tokenizer, words: list[str]) -> None:
+    line = " ".join(words)
+    assert tokenizer.decode_target(tokenizer.encode_target([line])) == [line]
+
+
+@EVERY
+@settings(max_examples=40, deadline=None)
+@given(source=st.lists(st.sampled_from(ENGLISH)), target=st.lists(st.sampled_from(GERMAN)))
+def test_known_text_has_no_reserved_ids(tokenizer: Tokenizer, source: list[str], target: list[str]) -> None:
+    ids = tokenizer.encode_source([" ".join(source)])[0] + tokenizer.encode_target([" ".join(target)])[0]
+    assert all(3 <= i < 50 for i in ids)
+
+
+@EVERY
+def test_symbols_of_sentencepiece_in_the_text_never_become_start_or_end(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode_source(["<s> the </s> dog <unk> <pad>"])[0]
+    assert {1, 2}.isdisjoint(ids)
+
+
+@EVERY
+def test_a_character_never_seen_is_unknown_and_its_neighbours_are_not(tokenizer: Tokenizer) -> None:
+    known, strange = tokenizer.encode_source(["dog", "dog \N{SNOWMAN}"])
+    assert strange[: len(known)] == known
+    assert strange[-1] == 0
+
+
+@EVERY
+def test_an_empty_line_has_no_ids(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode_source(["", "dog", " "])[::2] == [[], []]
+    assert tokenizer.decode_target([[]]) == [""]
+
+
+def test_a_joint_vocabulary_encodes_both_sides_alike() -> None:
+    assert JOINT.is_joint
+    assert JOINT.encode_source(["der kleine dog"]) == JOINT.encode_target(["der kleine dog"])
+
+
+def test_separate_vocabularies_know_their_own_side_only() -> None:
+    assert not SEPARATE.is_joint
+    assert 0 in SEPARATE.encode_source(["möchte Bäume"])[0]
+    assert 0 not in SEPARATE.encode_target(["möchte Bäume"])[0]
+
+
+def test_separate_vocabularies_can_be_trained_from_an_iterator() -> None:
+    tokenizer = Tokenizer.train(iter(PAIRS), vocabulary_size=50, joint=False)
+    assert tokenizer.encode_target(["der Hund"]) == SEPARATE.encode_target(["der Hund"])
+
+
+def test_the_kinds_cut_words_differently() -> None:
+    lines = [target for _, target in PAIRS]
+    assert BY_KIND["bpe", True].encode_target(lines) != BY_KIND["unigram", True].encode_target(lines)
+
+
+def test_training_twice_gives_the_same_vocabulary() -> None:
+    again = Tokenizer.train(PAIRS, vocabulary_size=50)
+    assert [again.source.id_to_piece(i) for i in range(50)] == [JOINT.source.id_to_piece(i) for i in range(50)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_too_large_a_vocabulary_is_refused_with_the_option_to_change(kind: TokenizerType) -> None:
+    with pytest.raises(CorpusError, match="cannot make 5000 pieces of this text") as caught:
+        Tokenizer.train(PAIRS, vocabulary_size=5_000, kind=kind)
+    assert "give it more text or another --data.vocabulary-size" in str(caught.value)
+
+
+def test_too_large_a_unigram_vocabulary_is_told_the_largest_possible_which_then_works() -> None:
+    with pytest.raises(CorpusError, match=r": at most \d+ are possible") as caught:
+        Tokenizer.train(PAIRS, vocabulary_size=5_000, kind="unigram")
+    largest = int(str(caught.value).split("at most ")[1].split()[0])
+    assert Tokenizer.train(PAIRS, vocabulary_size=largest, kind="unigram").n_source_words == largest
+
+
+def test_too_small_a_vocabulary_is_refused() -> None:
+    with pytest.raises(CorpusError, match="cannot make 5 pieces of this text"):
+        Tokenizer.train(PAIRS, vocabulary_size=5)
+
+
+def test_no_text_at_all_is_refused() -> None:
+    with pytest.raises(CorpusError, match="cannot make 50 pieces of this text"):
+        Tokenizer.train([], vocabulary_size=50)
+
+
+@pytest.mark.parametrize("lines", [["", "dog"], ["dog " * 9_000]], ids=["empty", "very long"])
+def test_lines_that_are_no_sentences_do_not_stop_training(lines: list[str]) -> None:
+    tokenizer = Tokenizer.train([*PAIRS, *((line, line) for line in lines)], vocabulary_size=50)
+    assert tokenizer.n_source_words == 50
+
+
+@EVERY
+def test_load_gives_back_what_was_saved(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.is_joint == tokenizer.is_joint
+    assert loaded.encode_source(["the old dog"]) == tokenizer.encode_source(["the old dog"])
+    assert loaded.encode_target(["der alte Hund"]) == tokenizer.encode_target(["der alte Hund"])
+
+
+def test_files_have_the_documented_names(tmp_path: Path) -> None:
+    JOINT.save(tmp_path / "joint")
+    SEPARATE.save(tmp_path / "separate")
+    assert [path.name for path in (tmp_path / "joint").iterdir()] == ["tokenizer.model"]
+    names = sorted(path.name for path in (tmp_path / "separate").iterdir())
+    assert names == ["tokenizer.source.model", "tokenizer.target.model"]
+
+
+def test_separate_vocabularies_saved_over_a_joint_one_are_what_is_loaded(tmp_path: Path) -> None:
+    JOINT.save(tmp_path)
+    SEPARATE.save(tmp_path)
+    assert not Tokenizer.load(tmp_path).is_joint
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, -1], ids=["no byte", "a byte", "100 bytes", "all but one byte"])
+def test_a_truncated_model_file_is_refused_with_directory_and_remedy(tmp_path: Path, size: int) -> None:
+    JOINT.save(tmp_path)
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(CheckpointError, match="no usable tokenizer here") as caught:
+        Tokenizer.load(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert "minitransformer-prepare" in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["tokenizer.source.model", "tokenizer.target.model"])
+def test_one_missing_side_is_refused_and_named(tmp_path: Path, missing: str) -> None:
+    SEPARATE.save(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(CheckpointError, match=missing):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_directory_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no usable tokenizer here") as caught:
+        Tokenizer.load(tmp_path / "nowhere")
+    assert "name a directory written by minitransformer-prepare or minitransformer-train" in str(caught.value)

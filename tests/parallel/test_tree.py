@@ -1,0 +1,154 @@
+"""The tree of shards: who computes which, and that threads change nothing in the sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
+
+from autograd import RandomStream, backward
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.training.gradient import ShardedGradient
+from parallel.communicator import SerialCommunicator, shards_of_rank, working_ranks
+
+SIZES = st.integers(1, 70)
+POWERS_OF_TWO = st.integers(0, 6).map(lambda exponent: 2**exponent)
+
+CONFIG = ModelConfig(
+    vocabulary_size=17, n_layers=1, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=4, p_drop=0.2, p_drop_attention=0.1,
+)  # fmt: skip
+
+
+@given(size=SIZES, n_shards=POWERS_OF_TWO)
+def test_every_shard_belongs_to_one_rank_in_the_order_of_ranks(size: int, n_shards: int) -> None:
+    owned = [shard for rank in range(size) for shard in shards_of_rank(rank, size, n_shards)]
+    assert owned == list(range(n_shards))
+
+
+@given(size=SIZES, n_shards=POWERS_OF_TWO)
+def test_working_ranks_are_the_largest_power_of_two_that_ranks_and_shards_allow(size: int, n_shards: int) -> None:
+    n_working = working_ranks(size, n_shards)
+    assert n_working.bit_count() == 1
+    assert n_working <= min(size, n_shards) < 2 * n_working
+
+
+@given(size=SIZES, n_shards=POWERS_OF_TWO)
+def test_working_ranks_share_equally_and_the_others_are_idle(size: int, n_shards: int) -> None:
+    n_working = working_ranks(size, n_shards)
+    shares = [len(shards_of_rank(rank, size, n_shards)) for rank in range(size)]
+    assert shares == [n_shards // n_working] * n_working + [0] * (size - n_working)
+
+
+@given(size=POWERS_OF_TWO, n_shards=POWERS_OF_TWO)
+def test_a_rank_holds_the_leaves_of_one_subtree(size: int, n_shards: int) -> None:
+    shards = shards_of_rank(0, size, n_shards)
+    assert all(
+        shards_of_rank(rank, size, n_shards).start % len(shards) == 0 for rank in range(working_ranks(size, n_shards))
+    )
+
+
+def model() -> Transformer:
+    return Transformer(CONFIG, seed=2, dtype="float32")
+
+
+def shard(number: int) -> Batch:
+    random = np.random.default_rng(number)
+    sentences = [
+        [random.integers(3, 17, random.integers(0, 7)).tolist() for _ in range(3)] for _ in ("source", "target")
+    ]
+    return Batch.from_token_ids(*sentences)
+
+
+def stream(number: int) -> RandomStream:
+    return RandomStream(seed=1, update=5, shard=number)
+
+
+def summed(shards: list[Batch | None], streams: list[RandomStream], *, n_threads: int) -> tuple[float, Any]:
+    """Loss and gradients of shards, on ``n_threads``; what stood in the gradients before must not matter."""
+    of_model = model()
+    of_model.parameters.gradients[...] = 7.0
+    gradient = ShardedGradient(of_model, SerialCommunicator(), n_shards=len(shards), n_threads=n_threads)
+    with threadpool_limits(1, user_api="blas"):
+        loss = gradient.compute(shards, streams)
+    return float(loss), gradients_of(of_model)
+
+
+def gradients_of(of_model: Transformer) -> Any:
+    return np.concatenate([np.ravel(parameter.grad) for _, parameter in of_model.named_parameters()])
+
+
+def gradient_alone(number: int) -> tuple[float, Any]:
+    of_model = model()
+    loss = of_model.loss(shard(number), stream(number))
+    backward(loss)
+    return float(loss), gradients_of(of_model)
+
+
+EIGHT = [shard(number) for number in range(8)]
+
+
+def eight_streams() -> list[RandomStream]:
+    return [stream(number) for number in range(8)]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 8, 11])
+def test_the_gradient_is_the_sum_along_the_binary_tree_for_any_number_of_threads(n_threads: int) -> None:
+    leaves = [gradient_alone(number)[1] for number in range(8)]
+    pairs = [leaves[i] + leaves[i + 1] for i in range(0, 8, 2)]
+    expected = (pairs[0] + pairs[1]) + (pairs[2] + pairs[3])
+    _, got = summed(EIGHT, eight_streams(), n_threads=n_threads)
+    assert np.array_equal(got, expected)
+
+
+def test_the_order_of_the_tree_shows_in_the_bits() -> None:
+    """Else the test above would hold for any order of addition."""
+    in_a_row = sum(gradient_alone(number)[1] for number in range(8))
+    assert not np.array_equal(in_a_row, summed(EIGHT, eight_streams(), n_threads=1)[1])
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+def test_the_loss_is_the_sum_over_shards_in_float64(n_threads: int) -> None:
+    loss, _ = summed(EIGHT, eight_streams(), n_threads=n_threads)
+    assert loss == pytest.approx(sum(gradient_alone(number)[0] for number in range(8)), rel=1e-15)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("empty", [0, 1])
+def test_an_empty_shard_contributes_nothing(empty: int, n_threads: int) -> None:
+    shards: list[Batch | None] = [EIGHT[3], EIGHT[3]]
+    shards[empty] = None
+    loss, got = summed(shards, [stream(3), stream(3)], n_threads=n_threads)
+    expected_loss, expected = gradient_alone(3)
+    assert loss == expected_loss
+    assert np.array_equal(got, expected)
+
+
+def test_a_batch_of_empty_shards_leaves_a_gradient_of_zero() -> None:
+    loss, got = summed([None] * 4, [stream(number) for number in range(4)], n_threads=2)
+    assert loss == 0
+    assert not got.any()
+
+
+def test_an_idle_rank_has_a_loss_of_zero() -> None:
+    gradient = ShardedGradient(model(), SerialCommunicator(), n_shards=4, n_threads=1)
+    assert float(gradient.compute([], [])) == 0
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_buffers_of_an_earlier_batch_leave_no_trace_in_the_next(n_threads: int) -> None:
+    of_model, next_shards = model(), [None, *EIGHT[1:4], None, None, None, EIGHT[7]]
+    gradient = ShardedGradient(of_model, SerialCommunicator(), n_shards=8, n_threads=n_threads)
+    with threadpool_limits(1, user_api="blas"):
+        gradient.compute(EIGHT, eight_streams())
+        gradient.compute(next_shards, eight_streams())
+    assert np.array_equal(gradients_of(of_model), summed(next_shards, eight_streams(), n_threads=1)[1])
+
+
+def test_an_error_in_one_shard_is_raised_from_any_thread() -> None:
+    broken = Batch.from_token_ids([[3]], [[10_000]])
+    with pytest.raises(IndexError):
+        summed([*EIGHT[:7], broken], eight_streams(), n_threads=4)
