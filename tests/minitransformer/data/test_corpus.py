@@ -69,9 +69,7 @@ def test_lines_of(tmp_path: Path, content: bytes, lines: list[str]) -> None:
 
 @settings(max_examples=50)
 @given(lines=st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"))))
-def test_what_is_joined_by_line_feeds_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[str]
-) -> None:
+def test_what_is_joined_by_line_feeds_is_read_back(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
     path = tmp_path_factory.mktemp("lines") / "text"
     written(path, "".join(f"{line}\n" for line in lines).encode())
     assert list(read_lines(path)) == lines
@@ -194,7 +192,11 @@ def test_named_validation_files_are_the_held_out_text_and_training_is_whole(tmp_
     for name, n in (("en", 40), ("de", 40), ("v.en", 2), ("v.de", 2)):
         written(tmp_path / name, numbered(name, n))
     config = DataConfig(
-        raw=tmp_path, train_source=("en",), train_target=("de",), validation_source=("v.en",), validation_target=("v.de",)
+        raw=tmp_path,
+        train_source=("en",),
+        train_target=("de",),
+        validation_source=("v.en",),
+        validation_target=("v.de",),
     )
     corpus = FileCorpus.of(config)
     assert list(corpus.validation()) == [("v.en 0", "v.de 0"), ("v.en 1", "v.de 1")]
