@@ -58,9 +58,13 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
     """
     report("reading the text" if not config.is_demo else "generating the demo corpus")
     corpus = corpus_of(config)
+    (directory / MANIFEST).unlink(missing_ok=True)  # until all is written, there is no prepared data here
     report(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
     tokenizer = Tokenizer.train(
-        corpus.train(), vocabulary_size=config.vocabulary_size, kind=config.tokenizer, joint=config.joint_vocabulary
+        _Rereadable(corpus.train),
+        vocabulary_size=config.vocabulary_size,
+        kind=config.tokenizer,
+        joint=config.joint_vocabulary,
     )
     tokenizer.save(directory)
     dropped: Counter[str] = Counter()
@@ -85,6 +89,16 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
     losses = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items()) or "none"
     report(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
     return PreparedData.open(directory)
+
+
+@dataclass(frozen=True)
+class _Rereadable:
+    """Text that is read from its beginning whenever somebody iterates over it."""
+
+    read: Callable[[], Iterator[Pair]]
+
+    def __iter__(self) -> Iterator[Pair]:
+        return self.read()
 
 
 def fingerprint(config: DataConfig) -> dict[str, Any]:

@@ -6,6 +6,8 @@ tokens likewise, and the two lengths of every pair.  Only lengths and offsets ar
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,25 +24,31 @@ IdPair = tuple[Ids, Ids]
 
 
 def write_store(directory: Path, split: str, pairs: Iterable[IdPair], vocabulary_size: int) -> int:
-    """Write the shards of a split from pairs of id sequences; return the number of pairs."""
-    dtype = np.uint16 if vocabulary_size <= 2**16 else np.uint32
-    held: list[IdPair] = []
-    n_pairs = n_shards = 0
+    """Write the shards of a split from pairs of id sequences; return the number of pairs.
+
+    No more than one shard is held in memory, at 2 or 4 bytes a token.
+    """
+    for stale in directory.glob(f"{split}-*.npy"):
+        stale.unlink()
+    iterator = iter(pairs)
+    for number in itertools.count():
+        n_pairs = _write_shard(directory, split, number, itertools.islice(iterator, PAIRS_PER_SHARD), vocabulary_size)
+        if n_pairs < PAIRS_PER_SHARD:
+            return number * PAIRS_PER_SHARD + n_pairs
+    raise AssertionError("unreachable")
+
+
+def _write_shard(directory: Path, split: str, number: int, pairs: Iterable[IdPair], vocabulary_size: int) -> int:
+    lengths = array("i")
+    tokens = [array("H" if vocabulary_size <= 2**16 else "I") for _ in _SIDES]
     for pair in pairs:
-        held.append(pair)
-        if len(held) == PAIRS_PER_SHARD:
-            _write_shard(directory, split, n_shards, held, dtype)
-            n_pairs, n_shards, held = n_pairs + len(held), n_shards + 1, []
-    _write_shard(directory, split, n_shards, held, dtype)
-    return n_pairs + len(held)
-
-
-def _write_shard(directory: Path, split: str, number: int, pairs: list[IdPair], dtype: Any) -> None:
-    lengths = np.array([(len(source), len(target)) for source, target in pairs], np.int32).reshape(-1, 2)
-    _write_array(_shard_path(directory, split, number, "lengths"), lengths)
-    for side, name in enumerate(_SIDES):
-        flat = np.fromiter((i for pair in pairs for i in pair[side]), dtype, int(lengths[:, side].sum()))
-        _write_array(_shard_path(directory, split, number, name), flat)
+        for flat, ids in zip(tokens, pair, strict=True):
+            flat.extend(ids)
+            lengths.append(len(ids))
+    for name, flat in zip(_SIDES, tokens, strict=True):
+        _write_array(_shard_path(directory, split, number, name), np.asarray(flat))
+    _write_array(_shard_path(directory, split, number, "lengths"), np.asarray(lengths).reshape(-1, 2))
+    return len(lengths) // 2
 
 
 def _write_array(path: Path, array: np.ndarray[Any, Any]) -> None:
@@ -61,14 +69,11 @@ class TokenStore:
     def __init__(self, directory: Path, split: str) -> None:
         self._shards: list[tuple[np.ndarray[Any, Any], ...]] = []
         lengths: list[np.ndarray[Any, Any]] = []
-        while _shard_path(directory, split, len(lengths), "lengths").exists():
-            number = len(lengths)
+        for number in range(_n_shards(directory, split)):
             lengths.append(_open(_shard_path(directory, split, number, "lengths")))
             tokens = tuple(_open(_shard_path(directory, split, number, side), mapped=True) for side in _SIDES)
             _check_complete(tokens, lengths[-1], directory, split, number)
             self._shards.append(tokens)
-        if not lengths:
-            raise CheckpointError(f"{directory}: no {split!r} data here; write it with minitransformer-prepare")
         self.lengths = np.concatenate(lengths).astype(np.int64)
         self._offsets = np.concatenate([np.cumsum(part, axis=0, dtype=np.int64) - part for part in lengths])
         self._first_pairs = np.cumsum([0, *map(len, lengths)])
@@ -83,11 +88,19 @@ class TokenStore:
         return shard[0][s : s + n_s], shard[1][t : t + n_t]
 
 
+def _n_shards(directory: Path, split: str) -> int:
+    """One more than the greatest number that any file of the split bears."""
+    numbers = [int(path.name[len(split) + 1 :][:5]) for path in directory.glob(f"{split}-?????.*.npy")]
+    if not numbers:
+        raise CheckpointError(f"{directory}: no {split!r} data here; write it with minitransformer-prepare")
+    return max(numbers) + 1
+
+
 def _open(path: Path, *, mapped: bool = False) -> np.ndarray[Any, Any]:
     try:
         # An array without elements cannot be mapped.
         return np.asarray(np.load(path, mmap_mode="r" if mapped and path.stat().st_size > 128 else None))
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise CheckpointError(
             f"{path}: cannot be read ({error}); the data is incomplete: run minitransformer-prepare again"
         ) from error

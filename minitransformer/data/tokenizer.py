@@ -15,7 +15,7 @@ from minitransformer.files import CheckpointError, written_whole
 from minitransformer.symbols import END, START, UNKNOWN
 
 JOINT_FILE = "tokenizer.model"
-SOURCE_FILE, TARGET_FILE = "tokenizer.source.model", "tokenizer.target.model"
+_SEPARATE_FILES = ("tokenizer.source.model", "tokenizer.target.model")
 MAX_TRAINING_SENTENCES = 5_000_000  # sentencepiece trains on a random sample of larger corpora
 MAX_LINE_BYTES = 16_384  # longer lines are no sentences; sentencepiece leaves them out of its training
 
@@ -34,12 +34,14 @@ class Tokenizer:
     def train(
         cls, pairs: Iterable[Pair], *, vocabulary_size: int, kind: TokenizerType = "bpe", joint: bool = True
     ) -> Tokenizer:
-        """Train on parallel text, which is read once (joint) or twice.  Raises: CorpusError if there is too little."""
+        """Train on parallel text, which is read once for a joint vocabulary, else twice: it must not be an iterator.
+
+        Raises: CorpusError if there is too little text for so large a vocabulary.
+        """
         if joint:
             return cls(_train(_both_sides(pairs), vocabulary_size, kind))
-        pairs = list(pairs) if isinstance(pairs, Iterator) else pairs
-        sides = ((pair[side] for pair in pairs) for side in (0, 1))
-        return cls(*(_train(side, vocabulary_size, kind) for side in sides))
+        source = _train((source for source, _ in pairs), vocabulary_size, kind)
+        return cls(source, _train((target for _, target in pairs), vocabulary_size, kind))
 
     @property
     def is_joint(self) -> bool:
@@ -70,17 +72,23 @@ class Tokenizer:
 
     def save(self, directory: Path) -> None:
         """Write the model, or the two models, into a directory."""
-        names = (JOINT_FILE,) if self.is_joint else (SOURCE_FILE, TARGET_FILE)
-        for name, model in zip(names, self._models, strict=False):
+        source, target = self._models
+        files = {JOINT_FILE: source} if target is None else dict(zip(_SEPARATE_FILES, (source, target), strict=True))
+        for name, model in files.items():
             with written_whole(directory / name) as temporary:
-                temporary.write_bytes(model or b"")
+                temporary.write_bytes(model)
+        for name in {JOINT_FILE, *_SEPARATE_FILES} - files.keys():  # of another tokenizer, saved here before
+            (directory / name).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
         """What ``save`` wrote.  Raises: CheckpointError if it is missing or damaged."""
-        names = (JOINT_FILE,) if (directory / JOINT_FILE).exists() else (SOURCE_FILE, TARGET_FILE)
+        names = (JOINT_FILE,) if (directory / JOINT_FILE).exists() else _SEPARATE_FILES
         try:
-            return cls(*((directory / name).read_bytes() for name in names))
+            tokenizer = cls(*((directory / name).read_bytes() for name in names))
+            if not min(tokenizer.n_source_words, tokenizer.n_target_words):
+                raise RuntimeError(f"{' or '.join(names)} is empty")
+            return tokenizer
         except (OSError, RuntimeError) as error:
             raise CheckpointError(
                 f"{directory}: no usable tokenizer here ({error}); name a directory written by"
