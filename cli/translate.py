@@ -53,6 +53,9 @@ def translate(arguments: Sequence[str], source: BinaryIO, target: BinaryIO) -> i
         print("type a sentence and press Enter; Ctrl-D ends", file=sys.stderr)
     n_lines = 0
     for lines in _chunks(_decoded_lines(source), 1 if interactive else LINES_AT_ONCE):
+        for number in (n for n, line in enumerate(lines, n_lines + 1) if translator.is_cut(line, config)):
+            limit = translator.longest_source(config)
+            print(f"warning: line {number} has over {limit:,} subword tokens; the rest is cut off", file=sys.stderr)
         for translations in translator.n_best(lines, config, n_threads=options.threads):
             n_lines += 1
             target.write(_formatted(translations, n_lines, options.n_best).encode())

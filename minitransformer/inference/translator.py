@@ -53,7 +53,7 @@ class Translator:
 
         Lines are translated in batches of similar length, on threads (all cores unless said otherwise).
         """
-        limit = self.longest_source
+        limit = self.longest_source(config)
         sources = [ids[:limit] for ids in self.tokenizer.encode_source(lines)]
         found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
         batches = _batches_by_length(sources, config.beam)
@@ -67,12 +67,18 @@ class Translator:
                 found[i] = hypotheses
         return [self._decoded(hypotheses) for hypotheses in found]
 
-    @property
-    def longest_source(self) -> int:
+    def longest_source(self, config: SearchConfig) -> int:
         """Subword tokens of a line that are translated; the rest of a longer one is cut off."""
         if self.model.config.positions == "learned":
-            return max(1, (self.model.config.max_positions - SearchConfig().max_extra_tokens) - 1)
+            return max(1, min(MAX_SOURCE_TOKENS, self.model.config.max_positions - config.max_extra_tokens - 1))
         return MAX_SOURCE_TOKENS
+
+    def is_cut(self, line: str, config: SearchConfig) -> bool:
+        """Whether a line is longer than what is translated of it."""
+        limit = self.longest_source(
+            config
+        )  # a token is at least a character, but for the one put before the first word
+        return len(line) >= limit and len(self.tokenizer.encode_source([line])[0]) > limit
 
     def _decoded(self, hypotheses: Sequence[Hypothesis]) -> list[Translation]:
         texts = self.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -50,6 +52,14 @@ def address(tmp_path: Path, requested: list[str]) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+    close_what_pooch_left_open()
+
+
+def close_what_pooch_left_open() -> None:
+    """pooch closes no response that has a status of failure; the collector does, and warns of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def config_of(folder: Path, address: str, *sha256: str) -> DataConfig:

@@ -119,7 +119,7 @@ def test_a_truncated_token_file_is_named_with_the_remedy(tmp_path: Path, part: s
 def test_an_empty_token_file_is_named_with_the_remedy(tmp_path: Path) -> None:
     write_store(tmp_path, "train", THREE, 100)
     (tmp_path / "train-00000.source.npy").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"train-00000\.source\.npy: cannot be read .* prepare again"):
+    with pytest.raises(CheckpointError, match=r"train-00000\.source\.npy: cannot be read .*-prepare again"):
         TokenStore(tmp_path, "train")
 
 
@@ -134,7 +134,7 @@ def test_tokens_that_do_not_add_up_to_the_lengths_are_refused_with_both_numbers(
 def test_a_missing_part_of_a_shard_is_named_with_the_remedy(tmp_path: Path, part: str) -> None:
     write_store(tmp_path, "train", THREE, 100)
     (tmp_path / f"train-00000.{part}.npy").unlink()
-    with pytest.raises(CheckpointError, match=rf"train-00000\.{part}\.npy: cannot be read .* prepare again"):
+    with pytest.raises(CheckpointError, match=rf"train-00000\.{part}\.npy: cannot be read .*-prepare again"):
         TokenStore(tmp_path, "train")
 
 
@@ -150,7 +150,7 @@ def test_truncated_lengths_are_named_with_the_remedy(tmp_path: Path) -> None:
     write_store(tmp_path, "train", THREE, 100)
     path = tmp_path / "train-00000.lengths.npy"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(CheckpointError, match=r"train-00000\.lengths\.npy: cannot be read .* prepare again"):
+    with pytest.raises(CheckpointError, match=r"train-00000\.lengths\.npy: cannot be read .*-prepare again"):
         TokenStore(tmp_path, "train")
 
 

@@ -1,0 +1,302 @@
+"""Checkpoints: whole or not there, restored bit for bit, and refused where they are damaged or of another model."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Never
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from autograd.optim import Adam
+from minitransformer.config import ModelConfig
+from minitransformer.files import CheckpointError
+from minitransformer.model.files import save_model_files
+from minitransformer.model.transformer import Transformer
+from minitransformer.training import checkpoint as checkpoint_module
+from minitransformer.training.checkpoint import (
+    TrainingState,
+    average_weights,
+    checkpoint_path,
+    checkpoints,
+    load_checkpoint,
+    save_checkpoint,
+)
+
+TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
+STATE = TrainingState(step=20, epoch=3, next_batch=7, best_loss=1 / 3, seconds=12.25)
+FILES = ["model.json", "model.safetensors", "optimizer.safetensors", "state.json"]
+
+
+def model_and_adam(seed: int, config: ModelConfig = TINY) -> tuple[Transformer, Adam]:
+    model = Transformer(config, seed=seed)
+    adam, values = Adam(model.parameters), np.random.default_rng(seed)
+    adam.m[...] = values.standard_normal(adam.m.shape)
+    adam.v[...] = values.random(adam.v.shape)
+    return model, adam
+
+
+def everything(model: Transformer, adam: Adam) -> list[bytes]:
+    return [array.tobytes() for array in (model.parameters.values, adam.m, adam.v)]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def saved(run: Path, step: int = 20, seed: int = 1) -> Path:
+    return save_checkpoint(run, *model_and_adam(seed), dataclasses.replace(STATE, step=step), keep=5)
+
+
+def refuse(*arguments: object, **keywords: object) -> Never:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def refusing_after(function: Callable[..., Any], n_calls: int) -> Callable[..., Any]:
+    calls = iter(range(n_calls))
+
+    def limited(*arguments: Any) -> Any:
+        return refuse() if next(calls, None) is None else function(*arguments)
+
+    return limited
+
+
+def test_parameters_moments_and_state_are_restored_bit_for_bit(tmp_path: Path) -> None:
+    there, here = model_and_adam(1), model_and_adam(2)
+    path = save_checkpoint(tmp_path, *there, STATE, keep=5)
+    assert load_checkpoint(path, *here) == STATE
+    assert everything(*here) == everything(*there)
+
+
+def test_a_checkpoint_is_named_by_its_step_and_holds_four_files(tmp_path: Path) -> None:
+    assert saved(tmp_path) == tmp_path / "checkpoints" / "step-00000020" == checkpoint_path(tmp_path, 20)
+    assert list(contents(tmp_path / "checkpoints" / "step-00000020")) == FILES
+
+
+def test_a_checkpoint_is_a_model_that_can_be_loaded(tmp_path: Path) -> None:
+    model, adam = model_and_adam(1)
+    loaded = Transformer.load(save_checkpoint(tmp_path, model, adam, STATE, keep=5))
+    assert np.array_equal(loaded.parameters.values, model.parameters.values)
+
+
+def test_checkpoints_come_oldest_first(tmp_path: Path) -> None:
+    assert checkpoints(tmp_path) == []
+    for step in (1_000, 20, 300):
+        saved(tmp_path, step)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000020", "step-00000300", "step-00001000"]
+
+
+def test_only_the_last_ones_are_kept(tmp_path: Path) -> None:
+    model, adam = model_and_adam(1)
+    for step in (10, 20, 30, 40):
+        save_checkpoint(tmp_path, model, adam, TrainingState(step=step), keep=2)
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-00000030", "step-00000040"]
+
+
+def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
+    saved(tmp_path, seed=1)
+    path = saved(tmp_path, seed=2)
+    loaded = model_and_adam(3)
+    load_checkpoint(path, *loaded)
+    assert everything(*loaded) == everything(*model_and_adam(2))
+    assert os.listdir(tmp_path / "checkpoints") == ["step-00000020"]
+
+
+@pytest.mark.parametrize("n_syncs", range(8))
+def test_a_full_disk_at_any_moment_leaves_older_checkpoints_and_no_half_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_syncs: int
+) -> None:
+    saved(tmp_path, step=10)
+    before = contents(tmp_path)
+    monkeypatch.setattr(os, "fsync", refusing_after(os.fsync, n_syncs))
+    with pytest.raises(CheckpointError, match=r"cannot be written .*No space left.*free some space"):
+        saved(tmp_path, step=20)
+    assert contents(tmp_path) == before
+    assert os.listdir(tmp_path / "checkpoints") == ["step-00000010"]
+
+
+def test_a_full_disk_at_the_last_rename_names_checkpoint_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path, step=10)
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(CheckpointError, match="step-00000020: cannot be written.*No space left.*free some space"):
+        saved(tmp_path, step=20)
+    assert os.listdir(tmp_path / "checkpoints") == ["step-00000010"]
+
+
+def test_failing_to_replace_a_checkpoint_keeps_the_one_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path)
+    before = contents(tmp_path)
+    monkeypatch.setattr(checkpoint_module, "write_arrays", refuse)
+    with pytest.raises(CheckpointError, match="step-00000020"):
+        saved(tmp_path, seed=2)
+    assert contents(tmp_path) == before
+
+
+def test_what_a_killed_process_left_is_no_checkpoint(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    shutil.copytree(path, path.with_name(".step-00000030.4711.tmp"))
+    shutil.copytree(path, path.with_name(".step-00000010.4711.removed"))
+    assert checkpoints(tmp_path) == [path]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def make_empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip_header(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 0x80]) + content[1:])
+
+
+DAMAGES = [
+    ("model.safetensors", truncate, "truncated or damaged: use another checkpoint"),
+    ("model.safetensors", make_empty, "truncated or damaged: use another checkpoint"),
+    ("model.safetensors", flip_header, "truncated or damaged: use another checkpoint"),
+    ("optimizer.safetensors", truncate, "truncated or damaged: use another checkpoint"),
+    ("optimizer.safetensors", make_empty, "truncated or damaged: use another checkpoint"),
+    ("model.json", truncate, "damaged or of another kind"),
+    ("model.json", make_empty, "damaged or of another kind"),
+    ("state.json", truncate, "damaged or of another kind"),
+    ("model.safetensors", Path.unlink, "train one with minitransformer-train"),
+    ("optimizer.safetensors", Path.unlink, "is .* the right directory"),
+    ("model.json", Path.unlink, "is .* the right directory"),
+    ("state.json", Path.unlink, "is .* the right directory"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "remedy"), DAMAGES, ids=[f"{damage.__name__}-{name}" for name, damage, _ in DAMAGES]
+)
+def test_a_damaged_checkpoint_is_refused_by_name_and_nothing_is_changed(
+    tmp_path: Path, name: str, damage: Callable[[Path], None], remedy: str
+) -> None:
+    path, here = saved(tmp_path), model_and_adam(2)
+    damage(path / name)
+    with pytest.raises(CheckpointError, match=remedy) as caught:
+        load_checkpoint(path, *here)
+    assert str(path) in str(caught.value)
+    assert name in str(caught.value)
+    assert everything(*here) == everything(*model_and_adam(2))
+
+
+@pytest.mark.parametrize("content", ["[]", "3", '{"step": 20, "place": 7}', '{"step": "many"}', '{"step": -1}'])
+def test_a_state_of_another_form_is_refused_by_name_and_nothing_is_changed(tmp_path: Path, content: str) -> None:
+    path, here = saved(tmp_path), model_and_adam(2)
+    (path / "state.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"state\.json"):
+        load_checkpoint(path, *here)
+    assert everything(*here) == everything(*model_and_adam(2))
+
+
+@pytest.mark.parametrize("content", ["[]", "3", '{"layers": 2}', '{"n_layers": "many"}', '{"n_layers": 0}'])
+def test_a_configuration_of_another_form_is_refused_by_name(tmp_path: Path, content: str) -> None:
+    path = saved(tmp_path)
+    (path / "model.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"model\.json"):
+        load_checkpoint(path, *model_and_adam(2))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+def test_arrays_of_another_shape_are_refused_by_name_and_nothing_is_changed(tmp_path: Path, name: str) -> None:
+    path, here = saved(tmp_path), model_and_adam(2)
+    arrays = load_file(path / name)
+    key = next(key for key in arrays if "embedding" in key)
+    save_file(arrays | {key: np.zeros((9, 5), np.float32)}, path / name)
+    with pytest.raises(CheckpointError, match="step-00000020") as caught:
+        load_checkpoint(path, *here)
+    assert key in str(caught.value)
+    assert everything(*here) == everything(*model_and_adam(2))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
+@pytest.mark.parametrize("change", ["missing", "unknown"])
+def test_missing_and_unknown_arrays_are_refused_by_name(tmp_path: Path, name: str, change: str) -> None:
+    path, here = saved(tmp_path), model_and_adam(2)
+    arrays = load_file(path / name)
+    key = sorted(arrays)[0]
+    arrays["unknown" if change == "unknown" else f"{key}.renamed"] = arrays.pop(key) if change == "missing" else arrays[key]
+    save_file(arrays, path / name)
+    with pytest.raises(CheckpointError, match="step-00000020") as caught:
+        load_checkpoint(path, *here)
+    assert (key if change == "missing" else "unknown") in str(caught.value)
+    assert everything(*here) == everything(*model_and_adam(2))
+
+
+def test_a_checkpoint_of_another_model_names_what_differs_and_nothing_is_changed(tmp_path: Path) -> None:
+    path, other = saved(tmp_path), dataclasses.replace(TINY, d_ff=8, p_drop=0.0)
+    here = model_and_adam(2, other)
+    with pytest.raises(CheckpointError, match="d_ff 6 there, 8 here; p_drop 0.1 there, 0.0 here. Choose another --run"):
+        load_checkpoint(path, *here)
+    assert everything(*here) == everything(*model_and_adam(2, other))
+
+
+def test_a_checkpoint_that_does_not_exist_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="there is no model here .*name the directory of one with --run"):
+        load_checkpoint(tmp_path / "nowhere", *model_and_adam(1))
+
+
+def weights_of(path: Path, value: float, shape: tuple[int, ...] = (2,), name: str = "gain") -> Path:
+    save_model_files(path, TINY, {name: np.full(shape, value, np.float32)})
+    return path
+
+
+def test_the_average_is_the_mean_of_every_weight(tmp_path: Path) -> None:
+    paths = [saved(tmp_path, step, seed=step) for step in (1, 2, 3)]
+    mean = average_weights(paths)
+    models = [dict(model_and_adam(seed)[0].named_parameters()) for seed in (1, 2, 3)]
+    assert mean.keys() == models[0].keys()
+    for name, value in mean.items():
+        expected = np.mean([model[name].value.astype(np.float64) for model in models], axis=0)
+        assert np.array_equal(value, expected.astype(np.float32))
+
+
+def test_the_average_of_one_is_itself_bit_for_bit(tmp_path: Path) -> None:
+    model, _ = model_and_adam(1)
+    for name, value in average_weights([saved(tmp_path)]).items():
+        assert np.array_equal(value, dict(model.named_parameters())[name].value)
+
+
+def test_the_average_is_added_in_double_precision_and_given_in_single(tmp_path: Path) -> None:
+    paths = [weights_of(tmp_path / str(i), value) for i, value in enumerate((2.0**24, 1.0, 1.0, 2.0))]
+    mean = average_weights(paths)["gain"]
+    assert mean.tolist() == [4_194_305.0, 4_194_305.0]
+    assert mean.dtype == np.float32
+
+
+@pytest.mark.parametrize("other", [{"shape": (3,)}, {"shape": (2, 1)}, {"name": "bias"}])
+def test_weights_of_differing_shapes_or_names_are_not_averaged(tmp_path: Path, other: dict[str, Any]) -> None:
+    paths = [weights_of(tmp_path / "one", 1.0), weights_of(tmp_path / "other", 2.0, **other)]
+    with pytest.raises(CheckpointError, match="other: is of a model of another shape than .*one; they cannot be averaged"):
+        average_weights(paths)
+
+
+def test_of_no_checkpoints_there_is_no_average() -> None:
+    with pytest.raises(CheckpointError, match="there are no checkpoints to average"):
+        average_weights([])
+
+
+def test_a_damaged_checkpoint_is_not_averaged(tmp_path: Path) -> None:
+    paths = [saved(tmp_path, step) for step in (1, 2)]
+    truncate(paths[1] / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"step-00000002/model\.safetensors: cannot be read"):
+        average_weights(paths)
+
+
+def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
+    state = json.loads((saved(tmp_path) / "state.json").read_text())
+    assert state == {"step": 20, "epoch": 3, "next_batch": 7, "best_loss": 1 / 3, "seconds": 12.25}

@@ -1,0 +1,64 @@
+"""The learning rate against equation 3 of the paper, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minitransformer.training.schedule import learning_rate
+
+
+def of_base_model(step: int) -> float:
+    return learning_rate(step, d_model=512, warmup_steps=4_000)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (1, 1.7469281074217107e-07),
+        (3_999, 6.985965501579421e-04),
+        (4_000, 6.987712429686843e-04),
+        (4_001, 6.986839129373530e-04),
+        (100_000, 1.3975424859373686e-04),
+    ],
+)
+def test_the_base_models_learning_rate(step: int, expected: float) -> None:
+    assert of_base_model(step) == pytest.approx(expected, rel=1e-14)
+
+
+def test_the_two_branches_meet_at_the_end_of_warm_up() -> None:
+    rising, falling = 512**-0.5 * 4_000 * 4_000**-1.5, 512**-0.5 * 4_000**-0.5
+    assert of_base_model(4_000) == pytest.approx(rising, rel=1e-14)
+    assert of_base_model(4_000) == pytest.approx(falling, rel=1e-14)
+
+
+@given(warmup_steps=st.integers(2, 10_000), step=st.integers(1, 200_000))
+def test_one_step_changes_it_by_no_more_than_one_step_of_warm_up(warmup_steps: int, step: int) -> None:
+    first, now, then = (learning_rate(s, d_model=64, warmup_steps=warmup_steps) for s in (1, step, step + 1))
+    assert abs(then - now) <= first * (1 + 1e-9)
+
+
+@given(warmup_steps=st.integers(2, 10_000), step=st.integers(1, 200_000))
+def test_it_rises_during_warm_up_and_falls_afterwards(warmup_steps: int, step: int) -> None:
+    now, then = (learning_rate(s, d_model=64, warmup_steps=warmup_steps) for s in (step, step + 1))
+    assert (now < then) == (step < warmup_steps)
+
+
+def test_warm_up_is_linear() -> None:
+    assert of_base_model(1_500) == pytest.approx(1_500 * 1.7469281074217107e-07, rel=1e-13)
+
+
+def test_four_times_the_step_is_half_the_rate_after_warm_up() -> None:
+    assert of_base_model(40_000) == pytest.approx(of_base_model(10_000) / 2, rel=1e-14)
+
+
+def test_the_factor_scales_and_width_divides_by_its_root() -> None:
+    assert learning_rate(7, d_model=512, warmup_steps=4_000, factor=2.5) == pytest.approx(2.5 * of_base_model(7))
+    assert learning_rate(7, d_model=2_048, warmup_steps=4_000) == pytest.approx(of_base_model(7) / 2)
+
+
+@pytest.mark.parametrize("step", [0, -1])
+def test_steps_count_from_one(step: int) -> None:
+    with pytest.raises(ValueError, match=f"steps count from 1, got {step}"):
+        of_base_model(step)

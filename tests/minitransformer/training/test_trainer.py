@@ -1,0 +1,310 @@
+"""The training loop: it learns, and its result depends on neither threads nor interruptions."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Never
+
+import numpy as np
+import pytest
+
+from minitransformer.config import ModelConfig, TrainingConfig
+from minitransformer.data.batching import plan_epoch, read_batch
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.files import CheckpointError
+from minitransformer.model.transformer import Transformer
+from minitransformer.training.checkpoint import checkpoints
+from minitransformer.training.monitor import SilentMonitor, TrainingReport, ValidationReport
+from minitransformer.training.trainer import Trainer, TrainingDivergedError
+from parallel.communicator import SerialCommunicator
+
+TINY = ModelConfig(vocabulary_size=12, n_layers=1, d_model=16, d_ff=32, n_heads=2, d_k=8, d_v=8, p_drop=0.1)
+TRAINING = TrainingConfig(
+    max_updates=8, batch_tokens=60, n_shards=2, warmup_steps=20, log_every=2, checkpoint_every=100, validate_every=100
+)
+BATCHES_PER_EPOCH = 3
+
+
+class Recorder(SilentMonitor):
+    """Remembers what a run tells, and does something after an update."""
+
+    def __init__(self, after: Callable[[int], None] = lambda step: None) -> None:
+        self.after, self.steps, self.said, self.reports = after, [], [], []
+
+    steps: list[int]
+    said: list[str]
+    reports: list[Any]
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    def advance(self, step: int) -> None:
+        self.steps.append(step)
+        self.after(step)
+
+    def report(self, report: TrainingReport | ValidationReport) -> None:
+        self.reports.append(report)
+
+
+class Judge:
+    """A validation whose losses are given beforehand."""
+
+    def __init__(self, *losses: float) -> None:
+        self._losses = iter(losses)
+
+    def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
+        loss = next(self._losses)
+        best = best_loss is None or loss < best_loss
+        return ValidationReport(step, loss, math.exp(loss), 0.0, "signature", best, 0.0)
+
+
+def copy_store(folder: Path) -> TokenStore:
+    """Thirty sequences of three to six tokens, each its own translation: 3 batches of 60 tokens."""
+    ids = np.random.default_rng(1)
+    sequences = [ids.integers(3, 12, 3 + i % 4).tolist() for i in range(30)]
+    write_store(folder, "train", [(sequence, sequence) for sequence in sequences], 12)
+    return TokenStore(folder, "train")
+
+
+def trainer_of(
+    folder: Path,
+    *,
+    n_threads: int = 1,
+    validation: Any = None,
+    model: ModelConfig = TINY,
+    run: str = "run",
+    **changes: Any,
+) -> Trainer:
+    config = dataclasses.replace(TRAINING, **changes)
+    network = Transformer(model, seed=config.seed)
+    world = SerialCommunicator()
+    return Trainer(network, copy_store(folder), validation, config, folder / run, world, n_threads=n_threads)
+
+
+def trained(folder: Path, **changes: Any) -> Trainer:
+    trainer = trainer_of(folder, **changes)
+    trainer.resume()
+    assert trainer.train(SilentMonitor())
+    return trainer
+
+
+def everything(trainer: Trainer) -> tuple[Any, ...]:
+    """All that the future of a run depends on, bit for bit."""
+    arrays = (trainer.model.parameters.values, trainer.adam.m, trainer.adam.v)
+    return (*(array.tobytes() for array in arrays), dataclasses.replace(trainer.state, seconds=0))
+
+
+def interrupting_at(step: int, number: signal.Signals = signal.SIGINT) -> Recorder:
+    return Recorder(lambda now: os.kill(os.getpid(), number) if now == step else None)
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory)) if directory.exists() else []
+
+
+def test_the_data_of_these_tests_makes_three_batches(tmp_path: Path) -> None:
+    assert len(plan_epoch(copy_store(tmp_path).lengths, 60, seed=1, epoch=0)) == BATCHES_PER_EPOCH
+
+
+def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
+    assert everything(trained(tmp_path, run="one")) == everything(trained(tmp_path, run="two"))
+
+
+@pytest.mark.parametrize("changes", [{"seed": 2}, {"n_shards": 4}, {"beta2": 0.97}])
+def test_another_seed_number_of_shards_or_beta_gives_others(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert everything(trained(tmp_path, run="one"))[0] != everything(trained(tmp_path, run="two", **changes))[0]
+
+
+@pytest.mark.parametrize("n_threads", [2, 3])
+def test_the_number_of_threads_changes_no_bit(tmp_path: Path, n_threads: int) -> None:
+    alone = trained(tmp_path, run="one", n_shards=4)
+    assert everything(trained(tmp_path, run="more", n_shards=4, n_threads=n_threads)) == everything(alone)
+
+
+@pytest.mark.parametrize("first", range(1, 8))
+def test_resuming_equals_training_in_one_go_bit_for_bit(tmp_path: Path, first: int) -> None:
+    whole = trained(tmp_path, run="whole")
+    trained(tmp_path, run="parts", max_updates=first)
+    assert everything(trained(tmp_path, run="parts")) == everything(whole)
+
+
+def test_the_state_counts_updates_epochs_and_batches(tmp_path: Path) -> None:
+    state = trained(tmp_path, max_updates=BATCHES_PER_EPOCH + 1).state
+    assert (state.step, state.epoch, state.next_batch, state.best_loss) == (4, 1, 1, None)
+
+
+def test_without_checkpoints_there_is_nothing_to_resume(tmp_path: Path) -> None:
+    assert not trainer_of(tmp_path).resume()
+
+
+def test_the_last_checkpoint_is_the_one_resumed(tmp_path: Path) -> None:
+    trained(tmp_path, checkpoint_every=3, max_updates=7)
+    trainer = trainer_of(tmp_path)
+    assert trainer.resume()
+    assert trainer.state.step == 7
+
+
+def test_checkpoints_come_at_their_interval_and_at_the_end(tmp_path: Path) -> None:
+    trained(tmp_path, checkpoint_every=3)
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000003", "step-00000006", "step-00000008"]
+
+
+def test_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
+    trained(tmp_path, checkpoint_every=2, keep_checkpoints=2, average_checkpoints=1)
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000006", "step-00000008"]
+
+
+def test_a_finished_run_trains_no_further(tmp_path: Path) -> None:
+    before = everything(trained(tmp_path))
+    again = trainer_of(tmp_path)
+    again.resume()
+    monitor = Recorder()
+    assert again.train(monitor)
+    assert monitor.steps == []
+    assert everything(again) == before
+
+
+def test_copying_is_learnt(tmp_path: Path) -> None:
+    trainer = trainer_of(
+        tmp_path,
+        model=dataclasses.replace(TINY, d_model=32, d_k=16, d_v=16, p_drop=0.0, label_smoothing=0.0),
+        max_updates=120,
+        log_every=10,
+        warmup_steps=40,
+    )
+    monitor = Recorder()
+    trainer.train(monitor)
+    losses = [report.loss for report in monitor.reports]
+    assert losses[0] > 2.0
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def test_reports_come_at_their_interval_and_at_the_end(tmp_path: Path) -> None:
+    monitor = Recorder()
+    trainer_of(tmp_path, log_every=3).train(monitor)
+    assert [report.step for report in monitor.reports] == [3, 6, 8]
+    assert monitor.steps == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_the_first_report_is_the_loss_of_the_first_batch_per_target_token(tmp_path: Path) -> None:
+    undropped = dataclasses.replace(TINY, p_drop=0.0)
+    trainer, monitor = trainer_of(tmp_path, model=undropped, log_every=1, max_updates=1), Recorder()
+    first = plan_epoch(trainer.store.lengths, 60, seed=1, epoch=0)[0]
+    batch = read_batch(trainer.store, first)
+    expected = float(Transformer(undropped, seed=1).loss(batch).value) / batch.n_target_tokens
+    trainer.train(monitor)
+    assert monitor.reports[0].loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_report_holds_the_learning_rate_and_the_epoch_of_its_update(tmp_path: Path) -> None:
+    monitor = Recorder()
+    trainer_of(tmp_path, log_every=5, max_updates=5).train(monitor)
+    assert monitor.reports[0].learning_rate == pytest.approx(16**-0.5 * 5 * 20**-1.5, rel=1e-12)
+    assert monitor.reports[0].epoch == 1
+    assert monitor.reports[0].target_tokens_per_second > 0
+
+
+def test_shards_only_divide_the_work(tmp_path: Path) -> None:
+    undropped = dataclasses.replace(TINY, p_drop=0.0)
+    one, four = (trained(tmp_path, run=str(n), model=undropped, max_updates=1, n_shards=n) for n in (1, 4))
+    np.testing.assert_allclose(four.adam.m, one.adam.m, rtol=1e-4, atol=1e-7)
+
+
+def test_more_shards_than_pairs_are_no_obstacle(tmp_path: Path) -> None:
+    assert np.isfinite(trained(tmp_path, n_shards=64, max_updates=2).model.parameters.values).all()
+
+
+def test_clipping_bounds_the_gradient_that_adam_sees(tmp_path: Path) -> None:
+    free, clipped = trained(tmp_path, run="free", max_updates=1), trained(tmp_path, run="c", max_updates=1, clip_norm=0.01)
+    assert np.linalg.norm(clipped.adam.m) == pytest.approx(0.1 * 0.01, rel=1e-3)
+    assert np.linalg.norm(free.adam.m) > np.linalg.norm(clipped.adam.m)
+
+
+def test_the_best_model_so_far_is_kept_in_the_run(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, validation=Judge(3.0, 1.0, 2.0, 1.5), validate_every=2)
+    kept: dict[int, Any] = {}
+    monitor = Recorder(lambda step: kept.update({step: trainer.model.parameters.values.copy()}))
+    trainer.train(monitor)
+    judged = [report for report in monitor.reports if isinstance(report, ValidationReport)]
+    assert [(report.step, report.best) for report in judged] == [(2, True), (4, True), (6, False), (8, False)]
+    assert np.array_equal(Transformer.load(tmp_path / "run").parameters.values, kept[4])
+    assert trainer.state.best_loss == 1.0
+
+
+def test_the_best_loss_so_far_survives_an_interruption(tmp_path: Path) -> None:
+    first = trainer_of(tmp_path, validation=Judge(1.0), validate_every=4)
+    first.train(interrupting_at(4))
+    second, monitor = trainer_of(tmp_path, validation=Judge(2.0), validate_every=4), Recorder()
+    second.resume()
+    second.train(monitor)
+    assert [report.best for report in monitor.reports if isinstance(report, ValidationReport)] == [False]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [1, 3, 5])
+def test_a_signal_saves_at_once_and_the_resumed_run_ends_like_an_undisturbed_one(
+    tmp_path: Path, step: int, number: signal.Signals
+) -> None:
+    interrupted, monitor = trainer_of(tmp_path, run="disturbed"), interrupting_at(step, number)
+    assert not interrupted.train(monitor)
+    assert [path.name for path in checkpoints(tmp_path / "disturbed")] == [f"step-{step:08d}"]
+    assert monitor.steps[-1] == step
+    assert monitor.said == [f"interrupted after update {step} and saved; the same command goes on from there"]
+    assert everything(trained(tmp_path, run="disturbed")) == everything(trained(tmp_path, run="whole"))
+
+
+def test_signal_handlers_are_those_of_before_after_training(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    trainer_of(tmp_path).train(interrupting_at(2))
+    trained(tmp_path)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
+    def twice(step: int) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer_of(tmp_path).train(Recorder(twice))
+
+
+@pytest.mark.parametrize("every", [{"log_every": 2}, {"log_every": 100, "checkpoint_every": 2}], ids=["log", "save"])
+def test_parameters_that_are_not_numbers_end_the_run_and_are_not_saved(tmp_path: Path, every: dict[str, int]) -> None:
+    trained(tmp_path, max_updates=2)
+    trainer = trainer_of(tmp_path, **every)
+    trainer.resume()
+    trainer.model.parameters.values[...] = np.nan
+    with pytest.raises(TrainingDivergedError, match=r"update 4: the .* is nan; .*last checkpoint.*") as caught:
+        trainer.train(SilentMonitor())
+    assert "Lower --training.learning-rate-factor, or set --training.clip-norm" in str(caught.value)
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002"]
+
+
+def test_a_run_that_diverged_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    trained(tmp_path, max_updates=2)
+    trainer = trainer_of(tmp_path)
+    trainer.resume()
+    trainer.model.parameters.values[...] = np.nan
+    with pytest.raises(TrainingDivergedError):
+        trainer.train(SilentMonitor())
+    assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))
+
+
+def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> Never:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    trainer = trainer_of(tmp_path, checkpoint_every=2)
+    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="No space left on device"):
+        trainer.train(Recorder(lambda step: patch.setattr(os, "fsync", refuse) if step == 3 else None))
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002"]
+    assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))

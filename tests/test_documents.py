@@ -1,0 +1,88 @@
+"""README and recipes say what is so."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autograd.op import op, operations
+from cli.train import read_options
+from minitransformer.data.prepare import prepare
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("MINITRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
+RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_librarys_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    example = PYTHON_BLOCKS[0].split("Translator.load")[0]
+    exec(compile(example, "README.md", "exec"), {})
+    assert "encoder.layers.0.self_attention.query.weight (256, 256)" in capsys.readouterr().out
+
+
+def test_the_operation_in_the_readme_is_the_real_one() -> None:
+    from autograd.array import namespace
+
+    before = operations["relu"]
+    try:
+        names: dict[str, Any] = {"op": op, "namespace": namespace}
+        exec(compile(PYTHON_BLOCKS[1], "README.md", "exec"), names)
+    finally:
+        operations["relu"] = before
+    x = np.array([-1.0, 2.0])
+    np.testing.assert_array_equal(names["relu"](x).value, before(x).value)
+    np.testing.assert_array_equal(names["relu"].reference(x)[1](x)[0], before.reference(x)[1](x)[0])
+
+
+@pytest.mark.parametrize(
+    "document", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name
+)
+def test_links_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text(encoding="utf-8"))
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_recipes_are_options(recipe: Path) -> None:
+    config = read_options(["--config", str(recipe)])
+    assert config.run == Path("runs") / recipe.stem
+    assert config.data.train_source
+    assert all(re.fullmatch(r".+:[0-9a-f]{64}", entry) for entry in config.data.sha256)
+    named = {entry.partition(":")[0] for entry in config.data.sha256}
+    assert named >= {*config.data.train_source, *config.data.train_target, *config.data.validation_source}
+
+
+def multi30k() -> Path:
+    folder = DATA / "multi30k"
+    if not folder.exists():
+        pytest.skip(f"{folder} is absent; set MINITRANSFORMER_DATA to the folder that holds multi30k/")
+    return folder
+
+
+def test_checksums_of_the_multi30k_recipe_are_those_of_the_real_files() -> None:
+    folder = multi30k()
+    config = read_options(["--config", str(ROOT / "recipes" / "multi30k-en-de.toml")])
+    for entry in config.data.sha256:
+        name, _, expected = entry.partition(":")
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == expected
+
+
+@pytest.mark.slow
+def test_multi30k_is_prepared_without_loss(tmp_path: Path) -> None:
+    folder = multi30k()
+    config = read_options(["--config", str(ROOT / "recipes" / "multi30k-en-de.toml"), "--data.raw", str(folder)])
+    data = prepare(config.data, tmp_path)
+    assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (29_000, 1_014)
+    assert data.manifest["dropped"] == {}
+    text, store = data.text("validation"), data.store("validation")
+    decoded = data.tokenizer.decode_target([store.pair(i)[1] for i in range(len(store))])
+    same = sum(line == " ".join(german.split()) for line, (_, german) in zip(decoded, text, strict=True))
+    assert same >= 1_010  # the rest differ by Unicode normalisation of odd quotes
