@@ -39,7 +39,10 @@ def average(arguments: Sequence[str]) -> int:
     options = parse_options(AverageOptions, DESCRIPTION, arguments, default=AverageOptions())
     found = checkpoints(options.run)
     if not 1 <= options.last <= len(found):
-        raise CheckpointError(f"{options.run}: has {len(found)} checkpoints; cannot average the last {options.last}")
+        remedy = f"choose --last from 1 to {len(found)}" if found else "train with minitransformer-train first"
+        raise CheckpointError(
+            f"{options.run}: has {len(found)} checkpoints; cannot average the last {options.last}: {remedy}"
+        )
     chosen = found[-options.last :]
     tokenizer = Tokenizer.load(options.run)
     config, _ = load_model_files(chosen[-1])

@@ -66,14 +66,17 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _as_words(table: Mapping[str, Any], options: Any, file: str, prefix: str = "") -> list[str]:
     """The options that a table stands for, in the words of the command line."""
-    known = [field.name for field in dataclasses.fields(options)]
+    kinds = get_type_hints(options)
     words: list[str] = []
     for key, value in table.items():
-        if key not in known:
-            raise ConfigError(f"{file}: unknown key {prefix + key!r}; known here: {', '.join(known)}")
+        if key not in kinds:
+            raise ConfigError(f"{file}: unknown key {prefix + key!r}; known here: {', '.join(kinds)}")
+        if isinstance(value, dict) != dataclasses.is_dataclass(kinds[key]):
+            expected = "a value, not a table" if isinstance(value, dict) else "a table, not a value"
+            raise ConfigError(f"{file}: {prefix + key!r} must be {expected}")
         option = f"--{prefix}{key}".replace("_", "-")
         if isinstance(value, dict):
-            words += _as_words(value, get_type_hints(options)[key], file, f"{prefix}{key}.")
+            words += _as_words(value, kinds[key], file, f"{prefix}{key}.")
         elif isinstance(value, bool):
             words.append(option if value else f"--{prefix}no-{key}".replace("_", "-"))
         else:

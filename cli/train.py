@@ -48,7 +48,8 @@ def train(arguments: Sequence[str]) -> int:
     with all_or_none(world):
         job = TrainingJob.of(config, world, lambda line: console.print(line, markup=False, soft_wrap=True))
         if job.is_finished:
-            console.print(f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do")
+            done = f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do"
+            console.print(done, markup=False, soft_wrap=True)
             return 0
         with monitor_of(job, world, console) as monitor:
             if not job.trainer.train(monitor):

@@ -11,6 +11,7 @@ from typing import BinaryIO, Literal
 
 from cli.command import run_command
 from cli.options import parse_options
+from minitransformer.config import ConfigError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translation, Translator
 
@@ -37,6 +38,13 @@ class TranslateOptions:
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
 
+    @property
+    def search(self) -> SearchConfig:
+        """How to search.  Raises: ConfigError for options that make no search."""
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"--threads must be at least 1, got {self.threads}")
+        return SearchConfig(self.beam, self.alpha, 1 if self.n_best is None else self.n_best)
+
 
 def main() -> int:
     """Entry point."""
@@ -46,7 +54,7 @@ def main() -> int:
 def translate(arguments: Sequence[str], source: BinaryIO, target: BinaryIO) -> int:
     """Translate ``source`` into ``target`` as the options say."""
     options = parse_options(TranslateOptions, DESCRIPTION, arguments, default=TranslateOptions())
-    config = SearchConfig(beam=options.beam, alpha=options.alpha, n_best=options.n_best or 1)
+    config = options.search
     translator = Translator.load(options.run, device=options.device)
     interactive = source.isatty()
     if interactive:

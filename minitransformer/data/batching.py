@@ -27,7 +27,7 @@ def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int) -
     """
     order = permutation(Site(seed, _ORDER_OF_PAIRS, epoch), len(lengths))
     with_ends = lengths + 1
-    pairs_per_pool = max(1, int(POOL * batch_tokens / max(1.0, with_ends.max(axis=1, initial=1).mean())))
+    pairs_per_pool = max(1, POOL * batch_tokens * len(order) // max(1, int(with_ends.max(axis=1, initial=1).sum())))
     batches = []
     for start in range(0, len(order), pairs_per_pool):
         pool = order[start : start + pairs_per_pool]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,16 +33,22 @@ def _fetch(config: DataConfig, name: str, digest: str, say: Callable[[str], None
             f"{config.raw / name}: is there, but its sha256 is not {digest}; remove it to fetch it again"
         )
     say(f"{config.raw / name} from {address}")
+    pooch.get_logger().setLevel("WARNING")  # the line above says it
     try:
         return Path(pooch.retrieve(address, f"sha256:{digest}", fname=name, path=config.raw, progressbar=False))
-    except (OSError, ValueError) as error:  # requests' errors are OSErrors; pooch raises ValueError for a wrong sum
+    except OSError as error:  # requests' errors are OSErrors
         raise DownloadError(
             f"{address}: cannot be fetched ({error}); fetch it by hand into {config.raw}, or try again later"
+        ) from error
+    except ValueError as error:  # pooch: a wrong checksum
+        raise DownloadError(
+            f"{address}: cannot be used ({error}); the file there is another one now: update data.download_from or"
+            " data.sha256"
         ) from error
 
 
 def _parse(entry: str) -> tuple[str, str]:
-    name, separator, digest = entry.rpartition(":")
-    if not separator or len(digest) != 64:
+    name, _, digest = entry.rpartition(":")
+    if name in ("", "..") or Path(name).name != name or not re.fullmatch("[0-9a-fA-F]{64}", digest):
         raise DownloadError(f'data.sha256: expected "file name:64 hexadecimal digits", got {entry!r}')
     return name, digest.lower()

@@ -35,11 +35,16 @@ class PreparedData:
     @classmethod
     def open(cls, directory: Path) -> PreparedData:
         """Open a prepared directory.  Raises: CheckpointError if it is missing or incomplete."""
-        if not (directory / MANIFEST).exists():
+        if not cls.is_in(directory):
             raise CheckpointError(
                 f"{directory}: no prepared data here (no {MANIFEST}); write it with minitransformer-prepare"
             )
         return cls(directory, Tokenizer.load(directory), read_json(directory / MANIFEST))
+
+    @staticmethod
+    def is_in(directory: Path) -> bool:
+        """Whether a directory holds prepared data, written to the end."""
+        return (directory / MANIFEST).exists()
 
     def store(self, split: str) -> TokenStore:
         """The token ids of "train" or "validation"."""

@@ -15,6 +15,7 @@ import numpy as np
 from autograd import Blocks, namespace, no_tape, to_device, to_host
 from autograd.array import Array
 from autograd.ops.normalisation import log_softmax_values
+from minitransformer.config import ConfigError
 from minitransformer.inference.cache import LayerCache
 from minitransformer.model.batch import Ids, pack_sources
 from minitransformer.model.spans import cached_spans, encoder_decoder_spans, self_attention_spans
@@ -42,9 +43,9 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         if self.beam < 1 or not 1 <= self.n_best <= self.beam:
-            raise ValueError(f"search: expected beam ≥ n_best ≥ 1; got beam {self.beam}, n_best {self.n_best}")
+            raise ConfigError(f"search: expected beam ≥ n_best ≥ 1; got beam {self.beam}, n_best {self.n_best}")
         if self.alpha < 0 or self.max_extra_tokens < 1:
-            raise ValueError(
+            raise ConfigError(
                 f"search: expected alpha ≥ 0 and max_extra_tokens ≥ 1; got {self.alpha}, {self.max_extra_tokens}"
             )
 

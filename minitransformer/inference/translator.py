@@ -90,7 +90,7 @@ class Translator:
 
 def _one_line(text: str) -> str:
     """Pieces of bytes or odd characters must not end a line of output early."""
-    return " ".join(text.splitlines())
+    return " ".join(text.splitlines()).strip()
 
 
 def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,14 +60,16 @@ def save_checkpoint(run: Path, model: Transformer, adam: Adam, state: TrainingSt
         model.save(unfinished)
         write_arrays(unfinished / OPTIMIZER_FILE, _moments(model, adam))
         write_text(unfinished / STATE_FILE, json.dumps(dataclasses.asdict(state), indent=2) + "\n")
-        _remove(path)
-        unfinished.rename(path)
+        _replace(path, unfinished)
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be written: {error}") from error
+        raise CheckpointError(
+            f"{path}: cannot be written ({error}); free some space. Earlier checkpoints are unharmed"
+        ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     for old in checkpoints(run)[:-keep]:
         _remove(old)
+    _remove_remains(run)
     return path
 
 
@@ -85,10 +87,8 @@ def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState
         ]
         raise CheckpointError(f"{path}: is of another model: {'; '.join(changed)}. Choose another --run")
     moments = read_arrays(path / OPTIMIZER_FILE)
-    state = TrainingState(**read_json(path / STATE_FILE))
-    missing = _moments(model, adam).keys() ^ moments.keys()
-    if missing:
-        raise CheckpointError(f"{path / OPTIMIZER_FILE}: belongs to another model (differs in {sorted(missing)[0]})")
+    _require_same_shapes(path / OPTIMIZER_FILE, moments, _moments(model, adam))
+    state = _read_state(path / STATE_FILE)
     try:
         model.set_weights(weights)
     except WeightsError as error:
@@ -97,6 +97,25 @@ def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState
         parameter.view_of(adam.m)[...] = to_device(moments[f"m.{name}"], model.device)
         parameter.view_of(adam.v)[...] = to_device(moments[f"v.{name}"], model.device)
     return state
+
+
+def _read_state(path: Path) -> TrainingState:
+    fields = read_json(path)
+    known = {field.name for field in dataclasses.fields(TrainingState)}
+    numbers = isinstance(fields, dict) and all(isinstance(value, int | float | None) for value in fields.values())
+    if not numbers or set(fields) != known:
+        raise CheckpointError(
+            f"{path}: expected an object with the numbers {', '.join(sorted(known))}; the checkpoint is damaged or of"
+            " another version: use another one"
+        )
+    return TrainingState(**fields)
+
+
+def _require_same_shapes(path: Path, got: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+    for name in sorted(got.keys() | expected.keys()):
+        shapes = [tuple(arrays[name].shape) if name in arrays else "nothing" for arrays in (expected, got)]
+        if shapes[0] != shapes[1]:
+            raise CheckpointError(f"{path}: is of another model: {name}: expected {shapes[0]}, found {shapes[1]}")
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
@@ -128,9 +147,28 @@ def _moments(model: Transformer, adam: Adam) -> dict[str, Array]:
     }
 
 
+def _replace(path: Path, unfinished: Path) -> None:
+    """Give a finished checkpoint its name; one that bore it goes only when the new one is in place."""
+    before = path.with_name(f".{path.name}.{os.getpid()}.removed")
+    if path.exists():
+        path.rename(before)
+    try:
+        unfinished.rename(path)
+    except OSError:
+        if before.exists():
+            before.rename(path)
+        raise
+    shutil.rmtree(before, ignore_errors=True)
+
+
 def _remove(path: Path) -> None:
     """Remove a checkpoint so that no half of it ever bears its name."""
-    if path.exists():
-        doomed = path.with_name(f".{path.name}.{os.getpid()}.removed")
-        path.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+    doomed = path.with_name(f".{path.name}.{os.getpid()}.removed")
+    path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _remove_remains(run: Path) -> None:
+    """Remove what killed processes left of checkpoints that they were writing or removing."""
+    for remains in (run / "checkpoints").glob(f".{_PREFIX}*"):
+        shutil.rmtree(remains, ignore_errors=True)

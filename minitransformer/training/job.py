@@ -59,7 +59,7 @@ class TrainingJob:
                 f"{idle} of {world.size} processes will stand idle: a batch has {config.training.n_shards} shards,"
                 " and a power of two of processes share them (--training.n-shards)"
             )
-        if trainer.resume():
+        if trainer.resume() and trainer.state.step < config.training.max_updates:
             say(f"going on from update {trainer.state.step:,} of {config.training.max_updates:,}")
         return cls(config, world, data, trainer)
 
@@ -126,12 +126,11 @@ def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], No
 def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedData:
     """The prepared data of a configuration, made if it is not there.
 
-    Raises: CheckpointError if the directory holds data of another configuration.
+    Raises: CheckpointError if the directory holds damaged data, or data of another configuration.
     """
-    try:
-        data = PreparedData.open(config.data_directory)
-    except CheckpointError:
+    if not PreparedData.is_in(config.data_directory):
         return prepare(config.data, config.data_directory, say)
+    data = PreparedData.open(config.data_directory)
     wanted = fingerprint(config.data)
     different = [name for name, value in data.manifest["config"].items() if wanted.get(name) != value]
     if different:

@@ -49,6 +49,8 @@ class Trainer:
         *,
         n_threads: int,
     ) -> None:
+        if not len(store):
+            raise ValueError("Trainer: the token store has no pairs; there is nothing to train on")
         self.model, self.store, self.validation = model, store, validation
         self.config, self.run_directory, self.world = config, run, world
         self.adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps)
@@ -57,6 +59,7 @@ class Trainer:
         self.state = TrainingState()
         self._executor = ThreadPoolExecutor(n_threads, thread_name_prefix="adam")
         self._n_threads = n_threads
+        self._norm_before_clipping: float | None = None
 
     def resume(self) -> bool:
         """Go on from the last checkpoint of the run, if there is one."""
@@ -112,7 +115,7 @@ class Trainer:
         gradients = self.model.parameters.gradients
         gradients *= 1 / float((self.store.lengths[batch, 1] + 1).sum())
         if self.config.clip_norm is not None:
-            clip_gradients(gradients, self.config.clip_norm)
+            self._norm_before_clipping = clip_gradients(gradients, self.config.clip_norm)
         self._apply_adam()
         return loss
 
@@ -132,6 +135,12 @@ class Trainer:
             factor=self.config.learning_rate_factor,
         )
 
+    def _gradient_norm(self) -> float:
+        """That of the last update's mean loss, before clipping."""
+        if self._norm_before_clipping is not None:
+            return self._norm_before_clipping
+        return gradient_norm(self.model.parameters.gradients)
+
     def _log(self, interval: _Interval, monitor: Monitor) -> _Interval:
         loss = self._finite(interval.mean_loss(self.world), "loss")
         seconds = interval.seconds
@@ -142,7 +151,7 @@ class Trainer:
                 epoch=self.state.epoch,
                 loss=loss,
                 learning_rate=self.learning_rate,
-                gradient_norm=gradient_norm(self.model.parameters.gradients),
+                gradient_norm=self._gradient_norm(),
                 target_tokens_per_second=interval.n_tokens / seconds,
                 seconds=self.state.seconds,
             )
@@ -171,7 +180,7 @@ class Trainer:
         return time.perf_counter() - start
 
     def _save(self) -> None:
-        self._finite(gradient_norm(self.model.parameters.gradients), "gradient's norm")
+        self._finite(self._gradient_norm(), "gradient's norm")
         if self.world.rank == 0:
             keep = self.config.keep_checkpoints
             save_checkpoint(self.run_directory, self.model, self.adam, self.state, keep=keep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_another_seed_or_epoch_is_another_plan(seed: int, epoch: int) -> None:
 def test_batches_do_not_come_in_the_order_of_their_lengths() -> None:
     lengths = random_lengths(2_000)
     longest = [int(lengths[batch].max()) for batch in plan_epoch(lengths, 400, seed=1, epoch=0)]
-    rising = sum(a <= b for a, b in zip(longest, longest[1:], strict=False)) / (len(longest) - 1)
+    rising = sum(a <= b for a, b in pairwise(longest)) / (len(longest) - 1)
     assert 0.35 < rising < 0.65
 
 

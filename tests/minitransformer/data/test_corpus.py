@@ -7,13 +7,14 @@ import lzma
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
-from minitransformer.data.corpus import CorpusError, FileCorpus, GeneratedCorpus, corpus_of, read_lines, read_pairs
+from minitransformer.data.corpus import CorpusError, FileCorpus, corpus_of, read_lines, read_pairs
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 
@@ -145,6 +146,11 @@ def test_an_empty_line_against_a_missing_one_is_no_pair(tmp_path: Path) -> None:
         list(read_pairs(source, target))
 
 
+def test_empty_lines_are_pairs_like_others(tmp_path: Path) -> None:
+    source, target = written(tmp_path / "en", b"a\n\n\nb\n"), written(tmp_path / "de", b"x\n\ny\n\n")
+    assert list(read_pairs(source, target)) == [("a", "x"), ("", ""), ("", "y"), ("b", "")]
+
+
 def test_several_files_are_read_in_a_row(tmp_path: Path) -> None:
     for name in ("a.en", "b.en", "a.de", "b.de"):
         written(tmp_path / name, numbered(name, 6))
@@ -234,8 +240,15 @@ def test_held_out_pairs_are_the_same_every_time(tmp_path: Path) -> None:
     assert list(corpus_of_numbers(tmp_path, 100).validation()) == list(corpus.validation())
 
 
-def test_a_configuration_without_files_is_the_generated_corpus() -> None:
-    assert isinstance(corpus_of(DataConfig()), GeneratedCorpus)
+def test_a_configuration_without_files_is_the_generated_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {"train": [("a", "b")], "validation": [("c", "d")], "test": [("e", "f")]}
+    monkeypatch.setattr("minitransformer.data.corpus.demo_corpus", lambda: SimpleNamespace(**parts))
+    corpus = corpus_of(DataConfig())
+    assert {
+        "train": list(corpus.train()),
+        "validation": list(corpus.validation()),
+        "test": list(corpus.test()),
+    } == parts
 
 
 def test_source_files_without_as_many_target_files_are_refused() -> None:

@@ -93,10 +93,13 @@ def test_the_message_about_a_wrong_checksum_is_one_line(tmp_path: Path, address:
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_already_there_is_checked_and_not_fetched(tmp_path: Path, address: str, requested: list[str]) -> None:
+@pytest.mark.parametrize("digest", [DIGEST, DIGEST.upper()], ids=["lower case", "upper case"])
+def test_a_file_already_there_is_checked_and_not_fetched(
+    tmp_path: Path, address: str, requested: list[str], digest: str
+) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "text.en").write_bytes(CONTENT)
-    download(config_of(tmp_path, address, f"text.en:{DIGEST}"))
+    download(config_of(tmp_path, address, f"text.en:{digest}"))
     assert requested == []
 
 

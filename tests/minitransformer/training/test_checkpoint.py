@@ -38,8 +38,9 @@ FILES = ["model.json", "model.safetensors", "optimizer.safetensors", "state.json
 def model_and_adam(seed: int, config: ModelConfig = TINY) -> tuple[Transformer, Adam]:
     model = Transformer(config, seed=seed)
     adam, values = Adam(model.parameters), np.random.default_rng(seed)
-    adam.m[...] = values.standard_normal(adam.m.shape)
-    adam.v[...] = values.random(adam.v.shape)
+    for _, parameter in model.named_parameters():
+        parameter.view_of(adam.m)[...] = values.standard_normal(parameter.shape)
+        parameter.view_of(adam.v)[...] = values.random(parameter.shape)
     return model, adam
 
 
@@ -49,6 +50,10 @@ def everything(model: Transformer, adam: Adam) -> list[bytes]:
 
 def contents(directory: Path) -> dict[str, bytes]:
     return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
 
 def saved(run: Path, step: int = 20, seed: int = 1) -> Path:
@@ -97,7 +102,7 @@ def test_only_the_last_ones_are_kept(tmp_path: Path) -> None:
     model, adam = model_and_adam(1)
     for step in (10, 20, 30, 40):
         save_checkpoint(tmp_path, model, adam, TrainingState(step=step), keep=2)
-    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-00000030", "step-00000040"]
+    assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040"]
 
 
 def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
@@ -106,7 +111,7 @@ def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
     loaded = model_and_adam(3)
     load_checkpoint(path, *loaded)
     assert everything(*loaded) == everything(*model_and_adam(2))
-    assert os.listdir(tmp_path / "checkpoints") == ["step-00000020"]
+    assert names_in(tmp_path / "checkpoints") == ["step-00000020"]
 
 
 @pytest.mark.parametrize("n_syncs", range(8))
@@ -119,7 +124,7 @@ def test_a_full_disk_at_any_moment_leaves_older_checkpoints_and_no_half_of_one(
     with pytest.raises(CheckpointError, match=r"cannot be written .*No space left.*free some space"):
         saved(tmp_path, step=20)
     assert contents(tmp_path) == before
-    assert os.listdir(tmp_path / "checkpoints") == ["step-00000010"]
+    assert names_in(tmp_path / "checkpoints") == ["step-00000010"]
 
 
 def test_a_full_disk_at_the_last_rename_names_checkpoint_and_remedy(
@@ -129,7 +134,7 @@ def test_a_full_disk_at_the_last_rename_names_checkpoint_and_remedy(
     monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(CheckpointError, match="step-00000020: cannot be written.*No space left.*free some space"):
         saved(tmp_path, step=20)
-    assert os.listdir(tmp_path / "checkpoints") == ["step-00000010"]
+    assert names_in(tmp_path / "checkpoints") == ["step-00000010"]
 
 
 def test_failing_to_replace_a_checkpoint_keeps_the_one_that_was_there(
@@ -194,7 +199,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_nothing_is_changed(
     assert everything(*here) == everything(*model_and_adam(2))
 
 
-@pytest.mark.parametrize("content", ["[]", "3", '{"step": 20, "place": 7}', '{"step": "many"}', '{"step": -1}'])
+@pytest.mark.parametrize("content", ["[]", "3", '{"step": 20, "place": 7}', '{"step": "many"}'])
 def test_a_state_of_another_form_is_refused_by_name_and_nothing_is_changed(tmp_path: Path, content: str) -> None:
     path, here = saved(tmp_path), model_and_adam(2)
     (path / "state.json").write_text(content)
@@ -229,7 +234,9 @@ def test_missing_and_unknown_arrays_are_refused_by_name(tmp_path: Path, name: st
     path, here = saved(tmp_path), model_and_adam(2)
     arrays = load_file(path / name)
     key = sorted(arrays)[0]
-    arrays["unknown" if change == "unknown" else f"{key}.renamed"] = arrays.pop(key) if change == "missing" else arrays[key]
+    arrays["unknown" if change == "unknown" else f"{key}.renamed"] = (
+        arrays.pop(key) if change == "missing" else arrays[key]
+    )
     save_file(arrays, path / name)
     with pytest.raises(CheckpointError, match="step-00000020") as caught:
         load_checkpoint(path, *here)
@@ -281,7 +288,9 @@ def test_the_average_is_added_in_double_precision_and_given_in_single(tmp_path: 
 @pytest.mark.parametrize("other", [{"shape": (3,)}, {"shape": (2, 1)}, {"name": "bias"}])
 def test_weights_of_differing_shapes_or_names_are_not_averaged(tmp_path: Path, other: dict[str, Any]) -> None:
     paths = [weights_of(tmp_path / "one", 1.0), weights_of(tmp_path / "other", 2.0, **other)]
-    with pytest.raises(CheckpointError, match="other: is of a model of another shape than .*one; they cannot be averaged"):
+    with pytest.raises(
+        CheckpointError, match="other: is of a model of another shape than .*one; they cannot be averaged"
+    ):
         average_weights(paths)
 
 

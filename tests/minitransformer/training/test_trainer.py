@@ -14,6 +14,7 @@ from typing import Any, Never
 import numpy as np
 import pytest
 
+from autograd import RandomStream, backward
 from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.data.batching import plan_epoch, read_batch
 from minitransformer.data.store import TokenStore, write_store
@@ -105,7 +106,7 @@ def interrupting_at(step: int, number: signal.Signals = signal.SIGINT) -> Record
 
 
 def names_in(directory: Path) -> list[str]:
-    return sorted(os.listdir(directory)) if directory.exists() else []
+    return sorted(path.name for path in directory.iterdir())
 
 
 def test_the_data_of_these_tests_makes_three_batches(tmp_path: Path) -> None:
@@ -173,10 +174,11 @@ def test_a_finished_run_trains_no_further(tmp_path: Path) -> None:
 def test_copying_is_learnt(tmp_path: Path) -> None:
     trainer = trainer_of(
         tmp_path,
-        model=dataclasses.replace(TINY, d_model=32, d_k=16, d_v=16, p_drop=0.0, label_smoothing=0.0),
-        max_updates=120,
-        log_every=10,
-        warmup_steps=40,
+        model=dataclasses.replace(TINY, d_model=32, d_ff=64, d_k=16, d_v=16, p_drop=0.0, label_smoothing=0.0),
+        max_updates=160,
+        log_every=20,
+        warmup_steps=50,
+        learning_rate_factor=0.2,
     )
     monitor = Recorder()
     trainer.train(monitor)
@@ -210,6 +212,28 @@ def test_a_report_holds_the_learning_rate_and_the_epoch_of_its_update(tmp_path: 
     assert monitor.reports[0].target_tokens_per_second > 0
 
 
+def test_adam_gets_the_gradient_of_the_mean_loss_per_target_token(tmp_path: Path) -> None:
+    undropped = dataclasses.replace(TINY, p_drop=0.0)
+    trainer, alone = trainer_of(tmp_path, model=undropped, max_updates=1), Transformer(undropped, seed=1)
+    batch = read_batch(trainer.store, plan_epoch(trainer.store.lengths, 60, seed=1, epoch=0)[0])
+    backward(alone.loss(batch), into=alone.parameters.gradients)
+    trainer.train(SilentMonitor())
+    expected = 0.1 * alone.parameters.gradients / batch.n_target_tokens
+    np.testing.assert_allclose(trainer.adam.m, expected, rtol=1e-3, atol=1e-7)
+
+
+def test_every_update_and_every_shard_has_its_own_randomness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams: list[tuple[int, ...]] = []
+
+    def noted(*key: int) -> RandomStream:
+        streams.append(key)
+        return RandomStream(*key)
+
+    monkeypatch.setattr("minitransformer.training.trainer.RandomStream", noted)
+    trained(tmp_path, seed=7, max_updates=2)
+    assert streams == [(7, 1, 0), (7, 1, 1), (7, 2, 0), (7, 2, 1)]
+
+
 def test_shards_only_divide_the_work(tmp_path: Path) -> None:
     undropped = dataclasses.replace(TINY, p_drop=0.0)
     one, four = (trained(tmp_path, run=str(n), model=undropped, max_updates=1, n_shards=n) for n in (1, 4))
@@ -221,7 +245,10 @@ def test_more_shards_than_pairs_are_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_clipping_bounds_the_gradient_that_adam_sees(tmp_path: Path) -> None:
-    free, clipped = trained(tmp_path, run="free", max_updates=1), trained(tmp_path, run="c", max_updates=1, clip_norm=0.01)
+    free, clipped = (
+        trained(tmp_path, run="free", max_updates=1),
+        trained(tmp_path, run="c", max_updates=1, clip_norm=0.01),
+    )
     assert np.linalg.norm(clipped.adam.m) == pytest.approx(0.1 * 0.01, rel=1e-3)
     assert np.linalg.norm(free.adam.m) > np.linalg.norm(clipped.adam.m)
 

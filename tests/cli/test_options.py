@@ -1,0 +1,239 @@
+"""Options from a preset, a TOML file and the command line, and what is said of those that do not exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cli.options import parse_options, read_toml, take_option
+from cli.train import read_options
+from minitransformer import presets
+from minitransformer.config import ConfigError
+from minitransformer.run import RunConfig, demo_training
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
+
+
+@dataclass(frozen=True)
+class Fruit:
+    """Options of a command that there is not."""
+
+    name: str = "apple"
+    """What it is called."""
+    colours: tuple[str, ...] = ()
+    """How it may look."""
+    ripe: bool = True
+    """Whether it can be eaten."""
+    seeds: int | None = None
+    """How many there are."""
+    weight: float = 1.0
+    """In pounds."""
+
+
+def toml(folder: Path, text: str) -> str:
+    path = folder / "options.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def fruit(folder: Path, text: str, *words: str) -> Fruit:
+    return parse_options(Fruit, "", ["--config", toml(folder, text), *words], default=Fruit())
+
+
+def test_without_options_everything_is_the_demonstrations() -> None:
+    assert read_options([]) == RunConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('name = "plum"', Fruit(name="plum")),
+        ('name = "two words"', Fruit(name="two words")),
+        ('name = "Äpfel"', Fruit(name="Äpfel")),
+        ('name = ""', Fruit(name="")),
+        ('name = "-"', Fruit(name="-")),
+        ('colours = ["red", "green"]', Fruit(colours=("red", "green"))),
+        ("colours = []", Fruit(colours=())),
+        ("ripe = false", Fruit(ripe=False)),
+        ("ripe = true", Fruit(ripe=True)),
+        ("seeds = 1_000", Fruit(seeds=1000)),
+        ("weight = 0.25", Fruit(weight=0.25)),
+        ("weight = -1e-9", Fruit(weight=-1e-9)),
+        ("weight = 2", Fruit(weight=2.0)),
+        ("", Fruit()),
+    ],
+)
+def test_a_key_of_the_file_is_an_option(tmp_path: Path, text: str, expected: Fruit) -> None:
+    assert fruit(tmp_path, text) == expected
+
+
+def test_keys_of_tables_are_options_of_that_part(tmp_path: Path) -> None:
+    text = """
+        run = "runs/x"
+        [data]
+        train_source = ["a.en", "b.en"]
+        train_target = ["a.de", "b.de"]
+        joint_vocabulary = false
+        [model]
+        d_ff = 96
+        [training]
+        warmup_steps = 7
+    """
+    config = read_options(["--config", toml(tmp_path, text)])
+    assert config.run == Path("runs/x")
+    assert config.data.train_source == ("a.en", "b.en")
+    assert config.data.joint_vocabulary is False
+    assert config.model.d_ff == 96
+    assert config.training.warmup_steps == 7
+
+
+def test_what_the_file_does_not_mention_stays(tmp_path: Path) -> None:
+    config = read_options(["--config", toml(tmp_path, "[training]\nseed = 9")])
+    assert config.model == presets.tiny()
+    assert config.training.batch_tokens == demo_training().batch_tokens
+
+
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_preset(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[model]\nd_ff = 96\nn_layers = 5")
+    model = read_options(["--preset", "small", "--config", path, "--model.n-layers", "1"]).model
+    assert (model.d_model, model.d_ff, model.n_layers) == (256, 96, 1)
+
+
+def test_the_order_of_preset_file_and_options_on_the_command_line_is_free(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[model]\nd_ff = 96\nn_layers = 5")
+    words = [["--preset", "small"], ["--config", path], ["--model.n-layers", "1"]]
+    given, reverse = ([word for pair in order for word in pair] for order in (words, words[::-1]))
+    assert read_options(given) == read_options(reverse)
+
+
+def test_a_later_option_wins_over_an_earlier_one() -> None:
+    assert read_options(["--training.seed", "2", "--training.seed", "3"]).training.seed == 3
+
+
+def test_lists_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -> None:
+    assert fruit(tmp_path, 'colours = ["red", "green"]', "--colours", "blue").colours == ("blue",)
+
+
+def test_a_switch_of_the_file_can_be_turned_back(tmp_path: Path) -> None:
+    assert fruit(tmp_path, "ripe = false", "--ripe").ripe
+
+
+@pytest.mark.parametrize("words", [["--preset", "base"], ["--preset=base"]])
+def test_a_preset_is_a_model_by_name(words: list[str]) -> None:
+    assert read_options(words).model == presets.base()
+
+
+def test_a_preset_may_be_named_in_the_file_and_be_overruled(tmp_path: Path) -> None:
+    path = toml(tmp_path, 'preset = "base"')
+    assert read_options(["--config", path]).model == presets.base()
+    assert read_options(["--config", path, "--preset", "small"]).model == presets.small()
+
+
+def test_an_unknown_preset_is_told_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="preset: expected one of tiny, small, base, big, .*; got 'huge'"):
+        read_options(["--preset", "huge"])
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown", "known"),
+    [
+        (
+            "[training]\nwarmup = 3",
+            "'training.warmup'",
+            "known here: max_updates, batch_tokens, n_shards, warmup_steps",
+        ),
+        ("[trainig]\nseed = 3", "'trainig'", "known here: run, data, model, training, device"),
+        ("seed = 3", "'seed'", "known here: run, data, model, training, device"),
+    ],
+)
+def test_an_unknown_key_names_the_file_and_the_known_keys(tmp_path: Path, text: str, unknown: str, known: str) -> None:
+    path = toml(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        read_options(["--config", path])
+    assert str(caught.value).startswith(f"{path}: unknown key {unknown}; {known}")
+
+
+@pytest.mark.parametrize("text", ["[training.seed]\nvalue = 3", "training = 3"], ids=["table", "number"])
+def test_a_table_for_a_value_or_a_value_for_a_table_names_the_file_and_the_key(tmp_path: Path, text: str) -> None:
+    path = toml(tmp_path, text)
+    with pytest.raises(ConfigError, match="training") as caught:
+        read_options(["--config", path])
+    assert path in str(caught.value)
+
+
+def test_a_missing_file_is_named_with_an_example(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: not found; --config names a TOML file, such as recipes/"):
+        read_options(["--config", str(tmp_path / "nowhere.toml")])
+
+
+def test_a_syntax_error_names_file_and_line(tmp_path: Path) -> None:
+    path = toml(tmp_path, 'run = "x"\n[training\n')
+    with pytest.raises(ConfigError, match="cannot be read as TOML: .*line 2") as caught:
+        read_options(["--config", path])
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b'run = "gr\xfcn"')
+    with pytest.raises(ConfigError, match=r"latin\.toml: cannot be read as TOML"):
+        read_toml(path)
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read as TOML"):
+        read_toml(tmp_path)
+
+
+def test_ignored_keys_of_the_file_are_left_out(tmp_path: Path) -> None:
+    path = toml(tmp_path, 'name = "plum"\n[model]\nd_ff = 96')
+    assert parse_options(Fruit, "", ["--config", path], default=Fruit(), ignored=("model",)) == Fruit(name="plum")
+
+
+@pytest.mark.parametrize(
+    ("words", "value", "rest"),
+    [
+        (["--a", "1", "--b", "2"], "1", ["--b", "2"]),
+        (["--b", "2", "--a=1"], "1", ["--b", "2"]),
+        (["--a=x=y"], "x=y", []),
+        (["--b", "2"], None, ["--b", "2"]),
+        (["--ab", "2"], None, ["--ab", "2"]),
+        ([], None, []),
+    ],
+)
+def test_an_option_is_taken_out_of_the_words(words: list[str], value: str | None, rest: list[str]) -> None:
+    assert take_option(words, "--a") == (value, rest)
+
+
+@pytest.mark.parametrize("name", ["--config", "--preset"])
+def test_an_option_without_its_value_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: a value must follow"):
+        read_options([name])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--training.n-shards", "3"], "n_shards must be a power of two; got 3"),
+        (["--training.max-updates", "0"], "max_updates must be at least 1; got 0"),
+        (["--model.d-model", "7"], "d_model must be even"),
+        (["--model.p-drop", "1"], "p_drop must be in"),
+        (["--model.vocabulary-size", "9"], "set data.vocabulary_size"),
+        (["--training.seed", "one"], "one"),
+        (["--training.sed", "1"], "--training.sed"),
+    ],
+)
+def test_a_value_that_makes_no_sense_ends_with_status_2_and_says_why(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        read_options(words)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err.replace("│\n│ ", "")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_can_be_read(recipe: Path) -> None:
+    assert read_options(["--config", str(recipe)]).data.train_source
