@@ -21,8 +21,15 @@ class DeviceError(RuntimeError):
 
 
 def namespace(x: Array) -> Any:
-    """The module (``numpy`` or ``cupy``) whose functions accept ``x``; Python scalars belong to NumPy."""
-    return np if isinstance(x, np.ndarray | np.generic | int | float) else namespace_of_device("cuda")
+    """The module (``numpy`` or ``cupy``) whose functions accept ``x``; Python scalars belong to NumPy.
+
+    Raises: TypeError if ``x`` is no array.
+    """
+    if isinstance(x, np.ndarray | np.generic | int | float):
+        return np
+    if not hasattr(x, "dtype"):
+        raise TypeError(f"expected an array of NumPy or CuPy, got {type(x).__name__}: {x!r:.60}")
+    return namespace_of_device("cuda")
 
 
 def device_of(x: Array) -> Device:

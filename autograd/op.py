@@ -53,7 +53,8 @@ class Dispatch(Generic[Implementation]):
     def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Implementation:
         """The implementation that runs these arguments: the first kernel that supports them, else the reference."""
         if self.kernels:
-            device = device_of(next(x for x in arguments if x is not None))
+            devices = {device_of(x) for x in arguments if x is not None}
+            device = "cuda" if "cuda" in devices else "cpu"
             for kernel in self.kernels:
                 if kernel.device == device and kernel.supports(*arguments, **static):
                     return kernel.run

@@ -31,7 +31,7 @@ class Blocks:
     def of_lengths(cls, lengths: Any) -> Blocks:
         """Blocks that follow one another without gaps."""
         lengths = np.asarray(lengths, np.int64)
-        return cls(np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64), lengths)
+        return cls(np.cumsum(lengths) - lengths, lengths)
 
     def __len__(self) -> int:
         return len(self.lengths)

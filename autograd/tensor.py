@@ -35,16 +35,17 @@ class Node:
     def __init__(self, name: str, inputs: tuple[Origin | None, ...], backward: Backward) -> None:
         self.name = name
         self.inputs = inputs
-        self.backward = backward
+        self.backward: Backward | None = backward
 
     def consume(self) -> tuple[tuple[Origin | None, ...], Backward]:
-        """Hand out inputs and backward, and release both: a second pass over this node raises TapeError."""
+        """Hand out inputs and backward, and release both.  Raises: TapeError the second time."""
         inputs, backward = self.inputs, self.backward
-        self.inputs, self.backward = (), self._raise_consumed
+        if backward is None:
+            raise TapeError(
+                f"backward: the tape was consumed by an earlier call (at {self.name}); compute the loss again"
+            )
+        self.inputs, self.backward = (), None
         return inputs, backward
-
-    def _raise_consumed(self, dy: Array) -> Sequence[Array | None]:
-        raise TapeError(f"backward: the tape was consumed by an earlier call (at {self.name}); compute the loss again")
 
 
 class Tensor:
@@ -65,8 +66,10 @@ class Tensor:
     __mul__: Callable[[Tensor, Any], Tensor]
     __rmul__: Callable[[Tensor, Any], Tensor]
     __truediv__: Callable[[Tensor, Any], Tensor]
+    __rtruediv__: Callable[[Tensor, Any], Tensor]
     __neg__: Callable[[Tensor], Tensor]
     __matmul__: Callable[[Tensor, Any], Tensor]
+    __rmatmul__: Callable[[Tensor, Any], Tensor]
     __getitem__: Callable[[Tensor, Any], Tensor]
 
     def __init__(self, value: Array, node: Node | None = None) -> None:
@@ -105,7 +108,7 @@ class Tensor:
     def receive_gradient(self, gradient: Array, destination: Array | None, *, first: bool) -> None:
         """Set (``first``) or add to ``grad``; a leaf of its own keeps its gradient itself and needs no destination."""
         del destination
-        self.grad = gradient if first or self.grad is None else self.grad + gradient
+        self.grad = gradient.copy() if first or self.grad is None else self.grad + gradient
 
 
 Origin: TypeAlias = Node | Tensor

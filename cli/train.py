@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from cli.command import run_command
+from cli.command import EXPECTED, run_command
 from cli.options import parse_options, read_toml, take_option
-from minitransformer import presets
 from minitransformer.run import RunConfig
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import ConsoleMonitor, Monitor, SilentMonitor
@@ -22,7 +20,8 @@ DESCRIPTION = """Train a Transformer. Without options: on an English-German corp
 in a few minutes, into runs/demo; then try: echo "the small dog sees three red houses" | minitransformer-translate
 
 Two more options: --config FILE reads options from a TOML file (see recipes/), and --preset NAME starts from a model by
-name (tiny, small, base, big, table3-...). A run that was interrupted goes on when the same command is given again.
+name: tiny or small, trained like the demonstration; base, big or a row of Table 3 (table3-A-h4 ...), trained like the
+paper's. A run that was interrupted goes on when the same command is given again.
 Several processes: mpirun -n 8 minitransformer-train ..."""
 
 
@@ -31,7 +30,7 @@ def read_options(arguments: Sequence[str]) -> RunConfig:
     preset, words = take_option(arguments, "--preset")
     file, _ = take_option(words, "--config")
     preset = preset or (read_toml(Path(file)).get("preset") if file else None)
-    default = RunConfig() if preset is None else dataclasses.replace(RunConfig(), model=presets.named(preset))
+    default = RunConfig() if preset is None else RunConfig.of_preset(preset)
     return parse_options(RunConfig, DESCRIPTION, words, default=default, ignored=("preset",))
 
 
@@ -45,7 +44,7 @@ def train(arguments: Sequence[str]) -> int:
     config = read_options(arguments)
     world = communicator()
     console = Console(stderr=True, highlight=False, quiet=world.rank != 0)
-    with all_or_none(world):
+    with all_or_none(world, EXPECTED):
         job = TrainingJob.of(config, world, lambda line: console.print(line, markup=False, soft_wrap=True))
         if job.is_finished:
             done = f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do"

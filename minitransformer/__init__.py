@@ -7,7 +7,7 @@ from pathlib import Path
 def _require_sister_packages() -> None:
     """Other distributions share the names of our packages: refuse to run on a mixture."""
     here = Path(__file__).resolve().parent.parent
-    for name in ("autograd", "parallel"):
+    for name in ("autograd", "parallel", "cli"):
         spec = find_spec(name)
         found = Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
         if found != here:

@@ -131,6 +131,9 @@ class DataConfig:
     """Checksums of downloads, as "file name:hexadecimal digits"; a file without one is not downloaded."""
 
     def __post_init__(self) -> None:
+        for name in ("held_out", "vocabulary_size", "max_length"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"data: {name} must be at least 1; got {getattr(self, name)}")
         for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
             a, b = getattr(self, side_a), getattr(self, side_b)
             if len(a) != len(b):
@@ -184,6 +187,12 @@ class TrainingConfig:
                      "checkpoint_every", "keep_checkpoints", "average_checkpoints"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"training: {name} must be at least 1; got {getattr(self, name)}")
+        for name, least, below in (("beta1", 0, 1), ("beta2", 0, 1), ("seed", 0, 2**64)):
+            if not least <= getattr(self, name) < below:
+                raise ConfigError(f"training: {name} must be in [{least}, {below}); got {getattr(self, name)}")
+        for name in ("learning_rate_factor", "eps", "clip_norm"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise ConfigError(f"training: {name} must be greater than 0; got {getattr(self, name)}")
         if self.n_shards & (self.n_shards - 1):
             raise ConfigError(f"training: n_shards must be a power of two; got {self.n_shards}")
         if self.average_checkpoints > self.keep_checkpoints:

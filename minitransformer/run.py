@@ -6,7 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from minitransformer import presets
 from minitransformer.config import ConfigError, DataConfig, ModelConfig, TrainingConfig
@@ -16,7 +16,10 @@ from minitransformer.files import read_json, write_text
 RUN_FILE = "run.json"
 
 # What may change between the parts of an interrupted run without making it another run.
-_FREE = ("max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints")
+_FREE = (
+    "max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints",
+    "learning_rate_factor", "clip_norm",
+)  # fmt: skip
 
 
 def demo_model() -> ModelConfig:
@@ -58,40 +61,42 @@ class RunConfig:
         if self.model.vocabulary_size or self.model.source_vocabulary_size:
             raise ConfigError("model.vocabulary_size follows from the data in a training run: set data.vocabulary_size")
 
+    @classmethod
+    def of_preset(cls, name: str) -> RunConfig:
+        """A model by name: "tiny" and "small" are trained like the demonstration, the paper's as in the paper."""
+        if name in ("tiny", "small"):
+            return cls(model=presets.named(name))
+        return cls(data=DataConfig(vocabulary_size=37_000), model=presets.named(name), training=TrainingConfig())
+
     @property
     def data_directory(self) -> Path:
         """Where the prepared data lies."""
         return self.data.directory or self.run / "data"
 
-    def identity(self) -> dict[str, Any]:
-        """What decides the outcome of the run, as plain JSON values."""
-        training = dataclasses.asdict(self.training)
-        return {
+    def to_json(self) -> str:
+        """Everything that decides the outcome: what a score's configuration hash stands for."""
+        parts = {
             "model": dataclasses.asdict(self.model),
             "data": fingerprint(self.data),
-            "training": {name: value for name, value in training.items() if name not in _FREE},
+            "training": dataclasses.asdict(self.training),
         }
-
-    def to_json(self) -> str:
-        """The identity, as text: what is hashed and written beside every score."""
-        return json.dumps(self.identity(), indent=2) + "\n"
+        return json.dumps(parts, indent=2) + "\n"
 
     def claim_directory(self) -> None:
-        """Note in the run's directory what it is a run of.
+        """Note in the run's directory what it is a run of."""
+        write_text(self.run / RUN_FILE, self.to_json())
 
-        Raises: ConfigError naming what differs, if the directory holds another run.
-        """
+    def check_directory(self) -> None:
+        """Raise ConfigError naming what differs, if the run's directory holds another run."""
         path = self.run / RUN_FILE
-        mine = json.loads(self.to_json())
         if not path.exists():
-            write_text(path, self.to_json())
             return
-        theirs = read_json(path)
+        mine, theirs = json.loads(self.to_json()), read_json(path)
         differences = [
             f"{part}.{name} is {theirs.get(part, {}).get(name)!r} there, {value!r} here"
             for part, fields in mine.items()
             for name, value in fields.items()
-            if theirs.get(part, {}).get(name) != value
+            if theirs.get(part, {}).get(name) != value and not (part == "training" and name in _FREE)
         ]
         if differences:
             raise ConfigError(

@@ -3,4 +3,3 @@
 UNKNOWN = 0
 START = 1  # first input of the decoder
 END = 2  # last token of every source and of every target
-FIRST_PIECE = 3

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from parallel.communicator import Communicator, SerialCommunicator
 
-# Set by the launchers of MPICH and its relatives, Open MPI, and Slurm's srun with PMI.
+# Set by the launchers of MPICH and its relatives, and of Open MPI.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 
 
@@ -48,14 +48,20 @@ def communicator() -> Communicator:
 
 
 @contextmanager
-def all_or_none(world: Communicator) -> Iterator[None]:
-    """Within this context an exception on one rank of several ends them all, so that none waits for it for ever."""
+def all_or_none(world: Communicator, expected: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+    """Within this context an exception on one rank of several ends them all, so that none waits for it for ever.
+
+    An expected one is told in a line, another one with its traceback.
+    """
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         if world.size > 1:
             print(f"rank {world.rank} of {world.size} failed; ending all ranks", file=sys.stderr)
-            traceback.print_exc()
+            if isinstance(error, expected):
+                print(f"error: {error}", file=sys.stderr)
+            else:
+                traceback.print_exc()
             sys.stderr.flush()
             world.abort()
         raise

@@ -58,12 +58,20 @@ def _divide(x: Tensor, y: Any) -> Tensor:
     return scale(x, factor=1 / y) if isinstance(y, int | float) else divide(x, y)
 
 
+def _swapped_divide(x: Tensor, y: Any) -> Tensor:
+    return divide(y, x)
+
+
 def _negative(x: Tensor) -> Tensor:
     return scale(x, factor=-1)
 
 
 def _matmul(x: Tensor, y: Any) -> Tensor:
     return matmul(x, y)
+
+
+def _swapped_matmul(x: Tensor, y: Any) -> Tensor:
+    return matmul(y, x)
 
 
 def _getitem(x: Tensor, index: Any) -> Tensor:
@@ -73,5 +81,6 @@ def _getitem(x: Tensor, index: Any) -> Tensor:
 Tensor.__add__ = Tensor.__radd__ = _add
 Tensor.__sub__, Tensor.__rsub__ = _subtract, _swapped_subtract
 Tensor.__mul__ = Tensor.__rmul__ = _multiply
-Tensor.__truediv__, Tensor.__neg__ = _divide, _negative
-Tensor.__matmul__, Tensor.__getitem__ = _matmul, _getitem
+Tensor.__truediv__, Tensor.__rtruediv__ = _divide, _swapped_divide
+Tensor.__matmul__, Tensor.__rmatmul__ = _matmul, _swapped_matmul
+Tensor.__neg__, Tensor.__getitem__ = _negative, _getitem

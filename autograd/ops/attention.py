@@ -21,11 +21,11 @@ def attention(
 
     Source: Vaswani et al. 2017, equation 1; dropout of the weights (off there) as in tensor2tensor.
     Shapes: q (T, H, K), k (S, H, K), v (S, H, V), spans for T queries over S keys.  Returns (T, H, V).
-    Saves: q, k and v with their sentences side by side, and the attention weights.
+    Saves: q, k and v with their sentences side by side, the attention weights, and the spans.
     Raises: ShapeError if the arguments do not fit together.
     """
     _check_shapes(q, k, v, spans)
-    xp, scale = namespace(q), 1 / math.sqrt(q.shape[-1])
+    xp, scale, n_queries, n_keys = namespace(q), 1 / math.sqrt(q.shape[-1]), len(q), len(k)
     q_rows = _heads_first(place_side_by_side(q, spans.queries))
     k_rows = _heads_first(place_side_by_side(k, spans.keys))
     v_rows = _heads_first(place_side_by_side(v, spans.keys))
@@ -44,11 +44,11 @@ def attention(
         dv_rows = (weights * mask).swapaxes(-1, -2) @ dy_rows
         dscores = softmax_gradient(dweights * mask, weights)
         dscores *= scale
-        dq = pack(_heads_last(dscores @ k_rows), spans.queries, len(q))
-        dk = pack(_heads_last(dscores.swapaxes(-1, -2) @ q_rows), spans.keys, len(k))
-        return dq, dk, pack(_heads_last(dv_rows), spans.keys, len(v))
+        dq = pack(_heads_last(dscores @ k_rows), spans.queries, n_queries)
+        dk = pack(_heads_last(dscores.swapaxes(-1, -2) @ q_rows), spans.keys, n_keys)
+        return dq, dk, pack(_heads_last(dv_rows), spans.keys, n_keys)
 
-    return pack(_heads_last(kept @ v_rows), spans.queries, len(q)), backward
+    return pack(_heads_last(kept @ v_rows), spans.queries, n_queries), backward
 
 
 def _heads_first(x: Array) -> Array:

@@ -32,7 +32,7 @@ def _fetch(config: DataConfig, name: str, digest: str, say: Callable[[str], None
         raise DownloadError(
             f"{config.raw / name}: is there, but its sha256 is not {digest}; remove it to fetch it again"
         )
-    say(f"{config.raw / name} from {address}")
+    say(f"checking {config.raw / name}" if (config.raw / name).exists() else f"{config.raw / name} from {address}")
     pooch.get_logger().setLevel("WARNING")  # the line above says it
     try:
         return Path(pooch.retrieve(address, f"sha256:{digest}", fname=name, path=config.raw, progressbar=False))

@@ -43,6 +43,10 @@ class Tokenizer:
         source = _train((source for source, _ in pairs), vocabulary_size, kind)
         return cls(source, _train((target for _, target in pairs), vocabulary_size, kind))
 
+    def equals(self, other: Tokenizer) -> bool:
+        """Whether both give the same ids, being the same models."""
+        return self._models == other._models
+
     @property
     def is_joint(self) -> bool:
         """Whether both languages share one vocabulary."""

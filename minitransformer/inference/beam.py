@@ -17,7 +17,7 @@ from autograd.array import Array
 from autograd.ops.normalisation import log_softmax_values
 from minitransformer.config import ConfigError
 from minitransformer.inference.cache import LayerCache
-from minitransformer.model.batch import Ids, pack_sources
+from minitransformer.model.batch import Ids, pack_sequences
 from minitransformer.model.spans import cached_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.transformer import Transformer
 from minitransformer.symbols import END, START, UNKNOWN
@@ -90,7 +90,7 @@ class _Search:
 
     def __init__(self, model: Transformer, sources: Sequence[Ids], config: SearchConfig) -> None:
         self.model, self.config = model, config
-        source_ids, source = pack_sources(sources)
+        source_ids, source = pack_sequences(sources)
         encoded = model.encode(source_ids, self_attention_spans(source, model.config.neighbourhood))
         self.memory = model.decoder.memory(encoded)
         self.caches = [LayerCache() for _ in model.decoder.layers]

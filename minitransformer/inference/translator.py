@@ -60,7 +60,7 @@ class Translator:
         searched = map_in_threads(
             lambda batch: beam_search(self.model, [sources[i] for i in batch], config),
             batches,
-            n_threads or available_cores(),
+            n_threads or (1 if self.model.device == "cuda" else available_cores()),
         )
         for batch, results in zip(batches, searched, strict=True):
             for i, hypotheses in zip(batch, results, strict=True):

@@ -37,8 +37,8 @@ class Batch:
         """
         if len(sources) != len(targets):
             raise ValueError(f"Batch: expected as many targets as sources; got {len(sources)} and {len(targets)}")
-        source_ids, source = pack_sources(sources)
-        labels, target = pack_sources(targets)
+        source_ids, source = pack_sequences(sources)
+        labels, target = pack_sequences(targets)
         decoder_ids = np.empty_like(labels)
         decoder_ids[1:] = labels[:-1]
         decoder_ids[target.starts] = START
@@ -58,7 +58,7 @@ class Batch:
         return len(self.source_ids)
 
 
-def pack_sources(sequences: Sequence[Ids]) -> tuple[IdArray, Blocks]:
+def pack_sequences(sequences: Sequence[Ids]) -> tuple[IdArray, Blocks]:
     """All sequences in one array, each closed with END, and where each lies."""
     blocks = Blocks.of_lengths([len(sequence) + 1 for sequence in sequences])
     ids = np.full(blocks.n_tokens, END, np.int64)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from autograd import Blocks, KeySpans
@@ -49,8 +47,3 @@ def encoder_decoder_spans(queries: Blocks, keys: Blocks) -> KeySpans:
     """Encoder-decoder attention: every target token sees the whole source sentence of its block."""
     start = keys.starts[queries.block_of_token]
     return KeySpans(start, start + keys.lengths[queries.block_of_token], queries, keys)
-
-
-def lengths_of(sequences: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The lengths of a list of lists."""
-    return np.fromiter(map(len, sequences), np.int64, len(sequences))

@@ -137,7 +137,7 @@ class Transformer(Layer):
             parameter.value[...] = to_device(weights[name], self.device)
 
     def save(self, directory: str | Path) -> None:
-        """Write configuration and weights into a directory, so that at every moment it holds a whole model."""
+        """Write configuration and weights into a directory; each file is whole or not there at every moment."""
         save_model_files(Path(directory), self.config, self.weights())
 
     @classmethod

@@ -19,7 +19,7 @@ import numpy as np
 from autograd import to_device, to_host
 from autograd.array import Array
 from autograd.optim import Adam
-from minitransformer.files import CheckpointError, read_arrays, read_json, write_arrays, write_text
+from minitransformer.files import CheckpointError, read_arrays, read_json, sync, write_arrays, write_text
 from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer, WeightsError
 
@@ -49,9 +49,10 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted((run / "checkpoints").glob(f"{_PREFIX}*"))
 
 
-def save_checkpoint(run: Path, model: Transformer, adam: Adam, state: TrainingState, *, keep: int) -> Path:
-    """Write a checkpoint, then remove all but the last ``keep``.
+def save_checkpoint(run: Path, model: Transformer, adam: Adam, state: TrainingState, *, keep: int, every: int) -> Path:
+    """Write a checkpoint; then remove all but the last ``keep``, and earlier ones at no multiple of ``every`` updates.
 
+    (Those were written at interruptions.  Without them the last checkpoints are those of an undisturbed run.)
     It is written under another name and renamed when it is whole.  Raises: CheckpointError; older checkpoints stay.
     """
     path = checkpoint_path(run, state.step)
@@ -67,7 +68,9 @@ def save_checkpoint(run: Path, model: Transformer, adam: Adam, state: TrainingSt
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    for old in checkpoints(run)[:-keep]:
+    earlier = [old for old in checkpoints(run) if old < path]
+    regular = [old for old in earlier if int(old.name.removeprefix(_PREFIX)) % every == 0]
+    for old in set(earlier) - set(regular[max(0, len(regular) + 1 - keep) :]):
         _remove(old)
     _remove_remains(run)
     return path
@@ -154,6 +157,7 @@ def _replace(path: Path, unfinished: Path) -> None:
         path.rename(before)
     try:
         unfinished.rename(path)
+        sync(path.parent)
     except OSError:
         if before.exists():
             before.rename(path)

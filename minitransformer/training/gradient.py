@@ -52,7 +52,7 @@ class ShardedGradient:
         if len(leaves) == 1:
             return self._differentiate(*leaves[0], out)
         left, right = leaves[: len(leaves) // 2], leaves[len(leaves) // 2 :]
-        of_right = self._free.pop() if self._free else namespace(out).zeros_like(out)
+        of_right = self._borrow(out)
         if n_threads > 1:
             future = self._executor.submit(self._sum, right, of_right, n_threads // 2)
             loss = self._sum(left, out, n_threads - n_threads // 2)
@@ -63,6 +63,13 @@ class ShardedGradient:
         out += of_right
         self._free.append(of_right)
         return loss
+
+    def _borrow(self, like: Array) -> Array:
+        """A buffer that nobody uses, perhaps a new one; zero between the parameters."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return namespace(like).zeros_like(like)
 
     def _differentiate(self, shard: Batch | None, stream: RandomStream, out: Array) -> Array:
         if shard is None:

@@ -7,18 +7,19 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from autograd.array import Array
-from minitransformer.config import ModelConfig
+from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.prepare import PreparedData, fingerprint, prepare
-from minitransformer.files import CheckpointError, write_text
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.files import CheckpointError, read_json, write_text
 from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import code_version, configuration_hash
 from minitransformer.run import RunConfig
 from minitransformer.threads import available_cores
 from minitransformer.training.checkpoint import average_weights, checkpoints
 from minitransformer.training.monitor import Monitor
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.trainer import BEST, Trainer
 from minitransformer.training.validation import Validation
 from parallel.communicator import Communicator, working_ranks
 
@@ -43,6 +44,7 @@ class TrainingJob:
         data = _shared_data(config, world, say)
         n_threads = 1 if config.device == "cuda" else available_cores(world.node_size)
         model = Transformer(_sized(config.model, data), seed=config.training.seed, device=config.device)
+        _check_lengths(model.config, data)
         validation = Validation(data, n_threads=n_threads) if world.rank == 0 else None
         trainer = Trainer(
             model, data.store("train"), validation, config.training, config.run, world, n_threads=n_threads
@@ -66,8 +68,9 @@ class TrainingJob:
     @property
     def is_finished(self) -> bool:
         """Whether an earlier command has brought this run to its end."""
-        done = self.trainer.state.step >= self.config.training.max_updates
-        return self.world.broadcast(done and (self.config.run / RESULTS_FILE).exists())
+        results, step = self.config.run / RESULTS_FILE, self.trainer.state.step
+        done = step >= self.config.training.max_updates
+        return self.world.broadcast(done and results.exists() and read_json(results)["updates"] == step)
 
     def finish(self, monitor: Monitor) -> None:
         """Make the final model, save it in the run's directory, and say how good it is on held-out text."""
@@ -93,7 +96,7 @@ class TrainingJob:
         """The average of the last checkpoints, unless the best single model has a lower validation loss."""
         model, state = self.trainer.model, self.trainer.state
         last = checkpoints(self.config.run)[-self.config.training.average_checkpoints :]
-        best = Transformer.load(self.config.run, device=model.device).weights()
+        best = Transformer.load(self.config.run / BEST, device=model.device).weights()
         model.set_weights(average_weights(last))
         loss = validation.loss(model).loss
         if state.best_loss is not None and state.best_loss < loss:
@@ -103,7 +106,7 @@ class TrainingJob:
             monitor.say(f"averaged the last {len(last)} checkpoints (validation loss {loss:.4f})")
         model.save(self.config.run)
 
-    def _provenance(self) -> dict[str, Array]:
+    def _provenance(self) -> dict[str, Any]:
         return {
             "code": code_version(),
             "configuration": configuration_hash(self.config.to_json()),
@@ -116,11 +119,22 @@ class TrainingJob:
 def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], None]) -> PreparedData:
     """The prepared data, written by rank 0 if it is not there yet; the tokenizer is copied into the run."""
     if world.rank == 0:
-        config.claim_directory()
+        config.check_directory()
         data = open_or_prepare(config, say)
+        _check_tokenizer(config, data)
+        config.claim_directory()
         data.tokenizer.save(config.run)
     world.barrier()
     return data if world.rank == 0 else PreparedData.open(config.data_directory)
+
+
+def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
+    """A run that has begun must not go on with data that was prepared anew from other text."""
+    if checkpoints(config.run) and not data.tokenizer.equals(Tokenizer.load(config.run)):
+        raise CheckpointError(
+            f"{config.data_directory}: was prepared with another tokenizer than {config.run} was trained with;"
+            " choose another --run"
+        )
 
 
 def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedData:
@@ -139,6 +153,16 @@ def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedDa
             " choose another --data.directory, or run minitransformer-prepare again"
         )
     return data
+
+
+def _check_lengths(config: ModelConfig, data: PreparedData) -> None:
+    """A learned table of positions has an end: say at once what would fail an hour later."""
+    longest = 1 + max(int(data.store(split).lengths.max(initial=0)) for split in ("train", "validation"))
+    if config.positions == "learned" and longest > config.max_positions:
+        raise ConfigError(
+            f"model.max_positions is {config.max_positions}, but the longest sentence of {data.directory} has"
+            f" {longest} tokens: raise it, or prepare with a smaller --data.max-length and shorter validation text"
+        )
 
 
 def _sized(config: ModelConfig, data: PreparedData) -> ModelConfig:

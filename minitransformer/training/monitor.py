@@ -129,7 +129,7 @@ class ConsoleMonitor:
         if isinstance(report, ValidationReport):
             self.say(
                 f"step {report.step:,}: validation loss {report.loss:.4f}, perplexity {report.perplexity:.2f},"
-                f" BLEU {report.bleu:.2f}{' (best so far)' if report.best else ''}"
+                f" greedy BLEU {report.bleu:.2f} [{report.signature}]{', the best so far' if report.best else ''}"
             )
             return
         figures = (

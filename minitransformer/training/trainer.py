@@ -18,6 +18,7 @@ from autograd.optim import Adam, clip_gradients, gradient_norm
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray, cut_into_shards, plan_epoch, read_batch
 from minitransformer.data.store import TokenStore
+from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.checkpoint import TrainingState, checkpoints, load_checkpoint, save_checkpoint
 from minitransformer.training.gradient import ShardedGradient
@@ -26,6 +27,8 @@ from minitransformer.training.monitor import Monitor, TrainingReport
 from minitransformer.training.schedule import learning_rate
 from minitransformer.training.validation import Validation
 from parallel.communicator import Communicator, shards_of_rank
+
+BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 
 
 class TrainingDivergedError(RuntimeError):
@@ -65,7 +68,15 @@ class Trainer:
         """Go on from the last checkpoint of the run, if there is one."""
         found = checkpoints(self.run_directory)
         if found:
-            self.state = load_checkpoint(found[-1], self.model, self.adam)
+            try:
+                self.state = load_checkpoint(found[-1], self.model, self.adam)
+            except CheckpointError as error:
+                before = f"; remove {found[-1]} to go on from {found[-2].name}" if len(found) > 1 else ""
+                raise CheckpointError(f"{error}{before}") from error
+        if self.world.any(self.world.broadcast(self.state.step) != self.state.step):
+            raise CheckpointError(
+                f"{self.run_directory}: not all processes see the same checkpoints: share the directory"
+            )
         return bool(found)
 
     def train(self, monitor: Monitor) -> bool:
@@ -79,12 +90,12 @@ class Trainer:
                 step = self.state.step
                 interval.add(self._update(batch), int((self.store.lengths[batch, 1] + 1).sum()))
                 monitor.advance(step)
-                if step % self.config.log_every == 0 or step == self.config.max_updates:
+                last, stop = step == self.config.max_updates, interrupt.requested()
+                if step % self.config.log_every == 0 or last or stop:
                     interval = self._log(interval, monitor)
-                if step % self.config.validate_every == 0 or step == self.config.max_updates:
+                if step % self.config.validate_every == 0 or last:
                     interval.leave_out(self._validate(monitor))
-                stop = interrupt.requested()
-                if step % self.config.checkpoint_every == 0 or step == self.config.max_updates or stop:
+                if step % self.config.checkpoint_every == 0 or last or stop:
                     self._save()
                 if stop:
                     monitor.say(f"interrupted after update {step:,} and saved; the same command goes on from there")
@@ -136,10 +147,9 @@ class Trainer:
         )
 
     def _gradient_norm(self) -> float:
-        """That of the last update's mean loss, before clipping."""
-        if self._norm_before_clipping is not None:
-            return self._norm_before_clipping
-        return gradient_norm(self.model.parameters.gradients)
+        """That of the last update's mean loss, before clipping.  Raises: TrainingDivergedError if it is not finite."""
+        norm = self._norm_before_clipping
+        return self._finite(gradient_norm(self.model.parameters.gradients) if norm is None else norm, "gradient's norm")
 
     def _log(self, interval: _Interval, monitor: Monitor) -> _Interval:
         loss = self._finite(interval.mean_loss(self.world), "loss")
@@ -170,20 +180,22 @@ class Trainer:
     def _validate(self, monitor: Monitor) -> float:
         """Judge the model, keep it if it is the best so far; return the seconds that this took."""
         start = time.perf_counter()
+        self._gradient_norm()
         if self.validation is not None and self.world.rank == 0:
             report = self.validation.report(self.model, self.state.step, self.state.best_loss)
             monitor.report(report)
             if report.best:
                 self.state = dataclasses.replace(self.state, best_loss=report.loss)
+                self.model.save(self.run_directory / BEST)
                 self.model.save(self.run_directory)
         self.world.barrier()
         return time.perf_counter() - start
 
     def _save(self) -> None:
-        self._finite(self._gradient_norm(), "gradient's norm")
+        self._gradient_norm()
         if self.world.rank == 0:
-            keep = self.config.keep_checkpoints
-            save_checkpoint(self.run_directory, self.model, self.adam, self.state, keep=keep)
+            keep, every = self.config.keep_checkpoints, self.config.checkpoint_every
+            save_checkpoint(self.run_directory, self.model, self.adam, self.state, keep=keep, every=every)
         self.world.barrier()
 
 

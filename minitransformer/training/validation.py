@@ -31,10 +31,10 @@ class Validation:
         """Loss, perplexity and the BLEU of greedy search."""
         start = time.perf_counter()
         score = self.loss(model)
-        bleu = self.bleu(model, self.text, beam=1)
+        greedy = self.bleu(model, self.text, beam=1)
         best = best_loss is None or score.loss < best_loss
         seconds = time.perf_counter() - start
-        return ValidationReport(step, score.loss, score.perplexity, bleu.value, bleu.signature, best, seconds)
+        return ValidationReport(step, score.loss, score.perplexity, greedy.value, greedy.signature, best, seconds)
 
     def bleu(self, model: Transformer, text: Sequence[Pair], *, beam: int) -> Score:
         """BLEU of the translations of raw text."""

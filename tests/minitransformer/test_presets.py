@@ -72,6 +72,19 @@ def test_parameter_counts_against_table_3(name: str, count: Any) -> None:
     assert variation is None or variation.printed_millions == printed
 
 
+def test_the_vocabularies_that_explain_table_3_are_those_of_the_documentation(count: Any) -> None:
+    """docs/paper.md: ten rows agree for 41,003 to 41,209 words and no others, the big model for 35,368 to 36,344."""
+
+    def agrees(name: str, vocabulary_size: int) -> bool:
+        config = dataclasses.replace(PRESETS[name], vocabulary_size=vocabulary_size)
+        return abs(count(config) / 1e6 - MILLIONS[name][0]) <= 0.5
+
+    ten = [name for name in MILLIONS if name != "big"]
+    around = {w: all(agrees(name, w) for name in ten) for w in (41_002, 41_003, 41_209, 41_210)}
+    assert list(around.values()) == [False, True, True, False]
+    assert [agrees("big", w) for w in (35_367, 35_368, 36_344, 36_345)] == [False, True, True, False]
+
+
 def test_rows_by_name_and_by_what_they_vary() -> None:
     assert presets.table3("A", n_heads=4) == presets.named("table3-A-h4", 37_000)
     assert presets.table3("A", n_heads=4).d_k == 128
