@@ -30,7 +30,7 @@ def demo_model() -> ModelConfig:
 def demo_training() -> TrainingConfig:
     """The demonstration's training."""
     return TrainingConfig(
-        max_updates=2_400,
+        max_updates=1_800,
         batch_tokens=2_000,
         n_shards=2,
         warmup_steps=400,

@@ -140,7 +140,7 @@ def test_the_log_of_a_file_has_plain_lines(trained: Trained) -> None:
 
 def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
     assert names_in(trained.run) == [
-        "checkpoints", "data", "metrics.jsonl", "model.json", "model.safetensors", "results.json", "run.json",
+        "best", "checkpoints", "data", "metrics.jsonl", "model.json", "model.safetensors", "results.json", "run.json",
         "tokenizer.model",
     ]  # fmt: skip
     assert names_in(trained.run / "checkpoints") == ["step-00000020", "step-00000040", "step-00000060"]
@@ -594,7 +594,7 @@ def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
     assert shown.getvalue() == (
         "something [to] read\n"
         "step 5, epoch 0: loss 1.5000, 4,000 tokens/s, learning rate 1.00e-03\n"
-        "step 5: validation loss 1.2500, perplexity 3.49, BLEU 17.50 (best so far)\n"
+        "step 5: validation loss 1.2500, perplexity 3.49, greedy BLEU 17.50 [signature], the best so far\n"
     )
 
 

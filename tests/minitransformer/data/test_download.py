@@ -81,7 +81,7 @@ def test_a_file_with_the_right_checksum_is_fetched(tmp_path: Path, address: str,
 
 
 def test_a_file_with_a_wrong_checksum_is_refused_and_not_kept(tmp_path: Path, address: str) -> None:
-    with pytest.raises(DownloadError, match=r"text\.en: cannot be fetched .*by hand") as caught:
+    with pytest.raises(DownloadError, match=r"text\.en: cannot be used .*update data") as caught:
         download(config_of(tmp_path, address, f"text.en:{WRONG}"))
     assert f"{address}/text.en" in str(caught.value)
     assert names_in(tmp_path / "raw") == []

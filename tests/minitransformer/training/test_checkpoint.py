@@ -57,7 +57,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def saved(run: Path, step: int = 20, seed: int = 1) -> Path:
-    return save_checkpoint(run, *model_and_adam(seed), dataclasses.replace(STATE, step=step), keep=5)
+    return save_checkpoint(run, *model_and_adam(seed), dataclasses.replace(STATE, step=step), keep=5, every=1)
 
 
 def refuse(*arguments: object, **keywords: object) -> Never:
@@ -75,7 +75,7 @@ def refusing_after(function: Callable[..., Any], n_calls: int) -> Callable[..., 
 
 def test_parameters_moments_and_state_are_restored_bit_for_bit(tmp_path: Path) -> None:
     there, here = model_and_adam(1), model_and_adam(2)
-    path = save_checkpoint(tmp_path, *there, STATE, keep=5)
+    path = save_checkpoint(tmp_path, *there, STATE, keep=5, every=10)
     assert load_checkpoint(path, *here) == STATE
     assert everything(*here) == everything(*there)
 
@@ -87,7 +87,7 @@ def test_a_checkpoint_is_named_by_its_step_and_holds_four_files(tmp_path: Path) 
 
 def test_a_checkpoint_is_a_model_that_can_be_loaded(tmp_path: Path) -> None:
     model, adam = model_and_adam(1)
-    loaded = Transformer.load(save_checkpoint(tmp_path, model, adam, STATE, keep=5))
+    loaded = Transformer.load(save_checkpoint(tmp_path, model, adam, STATE, keep=5, every=10))
     assert np.array_equal(loaded.parameters.values, model.parameters.values)
 
 
@@ -101,8 +101,15 @@ def test_checkpoints_come_oldest_first(tmp_path: Path) -> None:
 def test_only_the_last_ones_are_kept(tmp_path: Path) -> None:
     model, adam = model_and_adam(1)
     for step in (10, 20, 30, 40):
-        save_checkpoint(tmp_path, model, adam, TrainingState(step=step), keep=2)
+        save_checkpoint(tmp_path, model, adam, TrainingState(step=step), keep=2, every=10)
     assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040"]
+
+
+def test_checkpoints_of_interruptions_do_not_outlive_the_next_one(tmp_path: Path) -> None:
+    model, adam = model_and_adam(1)
+    for step in (10, 20, 23, 30, 40, 41):
+        save_checkpoint(tmp_path, model, adam, TrainingState(step=step), keep=3, every=10)
+    assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040", "step-00000041"]
 
 
 def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""A run as a whole: what a mistake, an interruption or a change of mind leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import ModelConfig, Transformer
+from minitransformer.config import ConfigError, DataConfig, TrainingConfig
+from minitransformer.data.corpus import CorpusError
+from minitransformer.data.prepare import prepare
+from minitransformer.files import CheckpointError
+from minitransformer.run import RunConfig
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.trainer import TrainingDivergedError
+from parallel.communicator import SerialCommunicator
+
+WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
+PAIRS = [(f"{a} {b} {c}", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}") for a in WORDS for b in WORDS for c in WORDS]
+
+
+def run_of(folder: Path, **training: Any) -> RunConfig:
+    for side, name in enumerate(("t.en", "t.de")):
+        (folder / name).write_text("".join(pair[side] + "\n" for pair in PAIRS), encoding="utf-8")
+    return RunConfig(
+        run=folder / "run",
+        data=DataConfig(
+            raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=50, held_out=10
+        ),
+        model=ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8),
+        training=TrainingConfig(
+            **{"max_updates": 20, "batch_tokens": 150, "n_shards": 2, "warmup_steps": 10, "log_every": 5,
+               "validate_every": 10, "checkpoint_every": 4, "keep_checkpoints": 3, "average_checkpoints": 3} | training
+        ),
+    )  # fmt: skip
+
+
+def job_of(config: RunConfig) -> TrainingJob:
+    return TrainingJob.of(config, SerialCommunicator(), lambda line: None)
+
+
+def finished(config: RunConfig) -> dict[str, Any]:
+    job = job_of(config)
+    assert job.trainer.train(SilentMonitor())
+    job.finish(SilentMonitor())
+    return dict(json.loads((config.run / "results.json").read_text()))
+
+
+def weights(config: RunConfig) -> Any:
+    return Transformer.load(config.run).parameters.values
+
+
+def changed(config: RunConfig, **training: Any) -> RunConfig:
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, **training))
+
+
+def test_a_failed_first_start_leaves_the_directory_free(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    too_many = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=9_000))
+    with pytest.raises(CorpusError, match="cannot make 9000 pieces"):
+        job_of(too_many)
+    assert job_of(config).trainer.state.step == 0
+
+
+class StoppingMonitor(SilentMonitor):
+    """Interrupts a job as Ctrl-C does, after a given update."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def advance(self, step: int) -> None:
+        if step == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interruption_leaves_no_trace_in_the_finished_model(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    straight, interrupted = run_of(tmp_path / "a"), run_of(tmp_path / "b")
+    finished(straight)
+    assert not job_of(interrupted).trainer.train(StoppingMonitor(14))
+    finished(interrupted)
+    np.testing.assert_array_equal(weights(straight), weights(interrupted))
+
+
+def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    assert finished(config)["updates"] == 20
+    assert job_of(config).is_finished
+    longer = changed(config, max_updates=28)
+    assert not job_of(longer).is_finished
+    assert finished(longer)["updates"] == 28
+
+
+def test_the_remedies_for_divergence_may_be_taken_up_in_the_same_run(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    finished(config)
+    job_of(changed(config, learning_rate_factor=0.1, clip_norm=1.0))
+    with pytest.raises(ConfigError, match="training.seed is 1 there, 2 here"):
+        job_of(changed(config, seed=2))
+
+
+def test_all_that_decides_the_outcome_is_in_the_hash(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    texts = {changed(config, **{name: 2}).to_json() for name in ("max_updates", "average_checkpoints", "seed")}
+    assert len(texts | {config.to_json()}) == 4
+
+
+def test_another_tokenizer_under_trained_weights_is_refused(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    finished(config)
+    (tmp_path / "t.en").write_text("".join(f"{source[::-1]}\n" for source, _ in PAIRS))
+    prepare(config.data, config.data_directory)
+    before = (config.run / "tokenizer.model").read_bytes()
+    with pytest.raises(CheckpointError, match="prepared with another tokenizer than .* was trained with"):
+        job_of(config)
+    assert (config.run / "tokenizer.model").read_bytes() == before
+
+
+def test_weights_that_are_no_numbers_are_not_validated(tmp_path: Path) -> None:
+    job = job_of(run_of(tmp_path, log_every=100, validate_every=1))
+    job.trainer.model.parameters.values[:] = np.nan
+    with pytest.raises(TrainingDivergedError, match="update 1: the gradient's norm is nan"):
+        job.trainer.train(SilentMonitor())
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    short = dataclasses.replace(config, model=dataclasses.replace(config.model, positions="learned", max_positions=3))
+    with pytest.raises(ConfigError, match=r"max_positions is 3, but the longest sentence .* has \d+ tokens"):
+        job_of(short)
+
+
+@pytest.mark.parametrize("values", [{"clip_norm": -1.0}, {"seed": -1}, {"beta2": 1.0}, {"learning_rate_factor": 0.0}])
+def test_values_that_train_nothing_are_refused(values: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=f"training: {next(iter(values))} must be"):
+        TrainingConfig(**values)  # type: ignore[arg-type]
