@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from parallel.communicator import Communicator, SerialCommunicator
 
 # Set by the launchers of MPICH and its relatives, and of Open MPI.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+
+_SECONDS_TO_FORWARD = 1.0  # mpirun passes on what a rank prints, but drops what is on its way when ranks are aborted
 
 
 class LaunchError(RuntimeError):
@@ -63,5 +66,6 @@ def all_or_none(world: Communicator, expected: tuple[type[BaseException], ...] =
             else:
                 traceback.print_exc()
             sys.stderr.flush()
+            time.sleep(_SECONDS_TO_FORWARD)
             world.abort()
         raise
