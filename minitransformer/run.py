@@ -34,11 +34,8 @@ def demo_training() -> TrainingConfig:
         batch_tokens=2_000,
         n_shards=2,
         warmup_steps=400,
-        learning_rate_factor=1.0,
         validate_every=400,
         checkpoint_every=100,
-        keep_checkpoints=5,
-        average_checkpoints=5,
     )
 
 

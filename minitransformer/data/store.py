@@ -30,12 +30,11 @@ def write_store(directory: Path, split: str, pairs: Iterable[IdPair], vocabulary
     """
     for stale in directory.glob(f"{split}-*.npy"):
         stale.unlink()
-    iterator = iter(pairs)
-    for number in itertools.count():
-        n_pairs = _write_shard(directory, split, number, itertools.islice(iterator, PAIRS_PER_SHARD), vocabulary_size)
-        if n_pairs < PAIRS_PER_SHARD:
-            return number * PAIRS_PER_SHARD + n_pairs
-    raise AssertionError("unreachable")
+    iterator, n_shards, n_last = iter(pairs), 0, PAIRS_PER_SHARD
+    while n_last == PAIRS_PER_SHARD:
+        n_last = _write_shard(directory, split, n_shards, itertools.islice(iterator, PAIRS_PER_SHARD), vocabulary_size)
+        n_shards += 1
+    return (n_shards - 1) * PAIRS_PER_SHARD + n_last
 
 
 def _write_shard(directory: Path, split: str, number: int, pairs: Iterable[IdPair], vocabulary_size: int) -> int:

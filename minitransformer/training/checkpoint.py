@@ -157,11 +157,11 @@ def _replace(path: Path, unfinished: Path) -> None:
         path.rename(before)
     try:
         unfinished.rename(path)
-        sync(path.parent)
     except OSError:
         if before.exists():
             before.rename(path)
         raise
+    sync(path.parent)
     shutil.rmtree(before, ignore_errors=True)
 
 
