@@ -12,7 +12,7 @@ from typing import BinaryIO, Literal
 from cli.command import run_command
 from cli.options import parse_options
 from minitransformer.config import ConfigError
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.beam import Normalisation, SearchConfig
 from minitransformer.inference.translator import Translation, Translator
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
@@ -30,7 +30,9 @@ class TranslateOptions:
     beam: int = 4
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
     alpha: float = 0.6
-    """Exponent of the length penalty ((5 + length)/6)^alpha."""
+    """Exponent of the length penalty."""
+    normalisation: Normalisation = "gnmt"
+    """The length penalty: ((5 + length)/6)^alpha, or length^alpha."""
     n_best: int | None = None
     """Print so many translations of each line, with their scores."""
     threads: int | None = None
@@ -43,7 +45,7 @@ class TranslateOptions:
         """How to search.  Raises: ConfigError for options that make no search."""
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"--threads must be at least 1, got {self.threads}")
-        return SearchConfig(self.beam, self.alpha, 1 if self.n_best is None else self.n_best)
+        return SearchConfig(self.beam, self.alpha, self.normalisation, 1 if self.n_best is None else self.n_best)
 
 
 def main() -> int:

@@ -9,10 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from autograd.ops.cross_entropy import SmoothedClasses
+
 PositionLayout = Literal["interleaved", "halves", "learned"]
 NormPlacement = Literal["post", "pre"]
 Tying = Literal["all", "target", "none"]
 TokenizerType = Literal["bpe", "unigram"]
+
+_CHOICES = {
+    "positions": PositionLayout, "norm": NormPlacement, "tied": Tying, "label_smoothing_over": SmoothedClasses,
+}  # fmt: skip
 
 
 class ConfigError(ValueError):
@@ -46,13 +52,24 @@ class ModelConfig:
     p_drop_relu: float = 0.0
     """Dropout behind the ReLU of the feed-forward networks (none in the paper)."""
     label_smoothing: float = 0.1
-    """ε: probability that the training target gives to all classes but the right one, in equal parts."""
+    """ε: probability that the training target gives to other classes than the right one, in equal parts."""
+    label_smoothing_over: SmoothedClasses = "V-1"
+    """Who shares ε: all classes but the right one (tensor2tensor); all V, the right one too (PyTorch, Marian); or all
+    but the right one and the start symbol, which never is right (The Annotated Transformer and JoeyNMT: padding)."""
     positions: PositionLayout = "interleaved"
     """Sinusoids as the paper prints them, sines before cosines as in tensor2tensor, or a learned table (row E)."""
     max_positions: int = 512
     """Rows of the learned position table; sinusoids have no end."""
+    first_position: int = 0
+    """Position of the first token of a sentence (1 in OpenNMT-py's models)."""
     norm: NormPlacement = "post"
     """Layer norm behind the residual sum (the paper) or before the sublayer."""
+    layer_norm_eps: float = 1e-6
+    """Added to the variance under the root (1e-5 in PyTorch's layer norm)."""
+    attention_bias: bool = False
+    """Biases behind the projections of queries, keys, values and heads (none in the paper; PyTorch's have them)."""
+    softmax_bias: bool = False
+    """A bias of the projection to the vocabulary (none in the paper)."""
     tied: Tying = "all"
     """Share one matrix: source, target and softmax (the paper); target and softmax; or none."""
     neighbourhood: int | None = None
@@ -63,8 +80,10 @@ class ModelConfig:
             _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("p_drop", "p_drop_attention", "p_drop_relu", "label_smoothing"):
             _require(0 <= getattr(self, name) < 1, name, "in [0, 1)", getattr(self, name))
-        for name, allowed in (("positions", PositionLayout), ("norm", NormPlacement), ("tied", Tying)):
+        for name, allowed in _CHOICES.items():
             _require(getattr(self, name) in get_args(allowed), name, f"one of {get_args(allowed)}", getattr(self, name))
+        _require(self.layer_norm_eps > 0, "layer_norm_eps", "greater than 0", self.layer_norm_eps)
+        _require(self.first_position >= 0, "first_position", "≥ 0", self.first_position)
         _require(self.d_model % 2 == 0, "d_model", "even (sines and cosines come in pairs)", self.d_model)
         _require(self.neighbourhood is None or self.neighbourhood >= 0, "neighbourhood", "≥ 0", self.neighbourhood)
         _require(

@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from autograd.array import Array, namespace
 from autograd.op import ShapeError, op
 from autograd.tensor import Backward
 
+SmoothedClasses = Literal["V-1", "V", "V-2"]
+
 
 @op
-def cross_entropy(logits: Array, targets: Array, *, smoothing: float = 0.0) -> tuple[Array, Backward]:
+def cross_entropy(
+    logits: Array,
+    targets: Array,
+    *,
+    smoothing: float = 0.0,
+    over: SmoothedClasses = "V-1",
+    impossible: int | None = None,
+) -> tuple[Array, Backward]:
     """Σ_t H(q_t, p_t) = −Σ_t Σ_w q_tw log p_tw with p = softmax(logits), summed over tokens.
 
-    The target distribution q gives 1 − ε to the target and ε/(W − 1) to every other class.
-    Source: Szegedy et al. 2016, section 7, in the paper's use (Vaswani et al. 2017, section 5.4, ε = 0.1);
-        the ε over the W − 1 other classes as in tensor2tensor.
+    The target distribution q moves ε of its mass away from the target.  Three conventions are in use:
+
+    - ``"V-1"``: ε/(W − 1) to each class but the target, which keeps 1 − ε;
+    - ``"V"``: ε/W to each class, so that the target has 1 − ε + ε/W;
+    - ``"V-2"``: ε/(W − 2) to each class but the target and ``impossible``, a class that is never a target and gets 0.
+
+    Source: Szegedy et al. 2016, section 7 ("V"), in the paper's use (Vaswani et al. 2017, section 5.4, ε = 0.1), which
+        names no denominator: "V-1" is tensor2tensor's and fairseq's, "V" PyTorch's and Marian's, "V-2" that of
+        The Annotated Transformer and JoeyNMT, whose impossible class is padding.
     Shapes: logits (T, W), targets (T,) integers in [0, W).  Returns a scalar, dtype of logits.
     Units: nats, summed over tokens; at its least it is the entropy of q, not 0.
     Saves: p (T, W) and the targets.
-    Raises: ShapeError if the arguments do not fit; ValueError unless 0 ≤ ε < 1 and, if ε > 0, W ≥ 2.
+    Raises: ShapeError if the arguments do not fit; ValueError unless 0 ≤ ε < 1 and, if ε > 0, classes are there to
+        share it; if ``impossible`` is given without "V-2", or not given with it.
     """
-    n_tokens, n_classes = _checked_shape(logits, targets, smoothing)
-    xp = namespace(logits)
-    rows = xp.arange(n_tokens)
-    other = smoothing / max(1, n_classes - 1)
-    confidence = 1 - smoothing - other  # q = confidence · [w = target] + other
+    n_tokens, n_classes = _checked_shape(logits, targets)
+    share, of_target = _masses(smoothing, over, impossible, n_classes)
+    xp, rows = namespace(logits), namespace(logits).arange(n_tokens)
+    confidence = of_target - share  # q = confidence · [w = target] + share · [w ≠ impossible]
 
     shifted = logits - logits.max(-1, keepdims=True)
-    of_target, of_all = shifted[rows, targets], shifted.sum(-1)
+    weighted = confidence * shifted[rows, targets] + share * shifted.sum(-1)
+    if impossible is not None:
+        weighted -= share * shifted[:, impossible]
     p = xp.exp(shifted, out=shifted)
     total = p.sum(-1, keepdims=True)
     p /= total
-    log_total = xp.log(total[:, 0])
-    loss = (log_total - confidence * of_target - other * of_all).sum()
+    loss = (xp.log(total[:, 0]) - weighted).sum()
 
     def backward(dy: Array) -> tuple[Array, None]:
-        dlogits = p - other if other else p.copy()
+        dlogits = p - share if share else p.copy()
+        if impossible is not None:
+            dlogits[:, impossible] += share
         dlogits[rows, targets] -= confidence
         dlogits *= dy
         return dlogits, None
@@ -42,12 +62,25 @@ def cross_entropy(logits: Array, targets: Array, *, smoothing: float = 0.0) -> t
     return xp.asarray(loss), backward
 
 
-def _checked_shape(logits: Array, targets: Array, smoothing: float) -> tuple[int, int]:
+def _masses(smoothing: float, over: SmoothedClasses, impossible: int | None, n_classes: int) -> tuple[float, float]:
+    """What q gives to each class that shares in ε, and to the target."""
+    if over not in get_args(SmoothedClasses):
+        raise ValueError(f"cross_entropy: over must be one of {get_args(SmoothedClasses)}, got {over!r}")
+    if (over == "V-2") != (impossible is not None):
+        raise ValueError(f'cross_entropy: "V-2", and only it, needs an impossible class; got {over!r}, {impossible}')
+    n_sharing = {"V-1": n_classes - 1, "V": n_classes, "V-2": n_classes - 2}[over]
+    if not 0 <= smoothing < 1 or (smoothing and n_sharing < 1):
+        raise ValueError(
+            f"cross_entropy: smoothing must be in [0, 1), and over {over} of {n_classes} classes; got {smoothing}"
+        )
+    share = smoothing / n_sharing if smoothing else 0.0
+    return share, 1 - smoothing + (share if over == "V" else 0)
+
+
+def _checked_shape(logits: Array, targets: Array) -> tuple[int, int]:
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ShapeError(
             f"cross_entropy: expected logits (T, W) and targets (T,); got {logits.shape} and {targets.shape}"
         )
     n_tokens, n_classes = logits.shape
-    if not 0 <= smoothing < 1 or (smoothing and n_classes < 2):
-        raise ValueError(f"cross_entropy: smoothing must be in [0, 1) over two classes or more, got {smoothing}")
     return n_tokens, n_classes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from minitransformer.symbols import END, START, UNKNOWN
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
+Normalisation = Literal["gnmt", "length"]
+
 NEVER_GENERATED = [UNKNOWN, START]
 
 
@@ -35,7 +37,9 @@ class SearchConfig:
     beam: int = 4
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
     alpha: float = 0.6
-    """Exponent α of the length penalty ((5 + length)/6)^α; 0 compares bare log-probabilities."""
+    """Exponent α of the length penalty; 0 compares bare log-probabilities."""
+    normalisation: Normalisation = "gnmt"
+    """The length penalty: ((5 + length)/6)^α (the paper), or length^α, as in OpenNMT and Marian."""
     n_best: int = 1
     """Translations returned for each sentence, best first."""
     max_extra_tokens: int = 50
@@ -48,6 +52,14 @@ class SearchConfig:
             raise ConfigError(
                 f"search: expected alpha ≥ 0 and max_extra_tokens ≥ 1; got {self.alpha}, {self.max_extra_tokens}"
             )
+        if self.normalisation not in get_args(Normalisation):
+            raise ConfigError(
+                f"search: normalisation must be one of {get_args(Normalisation)}; got {self.normalisation!r}"
+            )
+
+    def length_penalty(self, length: float | IntArray) -> Any:
+        """What log p is divided by, for a length in tokens, the end symbol counted: greater for longer ones."""
+        return (length if self.normalisation == "length" else (5 + length) / 6) ** self.alpha
 
 
 @dataclass(frozen=True, order=True)
@@ -57,11 +69,6 @@ class Hypothesis:
     score: float
     log_probability: float
     ids: tuple[int, ...] = field(compare=False)
-
-
-def length_penalty(length: float | IntArray, alpha: float) -> Any:
-    """((5 + length)/6)^α for a length in tokens, the end symbol counted."""
-    return ((5 + length) / 6) ** alpha
 
 
 def beam_search(
@@ -126,7 +133,7 @@ class _Search:
             encoder_decoder_spans(queries, keys),
             pasts=list(self.caches),
         )
-        log_p = log_softmax_values(self.model.projection.logits(decoded).value)
+        log_p = log_softmax_values(self.model.project(decoded).value)
         log_p[:, NEVER_GENERATED] = -namespace(log_p).inf
         self._allow_only_end(log_p, length)
         return log_p
@@ -158,7 +165,7 @@ class _Search:
         self._continue_with(np.arange(n_sentences)[:, None] * k + _take(parent, best), _take(token, best))
 
     def _finish(self, log_p: FloatArray, parent: IntArray, length: int) -> None:
-        penalty = length_penalty(length, self.config.alpha)
+        penalty = self.config.length_penalty(length)
         for row, column in np.argwhere(log_p > -np.inf):
             ids = self.ids[row * self.config.beam + parent[row, column], 1:]
             value = float(log_p[row, column])
@@ -179,7 +186,7 @@ class _Search:
 
     def _drop_done(self, length: int) -> None:
         """Let go of the sentences whose n best cannot be beaten any more."""
-        bound = self.log_p.max(axis=1) / length_penalty(self.max_lengths[self.sentences], self.config.alpha)
+        bound = self.log_p.max(axis=1) / self.config.length_penalty(self.max_lengths[self.sentences])
         worst_kept = np.array([self._worst_kept(sentence) for sentence in self.sentences])
         going_on = np.flatnonzero((bound > worst_kept) & (self.max_lengths[self.sentences] > length))
         if len(going_on) < len(self.sentences):

@@ -31,14 +31,15 @@ class Linear(Layer):
 
 
 class LayerNorm(Layer):
-    """Layer normalisation with a trained gain and bias, ε = 1e−6 inside the root.  Shapes: (T, D) → (T, D)."""
+    """Layer normalisation with a trained gain and bias, ε inside the root.  Shapes: (T, D) → (T, D)."""
 
-    def __init__(self, d_model: int) -> None:
+    def __init__(self, d_model: int, *, eps: float = 1e-6) -> None:
+        self.eps = eps
         self.gain = Parameter((d_model,), ones)
         self.bias = Parameter((d_model,), zeros)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return ops.layer_norm(x, self.gain, self.bias, eps=1e-6)
+        return ops.layer_norm(x, self.gain, self.bias, eps=self.eps)
 
 
 class Embedding(Layer):
@@ -62,14 +63,16 @@ class MultiHeadAttention(Layer):
 
     Source: section 3.2.2.  The h projections lie side by side in one matrix each; none has a bias.
     Shapes: query (D, H·K), key (D, H·K), value (D, H·V), output (H·V, D).
+    Differs, if ``attention_bias`` is set: all four have one, as in PyTorch and in models trained with it.
     """
 
     def __init__(self, config: ModelConfig) -> None:
+        bias = config.attention_bias
         self.n_heads, self.p_drop = config.n_heads, config.p_drop_attention
-        self.query = Linear(config.d_model, config.n_heads * config.d_k, bias=False)
-        self.key = Linear(config.d_model, config.n_heads * config.d_k, bias=False)
-        self.value = Linear(config.d_model, config.n_heads * config.d_v, bias=False)
-        self.output = Linear(config.n_heads * config.d_v, config.d_model, bias=False)
+        self.query = Linear(config.d_model, config.n_heads * config.d_k, bias=bias)
+        self.key = Linear(config.d_model, config.n_heads * config.d_k, bias=bias)
+        self.value = Linear(config.d_model, config.n_heads * config.d_v, bias=bias)
+        self.output = Linear(config.n_heads * config.d_v, config.d_model, bias=bias)
 
     def keys_values(self, memory: Tensor) -> KeysValues:
         """What can be attended to.  Shapes: memory (S, D) → keys (S, H, K), values (S, H, V)."""
@@ -108,7 +111,7 @@ class Residual(Layer):
 
     def __init__(self, config: ModelConfig) -> None:
         self.is_post, self.p_drop = config.norm == "post", config.p_drop
-        self.norm = LayerNorm(config.d_model)
+        self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
     def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], random: RandomStream | None) -> Tensor:
         if self.is_post:

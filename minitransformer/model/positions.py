@@ -21,10 +21,12 @@ class LearnedPositions(Layer):
     """A row of a trained table for every position: Table 3, row (E)."""
 
     def __init__(self, config: ModelConfig) -> None:
+        self.first_position = config.first_position
         self.weight = Parameter((config.max_positions, config.d_model), scaled_normal)
 
     def add_to(self, x: Tensor, places: Array) -> Tensor:
         """x (T, D) plus the row of each token's place (T,) in its sentence."""
+        places = places + self.first_position
         if places.max(initial=0) >= len(self.weight):
             raise PositionError(
                 f"positions: a sentence of {places.max() + 1} tokens is longer than the learned table"
@@ -41,10 +43,11 @@ class SinusoidalPositions(Layer):
     """
 
     def __init__(self, config: ModelConfig) -> None:
-        self.d_model, self.layout = config.d_model, config.positions
+        self.d_model, self.layout, self.first_position = config.d_model, config.positions, config.first_position
 
     def add_to(self, x: Tensor, places: Array) -> Tensor:
         """x (T, D) plus the encoding of each token's place (T,) in its sentence."""
+        places = places + self.first_position
         n_rows = 1 << int(places.max(initial=0)).bit_length()  # a power of two: few distinct tables to keep
         table = _table(n_rows, self.d_model, self.layout, np.dtype(x.dtype).name, x.device)
         return ops.add(x, table[to_device(places, x.device)])

@@ -69,7 +69,7 @@ class Encoder(Layer):
 
     def __init__(self, config: ModelConfig) -> None:
         self.layers = [EncoderLayer(config) for _ in range(config.n_layers)]
-        self.norm = LayerNorm(config.d_model) if config.norm == "pre" else None
+        self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm == "pre" else None
 
     def __call__(self, x: Tensor, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
         for layer in self.layers:
@@ -82,7 +82,7 @@ class Decoder(Layer):
 
     def __init__(self, config: ModelConfig) -> None:
         self.layers = [DecoderLayer(config) for _ in range(config.n_layers)]
-        self.norm = LayerNorm(config.d_model) if config.norm == "pre" else None
+        self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm == "pre" else None
 
     def memory(self, encoded: Tensor) -> list[KeysValues]:
         """Each layer's keys and values of the encoder's output (S, D)."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from autograd import KeySpans, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops, to_device, to_host
 from autograd.array import Array, Device
 from autograd.ops.normalisation import log_softmax_values
+from autograd.parameters import zeros
 from minitransformer.config import ModelConfig
 from minitransformer.model.batch import Batch, IdArray
 from minitransformer.model.files import load_model_files, save_model_files
@@ -15,6 +16,7 @@ from minitransformer.model.layers import Embedding, KeysValues, drop
 from minitransformer.model.positions import positions_of
 from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.stacks import Decoder, Encoder, Past
+from minitransformer.symbols import START
 
 
 class WeightsError(ValueError):
@@ -48,6 +50,7 @@ class Transformer(Layer):
         self.projection = (
             Embedding(config.vocabulary_size, config.d_model) if config.tied == "none" else self.target_embedding
         )
+        self.softmax_bias = Parameter((config.vocabulary_size,), zeros) if config.softmax_bias else None
         self.parameters = ParameterBuffer(self, seed=seed, dtype=dtype, device=device)
 
     def named_parameters(self) -> Iterable[tuple[str, Parameter]]:
@@ -82,6 +85,11 @@ class Transformer(Layer):
         x = drop(x, self.config.p_drop, random)
         return self.decoder(x, memory, self_spans, source_spans, random, pasts)
 
+    def project(self, decoded: Tensor) -> Tensor:
+        """The decoder's output (T, D) → unnormalised log-probabilities of the next token (T, W)."""
+        logits = self.projection.logits(decoded)
+        return logits if self.softmax_bias is None else logits + self.softmax_bias
+
     def logits(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
         """Unnormalised log-probabilities of every next token.  Shapes: returns (T, W), packed in sentence order."""
         r = self.config.neighbourhood
@@ -94,15 +102,21 @@ class Transformer(Layer):
             encoder_decoder_spans(batch.target, batch.source),
             random,
         )
-        return self.projection.logits(decoded)
+        return self.project(decoded)
 
     def loss(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
         """Label-smoothed cross-entropy in nats, summed over target tokens; dropout if and only if ``random`` is given.
 
         Divide by ``batch.n_target_tokens`` for the mean.
         """
-        labels = to_device(batch.labels, self.device)
-        return ops.cross_entropy(self.logits(batch, random), labels, smoothing=self.config.label_smoothing)
+        over = self.config.label_smoothing_over
+        return ops.cross_entropy(
+            self.logits(batch, random),
+            to_device(batch.labels, self.device),
+            smoothing=self.config.label_smoothing,
+            over=over,
+            impossible=START if over == "V-2" else None,
+        )
 
     def log_probabilities(self, batch: Batch) -> Array:
         """log p(token | source, preceding tokens) of every token of the vocabulary, without dropout.

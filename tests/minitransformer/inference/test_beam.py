@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search, length_penalty
+from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 
 W = 6  # unknown, start, end and three words
@@ -60,7 +60,7 @@ def test_scores_are_those_of_the_model(seed: int, sources: Any, beam: int) -> No
     for source, hypotheses in zip(sources, beam_search(model, sources, SearchConfig(beam=beam)), strict=True):
         for hypothesis in hypotheses:
             assert hypothesis.log_probability == pytest.approx(log_p(model, source, hypothesis.ids), rel=1e-10)
-            penalty = length_penalty(len(hypothesis.ids) + 1, 0.6)
+            penalty = SearchConfig().length_penalty(len(hypothesis.ids) + 1)
             assert hypothesis.score == pytest.approx(hypothesis.log_probability / penalty, rel=1e-12)
 
 
@@ -122,9 +122,14 @@ def test_no_sources_no_translations() -> None:
 
 
 def test_length_penalty_is_that_of_gnmt() -> None:
-    assert length_penalty(1, 0.6) == 1
-    assert length_penalty(7, 1.0) == 2
-    assert length_penalty(100, 0.0) == 1
+    assert SearchConfig(alpha=0.6).length_penalty(1) == 1
+    assert SearchConfig(alpha=1.0).length_penalty(7) == 2
+    assert SearchConfig(alpha=0.0).length_penalty(100) == 1
+
+
+def test_or_the_length_itself() -> None:
+    assert SearchConfig(alpha=2.0, normalisation="length").length_penalty(7) == 49
+    assert SearchConfig(alpha=0.0, normalisation="length").length_penalty(7) == 1
 
 
 @pytest.mark.parametrize(
@@ -133,6 +138,7 @@ def test_length_penalty_is_that_of_gnmt() -> None:
         ({"beam": 0}, "beam ≥ n_best ≥ 1; got beam 0"),
         ({"beam": 2, "n_best": 3}, "got beam 2, n_best 3"),
         ({"alpha": -0.1}, "alpha ≥ 0"),
+        ({"normalisation": "none"}, r"normalisation must be one of \('gnmt', 'length'\); got 'none'"),
     ],
 )
 def test_searches_that_are_none(fields: Any, message: str) -> None:
