@@ -133,18 +133,18 @@ class _Search:
             encoder_decoder_spans(queries, keys),
             pasts=list(self.caches),
         )
-        log_p = log_softmax_values(self.model.project(decoded).value)
-        log_p[:, NEVER_GENERATED] = -namespace(log_p).inf
-        self._allow_only_end(log_p, length)
-        return log_p
+        return self._allowed(log_softmax_values(self.model.project(decoded).value), length)
 
-    def _allow_only_end(self, log_p: Array, length: int) -> None:
+    def _allowed(self, log_p: Array, length: int) -> Array:
+        """``log_p``, changed in place to −∞ for what may not follow: at the greatest length all but the end symbol."""
+        log_p[:, NEVER_GENERATED] = -namespace(log_p).inf
         last = np.repeat(self.max_lengths[self.sentences] <= length, self.config.beam)
         if last.any():
             rows = to_device(np.flatnonzero(last), self.model.device)
             of_end = log_p[rows, END].copy()
             log_p[rows] = -namespace(log_p).inf
             log_p[rows, END] = of_end
+        return log_p
 
     def _branch(self, log_p: Array, length: int) -> None:
         """Among the best 2k continuations, finish those that end, and keep the best k that do not.
@@ -200,14 +200,20 @@ class _Search:
 
 
 def _top(log_p: Array, n: int) -> tuple[FloatArray, IntArray]:
-    """The ``n`` greatest of each row with their columns, greatest first, on the host in float64."""
-    xp = namespace(log_p)
-    n = min(n, log_p.shape[1])
-    columns = xp.argpartition(log_p, log_p.shape[1] - n, axis=1)[:, log_p.shape[1] - n :]
-    values = to_host(xp.take_along_axis(log_p, columns, axis=1)).astype(np.float64)
-    columns = to_host(columns)
-    order = np.lexsort((columns, -values))  # ties: the earlier hypothesis, then the smaller id
-    return _take(values, order), _take(columns, order)
+    """The ``n`` greatest of each row with their columns, greatest first, of equals the first columns; on the host."""
+    xp, n_columns = namespace(log_p), log_p.shape[1]
+    n = min(n, n_columns)
+    columns = xp.argpartition(log_p, n_columns - n, axis=1)[:, n_columns - n :]
+    values = xp.take_along_axis(log_p, columns, axis=1)
+    least = values.min(axis=1, keepdims=True)
+    n_equal_or_greater = (log_p >= least).sum(axis=1, keepdims=True)
+    tied = xp.flatnonzero((n_equal_or_greater > n) & (least > -xp.inf))
+    if len(tied):  # the partition has chosen among equals as it liked
+        columns[tied] = xp.argsort(-log_p[tied], axis=1, kind="stable")[:, :n]
+        values = xp.take_along_axis(log_p, columns, axis=1)
+    values, columns = to_host(values), to_host(columns)
+    order = np.lexsort((columns, -values))
+    return _take(values, order).astype(np.float64), _take(columns, order)
 
 
 def _take(x: Any, columns: IntArray) -> Any:

@@ -1,0 +1,38 @@
+"""Log-probabilities of given pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from searching import SEEDS, SOURCES, log_p, random_model
+
+from minitransformer.inference.scoring import CorpusScore, score_pairs
+
+
+@given(seed=SEEDS, sources=SOURCES, n_threads=st.integers(1, 3))
+@settings(max_examples=10)
+def test_scores_of_pairs_come_in_order(seed: int, sources: Any, n_threads: int) -> None:
+    model = random_model(seed)
+    pairs = list(zip(sources, sources[::-1], strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("minitransformer.inference.scoring.TOKENS_AT_ONCE", 7)
+        scores = score_pairs(model, pairs, n_threads=n_threads)
+    expected = [log_p(model, source, target) for source, target in pairs]
+    np.testing.assert_allclose([score.log_probability for score in scores], expected, rtol=1e-10)
+    assert [score.n_tokens for score in scores] == [len(target) + 1 for _, target in pairs]
+    total = CorpusScore.of(scores)
+    assert total.loss == pytest.approx(-sum(expected) / total.n_tokens)
+    assert total.perplexity == pytest.approx(np.exp(total.loss))
+
+
+def test_of_nothing_the_loss_is_zero() -> None:
+    assert score_pairs(random_model(1), []) == []
+    assert (CorpusScore.of([]).loss, CorpusScore.of([]).perplexity) == (0, 1)
+
+
+def test_a_hopeless_model_has_a_perplexity_that_can_be_printed() -> None:
+    assert np.isfinite(CorpusScore(-1e6, 10).perplexity)

@@ -1,0 +1,115 @@
+"""Small random models, and the searches that are too slow or too plain for anything but comparison."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from autograd import Blocks, no_tape
+from autograd.ops.normalisation import log_softmax_values
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.inference.beam import Hypothesis, SearchConfig, _Search
+from minitransformer.model.spans import causal_spans, encoder_decoder_spans
+from minitransformer.symbols import END
+
+W = 6  # unknown, start, end and three words
+WORDS = range(3, W)
+TINY = ModelConfig(vocabulary_size=W, n_layers=2, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
+SOURCES = st.lists(st.lists(st.integers(3, W - 1), min_size=1, max_size=4), min_size=1, max_size=4)
+SEEDS = st.integers(0, 10_000)
+VARIANTS: list[dict[str, Any]] = [
+    {}, {"norm": "pre", "neighbourhood": 1}, {"positions": "learned"}, {"softmax_bias": True, "attention_bias": True},
+]  # fmt: skip
+
+
+def random_model(seed: int, **changes: Any) -> Transformer:
+    """A model whose distributions are far from uniform."""
+    model = Transformer(dataclasses.replace(TINY, **changes), seed=seed, dtype="float64")
+    model.parameters.values *= 2.5
+    return model
+
+
+def log_p_of_tokens(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Any:
+    """log p of every token of a target and of its end, by teacher forcing: the prefix given, all tokens at once."""
+    batch = Batch.from_token_ids([source], [target])
+    return model.log_probabilities(batch)[np.arange(len(batch.labels)), batch.labels]
+
+
+def log_p(model: Transformer, source: Sequence[int], target: Sequence[int]) -> float:
+    return float(log_p_of_tokens(model, source, target).sum())
+
+
+def hypothesis_of(model: Transformer, source: Sequence[int], ids: Sequence[int], config: SearchConfig) -> Hypothesis:
+    value = log_p(model, source, ids)
+    return Hypothesis(value / config.length_penalty(len(ids) + 1), value, tuple(ids))
+
+
+def exhaustive(model: Transformer, source: list[int], max_length: int, config: SearchConfig) -> list[Hypothesis]:
+    """Every sentence of at most ``max_length`` tokens, its end counted, best first."""
+    sentences = itertools.chain.from_iterable(itertools.product(WORDS, repeat=length) for length in range(max_length))
+    hypotheses = [hypothesis_of(model, source, ids, config) for ids in sentences]
+    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
+
+
+def plain_beam(model: Transformer, source: list[int], config: SearchConfig) -> list[Hypothesis]:
+    """The same beam without cache, batch and stop rule: to the greatest length, whatever has been found.
+
+    Each step scores all continuations of the live prefixes, and looks at the best 2k of them (greedy search at the
+    best one): those that end are finished, the best k others live on.
+    """
+    max_length = len(source) + config.max_extra_tokens
+    live, finished = [((), 0.0)], []
+    for length in range(1, max_length + 1):
+        allowed = [END] if length == max_length else [END, *WORDS]
+        continuations = [
+            ((*ids, word), value + float(next_log_p(model, source, ids)[word]))
+            for ids, value in live
+            for word in allowed
+        ]
+        continuations.sort(key=lambda continuation: -continuation[1])
+        looked_at = continuations[: 2 * config.beam if config.beam > 1 else 1]
+        finished += [
+            Hypothesis(value / config.length_penalty(length), value, ids[:-1])
+            for ids, value in looked_at
+            if ids[-1] == END
+        ]
+        live = [(ids, value) for ids, value in looked_at if ids[-1] != END][: config.beam]
+    return sorted(finished, key=lambda hypothesis: -hypothesis.score)[: config.n_best]
+
+
+def next_log_p(model: Transformer, source: Sequence[int], prefix: Sequence[int]) -> Any:
+    """log p of every word after a prefix.  Shapes: returns (W,)."""
+    return model.log_probabilities(Batch.from_token_ids([source], [prefix]))[-1]
+
+
+class SearchWithoutCache(_Search):
+    """Decodes the whole prefix of every hypothesis again for every token."""
+
+    def _next_log_p(self, length: int) -> Any:
+        blocks = Blocks.of_lengths(np.full(len(self.ids), length))
+        beams = Blocks.of_lengths(np.full(len(self.sentences), self.config.beam * length))
+        keys = Blocks(self.source.starts[self.sentences], self.source.lengths[self.sentences])
+        decoded = self.model.decode(
+            self.ids.reshape(-1),
+            blocks.place_in_block,
+            self.memory,
+            causal_spans(blocks, self.model.config.neighbourhood),
+            encoder_decoder_spans(beams, keys),
+        )
+        log_p = log_softmax_values(self.model.project(decoded).value)[length - 1 :: length]
+        return self._allowed(log_p, length)
+
+    def _select(self, rows: Any) -> None:
+        """There is no cache to reorder."""
+
+
+def search_without_cache(
+    model: Transformer, sources: Sequence[Sequence[int]], config: SearchConfig
+) -> list[list[Hypothesis]]:
+    with no_tape():
+        return SearchWithoutCache(model, sources, config).run()
