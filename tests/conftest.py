@@ -2,7 +2,10 @@
 
 import os
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("here", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile(
+    "mutants", deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
+)  # make mutants: that a test fails is enough; the smallest example need not be found
 settings.load_profile("here")
