@@ -63,7 +63,7 @@ name = "local"
 
 [cosmic-ray.filters.operators-filter]
 exclude-operators = [
-    "core/ReplaceBinaryOperator_(?!Add_Sub|Sub_Add|Mul_Div|Div_Mul|Mod_Mul|FloorDiv_Mul|Pow_Mul|BitAnd_BitOr|BitXor_BitAnd|RShift_LShift|LShift_RShift)",
+    "core/ReplaceBinaryOperator_(?!Add_Sub|Sub_Add|Mul_Add|Div_Mul|Mod_Mul|FloorDiv_Mul|Pow_Mul|BitAnd_BitOr|BitXor_BitAnd|RShift_LShift|LShift_RShift)",
     "core/ReplaceComparisonOperator_(?!Eq_NotEq|NotEq_Eq|Lt_LtE$|Lt_GtE|LtE_Lt$|LtE_Gt$|Gt_GtE|Gt_LtE|GtE_Gt$|GtE_Lt$|Is_IsNot|IsNot_Is)",
     "core/ReplaceUnaryOperator_(USub_Invert|USub_Not|UAdd_.*|Invert_UAdd|Invert_USub)",
     "core/Variable.*",
@@ -92,7 +92,8 @@ def mutate(module: str, clone: Path, session: Path) -> None:
 def outcomes(session: Path) -> tuple[int, list[str]]:
     """How many mutants were killed, and the changes that survived."""
     with use_db(str(session), WorkDB.Mode.open) as database:
-        results = [result for _, result in database.results if result.worker_outcome != WorkerOutcome.SKIPPED]
+        done = [result for _, result in database.results if result.worker_outcome != WorkerOutcome.SKIPPED]
+    results = [result for result in done if "SyntaxError" not in result.output]  # what is no Python is no mutant
     survivors = [result.diff for result in results if result.test_outcome == TestOutcome.SURVIVED]
     return len(results) - len(survivors), survivors
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -78,7 +77,7 @@ class StoppingMonitor(SilentMonitor):
 
     def advance(self, step: int) -> None:
         if step == self.step:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_an_interruption_leaves_no_trace_in_the_finished_model(tmp_path: Path) -> None:

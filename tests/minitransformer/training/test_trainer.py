@@ -102,7 +102,7 @@ def everything(trainer: Trainer) -> tuple[Any, ...]:
 
 
 def interrupting_at(step: int, number: signal.Signals = signal.SIGINT) -> Recorder:
-    return Recorder(lambda now: os.kill(os.getpid(), number) if now == step else None)
+    return Recorder(lambda now: signal.raise_signal(number) if now == step else None)
 
 
 def names_in(directory: Path) -> list[str]:
@@ -295,8 +295,8 @@ def test_signal_handlers_are_those_of_before_after_training(tmp_path: Path) -> N
 
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     def twice(step: int) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         trainer_of(tmp_path).train(Recorder(twice))
