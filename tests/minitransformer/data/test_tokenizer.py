@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import TokenizerType
 from minitransformer.data.corpus import CorpusError, Pair
-from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.data.tokenizer import Tokenizer, _sample
 from minitransformer.files import CheckpointError
 
 ENGLISH = """the a small red old green dog cat house garden sees finds wants brings three seven trees windows and but
@@ -96,6 +97,23 @@ def test_the_kinds_cut_words_differently() -> None:
 def test_training_twice_gives_the_same_vocabulary() -> None:
     again = Tokenizer.train(PAIRS, vocabulary_size=50)
     assert [again.source.id_to_piece(i) for i in range(50)] == [JOINT.source.id_to_piece(i) for i in range(50)]
+
+
+def test_a_large_corpus_is_sampled_evenly_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minitransformer.data.tokenizer.MAX_TRAINING_SENTENCES", 300)
+    pairs = [(str(2 * i), str(2 * i + 1)) for i in range(1_500)]
+    sampled = [int(line) for line in _sample(pairs, slice(0, 2))]
+    assert len(sampled) == 300
+    assert sampled == sorted(set(sampled))
+    assert np.histogram(sampled, 3, (0, 3_000))[0] == pytest.approx([100] * 3, abs=25)  # 3 standard deviations
+    assert [int(line) % 2 for line in _sample(pairs, slice(1, 2))] == [1] * 300
+
+
+@pytest.mark.parametrize("n_pairs", [149, 150])
+def test_a_corpus_that_is_small_enough_is_taken_whole(n_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minitransformer.data.tokenizer.MAX_TRAINING_SENTENCES", 300)
+    pairs = [(f"source {i}", f"target {i}") for i in range(n_pairs)]
+    assert list(_sample(pairs, slice(0, 2))) == [line for pair in pairs for line in pair]
 
 
 @pytest.mark.parametrize("kind", KINDS)

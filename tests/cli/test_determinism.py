@@ -1,0 +1,277 @@
+"""The commands again and again: on one machine, one seed gives the same bytes.
+
+Every run is a process of its own, which prepares text, trains on it and translates with the result.  Runs differ in
+what must not matter: the order in which Python's sets are walked, the number of threads, the name of the directory.
+All files are compared byte for byte, but for the fields of NOT_COMPARED.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 120  # no process here needs more than a few
+NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
+TO_TRANSLATE = b"one two\nsix\n\nfive five four three\ntwo\n"
+
+TEXT = ["--data.train-source", "train.en", "--data.train-target", "train.de", "--data.vocabulary-size", "40"]
+# All kinds of dropout, more shards than threads, several epochs, clipping, validations and an average of checkpoints.
+TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-heads 2 --model.d-k 8 --model.d-v 8
+    --model.p-drop 0.1 --model.p-drop-attention 0.1 --model.p-drop-relu 0.1
+    --training.max-updates 24 --training.batch-tokens 250 --training.n-shards 4 --training.warmup-steps 12
+    --training.clip-norm 1.0 --training.log-every 2 --training.validate-every 8 --training.checkpoint-every 6
+    --training.keep-checkpoints 3 --training.average-checkpoints 2"""
+
+# What a run may write otherwise the next time: clock and stopwatch, and the commit of the code, which others may make
+# while this runs.
+NOT_COMPARED = {
+    "metrics.jsonl": ("time", "seconds", "target_tokens_per_second"),
+    "state.json": ("seconds",),
+    "results.json": ("training_seconds", "evaluation_seconds", "code"),
+}
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What must not matter."""
+
+    n_threads: int = 2
+    hash_seed: str = "0"
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+CIRCUMSTANCES = {
+    "again": Circumstances(),
+    "hash seed 1": Circumstances(hash_seed="1"),
+    "hash seed 12345": Circumstances(hash_seed="12345"),
+    "random hash seed": Circumstances(hash_seed="random"),
+    "1 thread": Circumstances(n_threads=1),
+    "3 threads": Circumstances(n_threads=3),
+    "3 threads of BLAS": Circumstances(environment={"OPENBLAS_NUM_THREADS": "3", "OMP_NUM_THREADS": "3"}),
+}
+FIRST = Circumstances()
+
+
+def start(program: str, *arguments: object, under: Circumstances = FIRST) -> subprocess.CompletedProcess[str]:
+    """One of PROGRAMS in a process of its own."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": under.hash_seed} | under.environment
+    done = subprocess.run(
+        [sys.executable, "-W", "error", __file__, program, str(under.n_threads), *map(str, arguments)],
+        env=environment, capture_output=True, text=True, check=False, timeout=SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def write_text(folder: Path) -> Path:
+    words = random.Random(1)
+    lines = [words.choices(list(NUMBERS), k=words.randint(1, 5)) for _ in range(200)]
+    for language, translated in (("en", lines), ("de", [[NUMBERS[word] for word in line] for line in lines])):
+        text = "".join(f"{' '.join(line)}\n" for line in translated)
+        (folder / f"train.{language}").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the training text."""
+    return write_text(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def first(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run that others are compared with."""
+    run = tmp_path_factory.mktemp("first") / "run"
+    start("prepare_train_and_translate", run, text)
+    return run
+
+
+def files_of(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file's bytes, with the values of the fields that are not compared struck out."""
+    return {str(path.relative_to(directory)): _struck_out(path) for path in files_of(directory)}
+
+
+def _struck_out(path: Path) -> bytes:
+    content = path.read_bytes()
+    for name in NOT_COMPARED.get(path.name, ()):
+        content = re.sub(rb'"%s": [^,}\s]+' % name.encode(), b'"%s": ?' % name.encode(), content)
+    return content
+
+
+def differing(one: Path, other: Path) -> list[str]:
+    """The names of files that are not the same in both, or only in one."""
+    of_one, of_other = contents(one), contents(other)
+    return sorted(name for name in of_one.keys() | of_other.keys() if of_one.get(name) != of_other.get(name))
+
+
+def metrics_of(run: Path, kind: str) -> list[dict[str, Any]]:
+    records = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [record for record in records if record["kind"] == kind]
+
+
+# One seed, one result
+
+
+@pytest.mark.parametrize("name", CIRCUMSTANCES)
+def test_data_losses_checkpoints_and_translations_are_the_same_to_the_bit(
+    name: str, first: Path, text: Path, tmp_path: Path
+) -> None:
+    circumstances = CIRCUMSTANCES[name]
+    done = start("prepare_train_and_translate", tmp_path / "other name", text, under=circumstances)
+    assert f"threads each {circumstances.n_threads}" in done.stderr
+    assert differing(first, tmp_path / "other name") == []
+
+
+def test_what_is_compared_are_all_files_of_data_training_and_translation(first: Path) -> None:
+    folders: dict[str, set[str]] = {}
+    for path in files_of(first):
+        folders.setdefault(path.parent.relative_to(first).as_posix(), set()).add(path.name)
+    model = {"model.json", "model.safetensors"}
+    tokens = {f"{s}-00000.{p}.npy" for s in ("train", "validation") for p in ("source", "target", "lengths")}
+    checkpoint = model | {"optimizer.safetensors", "state.json"}
+    assert folders == {
+        ".": model | {"metrics.jsonl", "results.json", "run.json", "tokenizer.model", "translations", "scores"},
+        "best": model,
+        "data": tokens | {"manifest.json", "tokenizer.model", "validation.json", "test.json"},
+        **{f"checkpoints/step-{step:08d}": checkpoint for step in (12, 18, 24)},
+    }
+
+
+def test_of_what_is_not_compared_everything_is_there_and_nothing_else_is_struck_out(first: Path) -> None:
+    struck_out = {path.name: re.findall(rb'"(\w+)": \?', _struck_out(path)) for path in files_of(first)}
+    found = {name: {field.decode() for field in fields} for name, fields in struck_out.items() if fields}
+    assert found == {name: set(fields) for name, fields in NOT_COMPARED.items()}
+
+
+def test_the_run_that_is_compared_does_something(first: Path) -> None:
+    """It learns, reaches a third epoch, translates, and has scores that are no round numbers."""
+    training = metrics_of(first, "training")
+    assert training[-1]["epoch"] >= 2
+    assert training[-1]["loss"] < 0.8 * training[0]["loss"]
+    assert len(metrics_of(first, "validation")) == 3
+    assert (first / "translations").read_bytes().count(b"\n") >= 3 * 4
+    assert re.search(r"[a-z]", (first / "translations").read_text(encoding="utf-8"))
+    assert len({score for _, score in json.loads((first / "scores").read_text())}) > 4
+
+
+# Another seed, another result
+
+
+def test_another_seed_prepares_the_same_data_but_changes_every_loss_and_the_model(
+    first: Path, text: Path, tmp_path: Path
+) -> None:
+    start("prepare_train_and_translate", tmp_path, text, "--training.seed", 2)
+    assert differing(first / "data", tmp_path / "data") == []
+    for kind in ("training", "validation"):
+        pairs = zip(metrics_of(first, kind), metrics_of(tmp_path, kind), strict=True)
+        assert all(one["loss"] != other["loss"] for one, other in pairs)
+    changed = differing(first, tmp_path)
+    assert {name for name in contents(first) if name.endswith(".safetensors")} <= set(changed)
+    assert {"scores", "translations"} <= set(changed)
+
+
+# Tokenizers and the demonstration's text
+
+
+@pytest.fixture(scope="module")
+def digests() -> list[dict[str, str]]:
+    """What two processes make of the same text, under two seeds of Python's hashes."""
+    return [json.loads(start("print_digests", under=CIRCUMSTANCES[n]).stdout) for n in ("again", "random hash seed")]
+
+
+@pytest.mark.parametrize("name", ["bpe, joint", "bpe, separate", "unigram, joint", "unigram, separate", "demo"])
+def test_tokenizers_and_the_demonstrations_text_are_the_same_in_every_process(
+    name: str, digests: list[dict[str, str]]
+) -> None:
+    one, other = digests
+    assert one[name] == other[name]
+
+
+def test_the_tokenizer_of_a_sample_of_a_large_corpus_is_the_same_in_every_process(
+    digests: list[dict[str, str]],
+) -> None:
+    one, other = digests
+    assert one["bpe, sampled"] == other["bpe, sampled"]
+
+
+# What runs in the processes
+
+
+def prepare_train_and_translate(run: str, text: str, *options: str) -> None:
+    """The three commands, one after the other; then the scores again, to the last bit."""
+    from cli.prepare import prepare_data
+    from cli.train import train
+    from cli.translate import translate
+    from minitransformer.inference.beam import SearchConfig
+    from minitransformer.inference.translator import Translator
+
+    directories = ["--run", run, "--data.raw", text]
+    assert prepare_data([*directories, *TEXT]) == 0
+    assert train([*directories, *TEXT, *TRAINING.split(), *options]) == 0
+    with (Path(run) / "translations").open("wb") as target:
+        assert translate(["--run", run, "--n-best", "3"], io.BytesIO(TO_TRANSLATE), target) == 0
+    lines = TO_TRANSLATE.decode().splitlines()
+    found = Translator.load(run).n_best(lines, SearchConfig(beam=4, n_best=3))
+    scores = [(t.text, t.score.hex()) for translations in found for t in translations]
+    (Path(run) / "scores").write_text(json.dumps(scores), encoding="utf-8")
+
+
+def print_digests() -> None:
+    """Digests of tokenizers of 3,000 pairs of made-up words, and of a short demonstration's text."""
+    from minitransformer.data import tokenizer
+    from minitransformer.data.demo import demo_corpus
+
+    def digest(**options: Any) -> str:
+        made = tokenizer.Tokenizer.train(pairs, vocabulary_size=150, **options)
+        return _digest(made.source.serialized_model_proto() + made.target.serialized_model_proto())
+
+    pairs = made_up_pairs(3_000)
+    found = {f"{k}, {j}": digest(kind=k, joint=j == "joint") for k in ("bpe", "unigram") for j in ("joint", "separate")}
+    tokenizer.MAX_TRAINING_SENTENCES = 300
+    found["bpe, sampled"] = digest()
+    corpus = demo_corpus(n_train=2_000, n_validation=100, n_test=100)
+    found["demo"] = _digest(repr((corpus.train, corpus.validation, corpus.test)).encode())
+    print(json.dumps(found))
+
+
+def made_up_pairs(n: int) -> list[tuple[str, str]]:
+    draw = random.Random(1)
+    syllables = ["ka", "lo", "mi", "ne", "tu", "sch", "ber", "gen", "ung", "heit", "aus", "ein"]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(400)]
+    return [(" ".join(draw.choices(words, k=6)), " ".join(draw.choices(words, k=5))) for _ in range(n)]
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+PROGRAMS: dict[str, Callable[..., None]] = {
+    program.__name__: program for program in (prepare_train_and_translate, print_digests)
+}
+
+
+def run_here(program: str, n_threads: str, *arguments: str) -> None:
+    """A program, on as many threads as if the machine had that many cores for this process."""
+    os.sched_getaffinity = lambda process: set(range(int(n_threads)))
+    PROGRAMS[program](*arguments)
+
+
+if __name__ == "__main__":
+    run_here(*sys.argv[1:])
