@@ -9,6 +9,7 @@ backward pass, is the same on every device and for any number of processes, and 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,14 +65,23 @@ def random_words(like: Array, *, site: Site, count: int) -> Array:
     xp = namespace(like)
     blocks = xp.arange(1, -(-count // 4) + 1, dtype=xp.uint64)
     counter = [blocks, *(xp.full_like(blocks, word) for word in (site.shard, site.update, 0))]
-    key = [site.seed, site.site]
+    return xp.stack(philox4x64_10(counter, (site.seed, site.site)), axis=1).reshape(-1)[:count]
+
+
+def philox4x64_10(counter: Sequence[Array], key: Sequence[int]) -> list[Array]:
+    """Ten rounds of Philox: for every key a bijection of the 256-bit counters, so no two of them give the same block.
+
+    Shapes: counter, four arrays (n,) uint64, the lowest words first; key, two words in [0, 2⁶⁴).  Returns the n blocks
+    as four arrays (n,) uint64.
+    """
+    xp = namespace(counter[0])
     for _ in range(_ROUNDS):
         counter = _round(xp, counter, key)
         key = [(word + weyl) % _WORD for word, weyl in zip(key, _WEYL, strict=True)]
-    return xp.stack(counter, axis=1).reshape(-1)[:count]
+    return list(counter)
 
 
-def _round(xp: Any, counter: list[Array], key: list[int]) -> list[Array]:
+def _round(xp: Any, counter: Sequence[Array], key: Sequence[int]) -> list[Array]:
     high0, low0 = _multiply_wide(xp, counter[0], _MULTIPLIERS[0])
     high1, low1 = _multiply_wide(xp, counter[2], _MULTIPLIERS[1])
     return [high1 ^ counter[1] ^ xp.uint64(key[0]), low1, high0 ^ counter[3] ^ xp.uint64(key[1]), low0]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +16,7 @@ from autograd.random import (
     named_site,
     normal,
     permutation,
+    philox4x64_10,
     random_uint16,
     random_words,
     uniform,
@@ -20,6 +25,76 @@ from autograd.random import (
 WORDS = st.integers(0, 2**64 - 1)
 SITES = st.builds(Site, seed=WORDS, site=WORDS, update=WORDS, shard=WORDS)
 HERE = np.empty(0)
+
+# Random123's known answers for philox4x64 with 10 rounds (the file kat_vectors of its distribution), as printed there:
+# four words of counter and two of key, lowest first; what comes out.  The third is of the digits of π.
+KNOWN_ANSWERS = {
+    "zeros": (
+        "0000000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 0000000000000000",
+        "16554d9eca36314c db20fe9d672d0fdc d7e772cee186176b 7e68b68aec7ba23b",
+    ),
+    "ones": (
+        "ffffffffffffffff ffffffffffffffff ffffffffffffffff ffffffffffffffff ffffffffffffffff ffffffffffffffff",
+        "87b092c3013fe90b 438c3c67be8d0224 9cc7d7c69cd777b6 a09caebf594f0ba0",
+    ),
+    "pi": (
+        "243f6a8885a308d3 13198a2e03707344 a4093822299f31d0 082efa98ec4e6c89 452821e638d01377 be5466cf34e90c6c",
+        "a528f45403e61d95 38c72dbd566e9788 a5a1610e72fd18b5 57bd43b5e52b7fe6",
+    ),
+}
+
+
+def words_of(text: str) -> list[int]:
+    return [int(word, 16) for word in text.split()]
+
+
+def block_of(counter: list[int], key: list[int]) -> list[int]:
+    """One block of the reference."""
+    return [int(word[0]) for word in philox4x64_10([np.array([word], np.uint64) for word in counter], key)]
+
+
+def numpys_next_block(counter: list[int], key: list[int]) -> list[int]:
+    """What NumPy's generator gives first when it stands at a counter."""
+    philox = np.random.Philox(key=np.array(key, np.uint64), counter=np.array(counter, np.uint64))
+    return [int(word) for word in philox.random_raw(4)]
+
+
+def before(counter: list[int]) -> list[int]:
+    """The counter that one step leads to this one: a number of 256 bits, minus 1."""
+    number = (sum(word << 64 * i for i, word in enumerate(counter)) - 1) % 2**256
+    return [number >> 64 * i & 2**64 - 1 for i in range(4)]
+
+
+@pytest.mark.parametrize("name", KNOWN_ANSWERS)
+def test_the_reference_gives_the_known_answers_of_random123(name: str) -> None:
+    given_words, expected = map(words_of, KNOWN_ANSWERS[name])
+    assert block_of(given_words[:4], given_words[4:]) == expected
+
+
+@pytest.mark.parametrize("name", KNOWN_ANSWERS)
+def test_numpys_philox_gives_them_one_step_after_the_counter_before(name: str) -> None:
+    given_words, expected = map(words_of, KNOWN_ANSWERS[name])
+    assert numpys_next_block(before(given_words[:4]), given_words[4:]) == expected
+
+
+@given(st.lists(WORDS, min_size=4, max_size=4), st.lists(WORDS, min_size=2, max_size=2))
+def test_the_reference_is_numpys_philox_at_every_counter_and_key(counter: list[int], key: list[int]) -> None:
+    assert block_of(counter, key) == numpys_next_block(before(counter), key)
+
+
+@pytest.mark.parametrize("run", [random_words, random_words.reference], ids=["kernel", "reference"])
+@given(site=SITES)
+def test_block_b_of_a_site_has_counter_b_shard_update_0_and_key_seed_site(run: Callable[..., Any], site: Site) -> None:
+    """No two sites share a key and the upper words of a counter, so no block of one is ever a block of the other."""
+    blocks = run(HERE, site=site, count=12).reshape(3, 4).tolist()
+    assert blocks == [block_of([b, site.shard, site.update, 0], [site.seed, site.site]) for b in (1, 2, 3)]
+
+
+@given(SITES, st.integers(0, 21))
+def test_16_bit_numbers_are_the_words_cut_in_four_lowest_bits_first(site: Site, count: int) -> None:
+    words = random_words(HERE, site=site, count=6).tolist()
+    expected = [word >> 16 * i & 0xFFFF for word in words for i in range(4)]
+    assert random_uint16(HERE, site=site, count=count).tolist() == expected[:count]
 
 
 @given(SITES, st.integers(0, 40))
