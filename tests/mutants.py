@@ -68,7 +68,7 @@ exclude-operators = [
     "core/ReplaceUnaryOperator_(USub_Invert|USub_Not|UAdd_.*|Invert_UAdd|Invert_USub)",
     "core/Variable.*",
 ]
-"""  # noqa: E501
+"""
 
 
 def mutate(module: str, clone: Path, session: Path) -> None:

@@ -26,7 +26,7 @@ def matmul(x: Array, y: Array) -> tuple[Array, Backward]:
 
 
 @op
-def linear(x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, Backward]:
+def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward]:
     """y = x W + b, a row per token.
 
     Shapes: x (T, I), weight (I, O), bias (O,) or None.  Returns (T, O).

@@ -38,6 +38,8 @@ def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Scor
 
 
 def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    if not references:
+        raise ValueError("there are no references to score against")
     for number, lines in enumerate(references, 1):
         if len(lines) != len(hypotheses):
             raise ValueError(

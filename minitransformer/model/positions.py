@@ -26,12 +26,13 @@ class LearnedPositions(Layer):
 
     def add_to(self, x: Tensor, places: Array) -> Tensor:
         """x (T, D) plus the row of each token's place (T,) in its sentence."""
-        places = places + self.first_position
-        if places.max(initial=0) >= len(self.weight):
+        room = len(self.weight) - self.first_position
+        if places.max(initial=0) >= room:
             raise PositionError(
-                f"positions: a sentence of {places.max() + 1} tokens is longer than the learned table"
-                f" of {len(self.weight)} (max_positions)"
+                f"positions: a sentence of {places.max() + 1} tokens is longer than the learned table,"
+                f" which has room for {room} (max_positions)"
             )
+        places = places + self.first_position
         return x + ops.embedding(self.weight, to_device(places, x.device))
 
 

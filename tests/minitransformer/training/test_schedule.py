@@ -1,6 +1,8 @@
-"""The learning rate against equation 3 of the paper, worked out by hand."""
+"""The learning rate against equation 3 of the paper, worked out to 50 digits."""
 
 from __future__ import annotations
+
+from decimal import Decimal, localcontext
 
 import pytest
 from hypothesis import given
@@ -8,23 +10,51 @@ from hypothesis import strategies as st
 
 from minitransformer.training.schedule import learning_rate
 
+FEW_ROUNDINGS = 5 * Decimal(2) ** -53  # of two or three powers, each within one unit, and of their products
+
 
 def of_base_model(step: int) -> float:
     return learning_rate(step, d_model=512, warmup_steps=4_000)
 
 
+def of_the_paper(step: int, *, d_model: int = 512, warmup_steps: int = 4_000) -> Decimal:
+    """d_model^−0.5 · min(step_num^−0.5, step_num · warmup_steps^−1.5), to 50 digits."""
+    with localcontext(prec=50):
+        step_num, half = Decimal(step), Decimal("0.5")
+        return Decimal(d_model) ** -half * min(step_num**-half, step_num * Decimal(warmup_steps) ** (-3 * half))
+
+
+def digits(rate: Decimal) -> str:
+    """The first 17, which tell every float64 from its neighbours."""
+    return f"{rate:.16e}"
+
+
+def relative_error(got: float, exact: Decimal) -> Decimal:
+    with localcontext(prec=50):
+        return abs(Decimal(got) / exact - 1)
+
+
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
-        (1, 1.7469281074217107e-07),
-        (3_999, 6.985965501579421e-04),
-        (4_000, 6.987712429686843e-04),
-        (4_001, 6.986839129373530e-04),
-        (100_000, 1.3975424859373686e-04),
+        (1, "1.7469281074217107e-7"),
+        (3_999, "6.9859655015794211e-4"),
+        (4_000, "6.9877124296868428e-4"),
+        (4_001, "6.9868391293735298e-4"),
+        (100_000, "1.3975424859373686e-4"),
     ],
 )
-def test_the_base_models_learning_rate(step: int, expected: float) -> None:
-    assert of_base_model(step) == pytest.approx(expected, rel=1e-14)
+def test_the_base_models_learning_rate(step: int, expected: str) -> None:
+    assert digits(of_the_paper(step)) == expected
+    assert relative_error(of_base_model(step), of_the_paper(step)) < FEW_ROUNDINGS
+
+
+@given(d_model=st.integers(1, 4_096), warmup_steps=st.integers(1, 100_000), step=st.integers(1, 10**7))
+def test_the_learning_rate_is_the_papers_at_every_step_of_every_model(
+    d_model: int, warmup_steps: int, step: int
+) -> None:
+    got = learning_rate(step, d_model=d_model, warmup_steps=warmup_steps)
+    assert relative_error(got, of_the_paper(step, d_model=d_model, warmup_steps=warmup_steps)) < FEW_ROUNDINGS
 
 
 def test_the_two_branches_meet_at_the_end_of_warm_up() -> None:

@@ -1,0 +1,206 @@
+"""A model that others trained, run by ours: CTranslate2's Arabic to English letters, with what CTranslate2 says of it.
+
+73 names with their translations, greedy and with a beam of four, the scores, and the log-probability of every letter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ctranslate2_format import Trained, load
+
+from autograd import Blocks
+from minitransformer import Batch, Transformer
+from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.symbols import END, START
+
+DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
+FOLDER = DATA / "ct2-aren-transliteration"
+pytestmark = pytest.mark.skipif(
+    not FOLDER.exists(), reason=f"{FOLDER} is absent; set MINITRANSFORMER_DATA to the folder that holds it"
+)
+
+BEAM = 4
+DTYPES = ["float64", "float32"]
+TOLERANCE = 1e-5  # five decimals are given, of float32 arithmetic: 5e-6 each
+DIFFERENT = {10: (2, 3), 31: (3,), 39: (3,), 46: (2, 3)}  # case: the ranks, from 0, where ours are other names
+
+Ids = tuple[int, ...]
+
+
+@cache
+def trained(dtype: str) -> Trained:
+    return load(FOLDER / "aren-transliteration", dtype)
+
+
+@cache
+def cases() -> list[dict[str, Any]]:
+    text = (FOLDER / "aren-transliteration.expected.json").read_text(encoding="utf-8")
+    return list(json.loads(text)["cases"])
+
+
+def source_ids() -> list[list[int]]:
+    words = trained("float64").source_words
+    return [[words.index(letter) for letter in case["source"]] for case in cases()]
+
+
+def target_ids(letters: Sequence[str]) -> Ids:
+    return tuple(trained("float64").target_words.index(letter) for letter in letters)
+
+
+def name_of(ids: Ids) -> str:
+    return "".join(trained("float64").target_words[i] for i in ids)
+
+
+def expected(kind: str) -> list[list[Hypothesis]]:
+    """CTranslate2's translations in our ids; its length penalty is 0, so that a score is a log-probability."""
+    return [
+        [Hypothesis(one["score"], one["score"], target_ids(one["tokens"])) for one in case[kind]] for case in cases()
+    ]
+
+
+def pack_without_end(sources: Sequence[Sequence[int]]) -> tuple[Any, Blocks]:
+    """This model was trained on sources that no symbol closes."""
+    return np.concatenate([np.asarray(ids) for ids in sources]), Blocks.of_lengths([len(ids) for ids in sources])
+
+
+@pytest.fixture(autouse=True)
+def _open_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minitransformer.inference.beam.pack_sequences", pack_without_end)
+
+
+def log_probabilities(model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Ids]) -> list[Any]:
+    """Of every word after every prefix of the targets: one array (length + 1, W) a pair."""
+    batch = Batch.from_token_ids(sources, targets)
+    ids, blocks = pack_without_end(sources)
+    log_p = model.log_probabilities(dataclasses.replace(batch, source_ids=ids, source=blocks))
+    return np.split(np.asarray(log_p, np.float64), batch.target.starts[1:])
+
+
+def of_labels(log_p: Any, target: Ids) -> Any:
+    return log_p[np.arange(len(target) + 1), [*target, END]]
+
+
+def ctranslate2_score(log_p: Any, target: Ids) -> float:
+    """It forbids the end symbol in the first place before it takes the softmax; we take the model's own word."""
+    return float(of_labels(log_p, target).sum() - np.log1p(-np.exp(log_p[0, END])))
+
+
+def search(dtype: str, sources: Sequence[Sequence[int]], *, beam: int) -> list[list[Hypothesis]]:
+    return beam_search(trained(dtype).model, sources, SearchConfig(beam=beam, alpha=0, n_best=beam))
+
+
+def search_as_ctranslate2(model: Transformer, source: Sequence[int]) -> list[tuple[float, Ids]]:
+    """Its rules in full, step by step and without a cache: only the best ``BEAM`` candidates may end a hypothesis, and
+    once the best candidate of a step has ended, the first ``BEAM`` hypotheses to have ended are the result."""
+    live: list[tuple[float, Ids]] = [(0.0, ())]
+    ended: list[tuple[float, Ids]] = []
+    top_has_ended = False
+    while not (top_has_ended and len(ended) >= BEAM):
+        rows = [log_p[-1] for log_p in log_probabilities(model, [source] * len(live), [ids for _, ids in live])]
+        if live[0][1] == ():
+            rows[0] -= np.log1p(-np.exp(rows[0][END]))
+            rows[0][END] = -np.inf
+        all_candidates = [
+            (p + float(of_word), (*ids, word))
+            for (p, ids), row in zip(live, rows, strict=True)
+            for word, of_word in enumerate(row)
+        ]
+        candidates = sorted(all_candidates, reverse=True)[: 2 * BEAM]
+        top_has_ended |= candidates[0][1][-1] == END
+        ended += [(p, ids[:-1]) for p, ids in candidates[:BEAM] if ids[-1] == END]
+        live = [(p, ids) for p, ids in candidates if ids[-1] != END][:BEAM]
+    return sorted(ended, reverse=True)[:BEAM]
+
+
+def test_every_number_of_the_file_has_its_place_in_the_model() -> None:
+    model, source_words, target_words = trained("float32")
+    assert model.n_parameters == 182_731
+    assert (len(source_words), len(target_words)) == (51, 43)
+    assert source_words[:3] == target_words[:3] == ["<unk>", "<s>", "</s>"]
+    assert (target_words[START], target_words[END], target_words[-1]) == ("<s>", "</s>", "<blank>")
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one batch", "alone"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_letter_of_every_name_has_ctranslate2s_log_probability(dtype: str, together: bool) -> None:
+    model, sources, targets = trained(dtype).model, source_ids(), [best.ids for best, *_ in expected("beam1")]
+    if together:
+        scored = log_probabilities(model, sources, targets)
+    else:
+        scored = [log_probabilities(model, [s], [t])[0] for s, t in zip(sources, targets, strict=True)]
+    assert len(scored) == 73
+    for log_p, target, case in zip(scored, targets, cases(), strict=True):
+        np.testing.assert_allclose(of_labels(log_p, target), case["forced_log_probs"], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_greedy_search_finds_every_name_that_ctranslate2_finds(dtype: str) -> None:
+    found = search(dtype, source_ids(), beam=1)
+    assert [name_of(ours.ids) for (ours,) in found] == [name_of(theirs.ids) for (theirs,) in expected("beam1")]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_best_name_of_a_beam_of_four_is_ctranslate2s(dtype: str) -> None:
+    found = search(dtype, source_ids(), beam=BEAM)
+    assert [name_of(ours[0].ids) for ours in found] == [name_of(theirs[0].ids) for theirs in expected("beam4")]
+    assert [name_of(ours[0].ids) for ours in found[:2]] == ["atzmon", "achison"]  # as in CTranslate2's own tests
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_four_names_are_ctranslate2s_but_for_six_of_292_where_ours_are_likelier(dtype: str) -> None:
+    found, theirs = search(dtype, source_ids(), beam=BEAM), expected("beam4")
+    different = {
+        case: tuple(rank for rank in range(BEAM) if found[case][rank].ids != theirs[case][rank].ids)
+        for case in range(len(theirs))
+    }
+    assert {case: ranks for case, ranks in different.items() if ranks} == DIFFERENT
+    for case, ranks in DIFFERENT.items():
+        assert {h.ids for h in found[case]} != {h.ids for h in theirs[case]}
+        for rank in ranks:
+            assert found[case][rank].log_probability > theirs[case][rank].log_probability
+
+
+def test_ctranslate2s_rules_for_an_end_explain_every_difference() -> None:
+    """The same model, searched by its rules, gives its four names in their order, with their scores, for all 73."""
+    model = trained("float64").model
+    for source, theirs in zip(source_ids(), expected("beam4"), strict=True):
+        found = search_as_ctranslate2(model, source)
+        assert [name_of(ids) for _, ids in found] == [name_of(hypothesis.ids) for hypothesis in theirs]
+        np.testing.assert_allclose([p for p, _ in found], [h.score for h in theirs], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["beam1", "beam4"])
+def test_scores_are_ctranslate2s(kind: str, dtype: str) -> None:
+    model, n_compared = trained(dtype).model, 0
+    found = search(dtype, source_ids(), beam=int(kind[-1]))
+    for source, ours, theirs in zip(source_ids(), found, expected(kind), strict=True):
+        scored = log_probabilities(model, [source] * len(ours), [h.ids for h in ours])
+        score_of = {h.ids: h.score for h in theirs}
+        for hypothesis, log_p in zip(ours, scored, strict=True):
+            own = of_labels(log_p, hypothesis.ids).sum()
+            assert hypothesis.log_probability == pytest.approx(own, abs=1e-10 if dtype == "float64" else 1e-5)
+            if hypothesis.ids in score_of:
+                n_compared += 1
+                got = ctranslate2_score(log_p, hypothesis.ids)
+                assert got == pytest.approx(score_of[hypothesis.ids], abs=TOLERANCE)
+    assert n_compared == {"beam1": 73, "beam4": 288}[kind]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("beam", [1, BEAM])
+def test_each_name_alone_is_translated_as_in_one_batch_of_all(beam: int, dtype: str) -> None:
+    for source, together in zip(source_ids(), search(dtype, source_ids(), beam=beam), strict=True):
+        (alone,) = search(dtype, [source], beam=beam)
+        assert [h.ids for h in alone] == [h.ids for h in together]
+        tolerance = 1e-10 if dtype == "float64" else 1e-5
+        np.testing.assert_allclose([h.score for h in alone], [h.score for h in together], rtol=0, atol=tolerance)
