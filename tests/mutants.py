@@ -112,8 +112,10 @@ def main(modules: list[str]) -> int:
 
     def run(module: str) -> tuple[int, list[str]]:
         clone, session = clones.get(), directory / f"{module.replace('/', '.')}.sqlite"
-        mutate(module, clone, session)
-        clones.put(clone)
+        try:
+            mutate(module, clone, session)
+        finally:
+            clones.put(clone)
         killed, survivors = outcomes(session)
         print("".join(survivors), f"{module}: {killed} of {killed + len(survivors)} killed", sep="\n", flush=True)
         return killed, survivors

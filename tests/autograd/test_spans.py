@@ -9,10 +9,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autograd import Blocks, KeySpans
+from autograd import Blocks, KeySpans, Tensor, backward, ops
 from autograd.spans import pack, place_side_by_side
 
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
+
+
+@st.composite
+def blocks_lying_apart(draw: Any, n: int) -> Blocks:
+    """Blocks in any order with room between them; at times all of one length, or touching, or evenly apart."""
+    lengths = draw(st.lists(st.integers(1, 5), min_size=n, max_size=n) | st.integers(1, 5).map(lambda x: [x] * n))
+    if draw(st.booleans()):
+        return Blocks(5 * np.arange(n), np.array(lengths))
+    rooms = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n) | st.just([0] * n))
+    order = draw(st.permutations(range(n)) | st.just(range(n)))
+    starts, end = np.empty(n, np.int64), 0
+    for b, room in zip(order, rooms, strict=True):
+        starts[b] = end + room
+        end += room + lengths[b]
+    return Blocks(starts, np.array(lengths))
+
+
+@st.composite
+def spans_of_keys(draw: Any) -> KeySpans:
+    """Any spans of packed queries over blocks of keys that may lie apart, as in a cache."""
+    n = draw(st.integers(1, 4))
+    queries, keys = (
+        Blocks.of_lengths(draw(st.lists(st.integers(1, 4), min_size=n, max_size=n))),
+        draw(blocks_lying_apart(n)),
+    )
+    whole = draw(st.booleans())
+    spans = []
+    for n_queries, start, n_keys in zip(queries.lengths, keys.starts, keys.lengths, strict=True):
+        for _ in range(n_queries):
+            first = 0 if whole else draw(st.integers(0, int(n_keys) - 1))
+            last = n_keys if whole else draw(st.integers(first + 1, int(n_keys)))
+            spans.append((start + first, start + last))
+    first, last = np.array(spans).T
+    return KeySpans(first, last, queries, keys)
+
+
+@given(st.integers(1, 5).flatmap(blocks_lying_apart))
+def test_tokens_are_counted_through_the_blocks(blocks: Blocks) -> None:
+    counted = [
+        (b, place, start + place, b * max(blocks.lengths) + place)
+        for b, (start, length) in enumerate(zip(blocks.starts, blocks.lengths, strict=True))
+        for place in range(length)
+    ]
+    got = zip(blocks.block_of_token, blocks.place_in_block, blocks.tokens, blocks.rows, strict=True)
+    assert list(got) == counted
+    assert (len(blocks), blocks.n_tokens, blocks.longest) == (len(blocks.lengths), len(counted), max(blocks.lengths))
+    for n_tokens in (len(counted), len(counted) + 1):
+        assert blocks.fill(n_tokens) == (blocks.tokens.tolist() == list(range(n_tokens)))
 
 
 @given(LENGTHS)
@@ -49,6 +97,54 @@ def test_uniform_blocks_are_a_view(n_blocks: int, length: int, room: int) -> Non
     rows = place_side_by_side(x, blocks)
     assert np.shares_memory(rows, x)
     np.testing.assert_array_equal(rows, x.reshape(n_blocks, stride)[:, :length])
+
+
+@given(spans_of_keys())
+def test_a_mask_is_true_from_the_first_key_to_the_one_before_last(spans: KeySpans) -> None:
+    for row, first, last in zip(spans.mask(), spans.first, spans.last, strict=True):
+        assert np.flatnonzero(row).tolist() == list(range(first, last))
+
+
+@given(spans_of_keys())
+def test_the_block_mask_is_the_mask_block_by_block(spans: KeySpans) -> None:
+    mask, queries, keys = spans.mask(), spans.queries, spans.keys
+    expected = np.ones((len(queries), max(queries.lengths), max(keys.lengths)), bool)
+    for b, (start, n_keys) in enumerate(zip(keys.starts, keys.lengths, strict=True)):
+        own = mask[np.repeat(np.arange(len(queries)), queries.lengths) == b]
+        expected[b, : len(own)] = False
+        expected[b, : len(own), :n_keys] = own[:, start : start + n_keys]
+        assert own.sum() == own[:, start : start + n_keys].sum()
+    assert (spans.block_mask is None) == expected.all()
+    if spans.block_mask is not None:
+        np.testing.assert_array_equal(spans.block_mask, expected)
+
+
+@given(spans_of_keys(), st.permutations([np.float32, np.float64, np.float32]))
+def test_the_bias_is_the_block_mask_in_numbers_of_the_type_asked_for(spans: KeySpans, dtypes: Any) -> None:
+    for dtype in dtypes:
+        bias = spans.bias(np, dtype)
+        assert (bias is None) == (spans.block_mask is None)
+        if bias is not None:
+            assert bias.dtype == dtype
+            np.testing.assert_array_equal(bias, np.where(spans.block_mask, 0, -np.inf)[:, None])
+
+
+@given(spans_of_keys(), st.integers(0, 4), st.integers(0, 1000))
+def test_attention_looks_where_the_mask_says_and_never_between_blocks(spans: KeySpans, room: int, seed: int) -> None:
+    random, (n_queries, n_keys) = np.random.default_rng(seed), spans.mask().shape
+    q = random.standard_normal((n_queries, 1, 3))
+    k, v = (np.full((n_keys + room, 1, size), np.nan) for size in (3, 2))
+    k[spans.keys.tokens], v[spans.keys.tokens] = (random.standard_normal((spans.keys.n_tokens, 1, n)) for n in (3, 2))
+    leaves = [Tensor(x) for x in (q, k, v)]
+    attended = ops.attention(*leaves, spans=spans)
+    for i, seen in enumerate(spans.mask()):
+        weights = np.exp(k[:n_keys, 0][seen] @ q[i, 0] / np.sqrt(3))
+        np.testing.assert_allclose(attended.value[i, 0], weights @ v[:n_keys, 0][seen] / weights.sum(), atol=1e-12)
+    backward(attended, random.standard_normal(attended.shape))
+    unseen = np.append(~spans.mask().any(0), np.ones(room, bool))
+    for leaf in leaves[1:]:
+        assert not leaf.grad[unseen].any()
+    assert all(np.isfinite(leaf.grad).all() for leaf in leaves)
 
 
 @pytest.mark.parametrize(

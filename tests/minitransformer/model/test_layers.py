@@ -1,4 +1,4 @@
-"""Layers, positions, spans: gradients and the words of the paper."""
+"""Layers and positions: gradients and the words of the paper."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from autograd.testing import check_gradients
 from minitransformer import ModelConfig
 from minitransformer.model.batch import Batch
 from minitransformer.model.layers import Embedding, FeedForward, LayerNorm, Linear, MultiHeadAttention, Residual
-from minitransformer.model.positions import PositionError, positions_of, sinusoids
-from minitransformer.model.spans import cached_spans, causal_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.positions import positions_of
+from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.stacks import DecoderLayer, EncoderLayer
 
 CONFIG = ModelConfig(vocabulary_size=9, d_model=4, d_ff=5, n_heads=2, d_k=3, d_v=2, p_drop=0.2)
@@ -113,69 +113,6 @@ def ready_plain(layer: Any) -> Any:
 def test_embeddings_are_scaled_by_the_root_of_the_width() -> None:
     embedding = ready_plain(Embedding(9, 4))
     np.testing.assert_allclose(embedding(np.array([2])).value[0], 2 * embedding.weight.value[2])
-
-
-def test_sinusoids_are_those_of_the_paper() -> None:
-    table = sinusoids(50, 8)
-    for position in (0, 1, 7, 49):
-        for i in range(4):
-            angle = position / 10_000 ** (2 * i / 8)
-            assert table[position, 2 * i] == pytest.approx(np.sin(angle), abs=1e-12)
-            assert table[position, 2 * i + 1] == pytest.approx(np.cos(angle), abs=1e-12)
-
-
-def test_sinusoids_of_tensor2tensor_have_sines_first_and_end_at_10000() -> None:
-    table = sinusoids(50, 8, "halves")
-    for position in (1, 49):
-        for i in range(4):
-            angle = position / 10_000 ** (i / 3)
-            assert table[position, [i, 4 + i]] == pytest.approx([np.sin(angle), np.cos(angle)], abs=1e-12)
-
-
-@given(st.integers(0, 40), st.integers(0, 40))
-def test_a_shifted_encoding_is_a_linear_function_of_the_encoding(position: int, offset: int) -> None:
-    """Section 3.5: PE(pos + k) = M_k PE(pos), a rotation in every plane of a sine and its cosine."""
-    table = sinusoids(81, 6)
-    for i in range(3):
-        angle = offset / 10_000 ** (2 * i / 6)
-        rotation = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-        pair = slice(2 * i, 2 * i + 2)
-        np.testing.assert_allclose(rotation @ table[position, pair], table[position + offset, pair], atol=1e-12)
-
-
-def test_a_learned_table_has_an_end() -> None:
-    positions = ready_plain(positions_of(dataclasses.replace(CONFIG, positions="learned", max_positions=4)))
-    with pytest.raises(PositionError, match="sentence of 6 tokens is longer than the learned table of 4"):
-        positions.add_to(Tensor(rows(1)), np.array([5]))
-
-
-def textbook_masks(queries: Blocks, keys: Blocks) -> tuple[Any, Any, Any]:
-    """Padding mask (same sentence), look-ahead mask (not later), distance, over all pairs of packed tokens."""
-    same = queries.block_of_token[:, None] == keys.block_of_token
-    distance = queries.place_in_block[:, None] - keys.place_in_block
-    return same, distance >= 0, np.abs(distance)
-
-
-@given(LENGTHS, st.none() | st.integers(0, 4), st.data())
-def test_spans_are_the_masks_of_the_textbook(lengths: list[int], r: int | None, data: Any) -> None:
-    blocks = Blocks.of_lengths(lengths)
-    keys = Blocks.of_lengths(data.draw(st.lists(st.integers(1, 5), min_size=len(lengths), max_size=len(lengths))))
-    same, not_later, distance = textbook_masks(blocks, blocks)
-    near = np.full_like(same, True) if r is None else distance <= r
-    np.testing.assert_array_equal(self_attention_spans(blocks, r).mask(), same & near)
-    np.testing.assert_array_equal(causal_spans(blocks, r).mask(), same & not_later & near)
-    np.testing.assert_array_equal(encoder_decoder_spans(blocks, keys).mask(), textbook_masks(blocks, keys)[0])
-
-
-@given(st.integers(1, 4), st.integers(1, 6), st.none() | st.integers(0, 4), st.integers(0, 3))
-def test_cached_spans_are_the_last_row_of_the_causal_mask(n: int, length: int, r: int | None, room: int) -> None:
-    spans = cached_spans(n, length, length + room, r)
-    causal = causal_spans(Blocks.of_lengths([length]), r).mask()[-1]
-    assert spans.mask().shape == (n, (n - 1) * (length + room) + length)
-    for i in range(n):
-        row = spans.mask()[i]
-        np.testing.assert_array_equal(row[i * (length + room) :][:length], causal)
-        assert row.sum() == causal.sum()
 
 
 def test_batches_close_sources_and_shift_targets() -> None:

@@ -1,4 +1,4 @@
-"""The whole model: gradients, masking, packing."""
+"""The whole model: gradients, loss, weights."""
 
 from __future__ import annotations
 
@@ -56,67 +56,6 @@ def test_every_parameter_gets_a_gradient(variant: str) -> None:
     backward(model.loss(batch_of([([3, 4], [5, 6, 3]), ([4], [3])])))
     missed = [name for name, parameter in model.named_parameters() if np.isnan(parameter.grad).any()]
     assert missed == []
-
-
-@given(pairs=PAIRS, data=st.data())
-@settings(max_examples=40, deadline=None)
-@pytest.mark.parametrize("variant", ["the paper", "pre-norm, nothing shared", "halves, one head, neighbourhood 1"])
-def test_later_target_tokens_change_no_earlier_output(variant: str, pairs: Any, data: Any) -> None:
-    model = model_of(variant)
-    sentence = data.draw(st.integers(0, len(pairs) - 1))
-    source, target = pairs[sentence]
-    place = data.draw(st.integers(0, len(target)))
-    changed = [*pairs]
-    changed[sentence] = (source, [*target[:place], *data.draw(SENTENCE)])
-    before, after = (model.log_probabilities(batch_of(p)) for p in (pairs, changed))
-    start = sum(len(t) + 1 for _, t in pairs[:sentence])
-    np.testing.assert_allclose(before[: start + place + 1], after[: start + place + 1], rtol=0, atol=1e-12)
-
-
-def influences(model: Transformer, batch: Batch, row: int) -> tuple[Any, Any]:
-    """Which source and target inputs have any influence on the logits of ``row``, by their embeddings' gradients."""
-    logits = model.logits(batch)
-    seed = np.zeros(logits.shape)
-    seed[row] = np.random.default_rng(0).standard_normal(W)
-    backward(logits, seed)
-    return tuple(np.abs(e.weight.grad).sum(1) > 0 for e in (model.source_embedding, model.target_embedding))
-
-
-def test_gradients_flow_from_the_own_sentence_and_the_past_only() -> None:
-    """Every token has an id of its own, so the rows of the embedding tables tell who was seen."""
-    model = model_of("pre-norm, nothing shared", positions="halves")
-    batch = batch_of([([3, 4], [3, 4, 5]), ([5, 6, 7], [6, 7])])
-    sources, targets = influences(model, batch, row=2)  # third output of the first sentence: START, 3, 4 are known
-    assert set(np.flatnonzero(sources)) == {2, 3, 4}
-    assert set(np.flatnonzero(targets)) == {1, 3, 4}
-    sources, targets = influences(model, batch, row=5)  # second output of the second sentence
-    assert set(np.flatnonzero(sources)) == {2, 5, 6, 7}
-    assert set(np.flatnonzero(targets)) == {1, 6}
-
-
-def test_restricted_attention_reaches_r_tokens_a_layer() -> None:
-    model = model_of("pre-norm, nothing shared", n_layers=1, neighbourhood=1)
-    _, targets = influences(model, batch_of([([3], [3, 4, 5, 6])]), row=3)
-    assert set(np.flatnonzero(targets)) == {4, 5}
-
-
-@given(pairs=PAIRS)
-@settings(max_examples=30, deadline=None)
-def test_packed_is_one_by_one(pairs: Any) -> None:
-    model = model_of()
-    together = model.log_probabilities(batch_of(pairs))
-    alone = np.concatenate([model.log_probabilities(batch_of([pair])) for pair in pairs])
-    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-12)
-
-
-@given(pairs=PAIRS, data=st.data())
-@settings(max_examples=30, deadline=None)
-def test_permuting_sentences_permutes_results(pairs: Any, data: Any) -> None:
-    model = model_of()
-    order = data.draw(st.permutations(range(len(pairs))))
-    rows = np.split(model.log_probabilities(batch_of(pairs)), np.cumsum([len(t) + 1 for _, t in pairs])[:-1])
-    permuted = model.log_probabilities(batch_of([pairs[i] for i in order]))
-    np.testing.assert_allclose(np.concatenate([rows[i] for i in order]), permuted, rtol=0, atol=1e-12)
 
 
 def test_the_loss_is_that_of_the_log_probabilities() -> None:

@@ -1,0 +1,274 @@
+"""Who has influence on whom, and who has none: spans against the textbook's masks, derivatives against its paths."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from autograd import Blocks, KeySpans, Tensor, backward, no_tape
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.model.spans import cached_spans, causal_spans, encoder_decoder_spans, self_attention_spans
+
+# Spans and masks
+
+LENGTH = st.integers(1, 4) | st.just(11)
+LENGTHS = st.lists(LENGTH, min_size=1, max_size=5)
+PAIRS_OF_LENGTHS = st.lists(st.tuples(LENGTH, LENGTH), min_size=1, max_size=5)
+NEIGHBOURHOODS = st.none() | st.integers(0, 4) | st.just(1000)
+
+
+def padding_mask(lengths: Any) -> Any:
+    """(B, 1, longest), True where a key is padding."""
+    return (np.arange(max(lengths)) >= np.array(lengths)[:, None])[:, None]
+
+
+def look_ahead_mask(length: int) -> Any:
+    """(length, length), True above the diagonal: where a key comes later than the query."""
+    return np.triu(np.ones((length, length), bool), k=1)
+
+
+def distance_mask(length: int, r: int | None) -> Any:
+    """(length, length), True where a key is more than r places away."""
+    everything = np.ones((length, length), bool)
+    return ~everything if r is None else np.triu(everything, k=r + 1) | np.tril(everything, k=-r - 1)
+
+
+def assert_spans_are_the_mask(spans: KeySpans, forbidden: Any, query_lengths: Any, starts: Any, lengths: Any) -> None:
+    """``forbidden`` (B, Q, K) is the textbook's; ``starts`` and ``lengths`` say where the keys of each block lie."""
+    allowed = ~np.broadcast_to(forbidden, (len(lengths), max(query_lengths), max(lengths)))
+    packed = np.zeros((sum(query_lengths), max(np.add(starts, lengths))), bool)
+    side_by_side = np.ones(allowed.shape, bool)  # in rows of padding, of which nothing is used
+    for b, (start, n_queries, n_keys) in enumerate(zip(starts, query_lengths, lengths, strict=True)):
+        row = sum(query_lengths[:b])
+        packed[row : row + n_queries, start : start + n_keys] = allowed[b, :n_queries, :n_keys]
+        side_by_side[b, :n_queries] = allowed[b, :n_queries]
+    np.testing.assert_array_equal(spans.mask(), packed)
+    got = np.ones(allowed.shape, bool) if spans.block_mask is None else spans.block_mask
+    np.testing.assert_array_equal(got, side_by_side)
+
+
+def begins(lengths: Any) -> list[int]:
+    return [sum(lengths[:b]) for b in range(len(lengths))]
+
+
+@given(LENGTHS, NEIGHBOURHOODS)
+def test_encoder_spans_are_the_padding_mask(lengths: list[int], r: int | None) -> None:
+    spans = self_attention_spans(Blocks.of_lengths(lengths), r)
+    forbidden = padding_mask(lengths) | distance_mask(max(lengths), r)
+    assert_spans_are_the_mask(spans, forbidden, lengths, begins(lengths), lengths)
+
+
+@given(LENGTHS, NEIGHBOURHOODS)
+def test_decoder_spans_are_the_union_of_padding_mask_and_look_ahead_mask(lengths: list[int], r: int | None) -> None:
+    spans = causal_spans(Blocks.of_lengths(lengths), r)
+    forbidden = padding_mask(lengths) | look_ahead_mask(max(lengths)) | distance_mask(max(lengths), r)
+    assert_spans_are_the_mask(spans, forbidden, lengths, begins(lengths), lengths)
+
+
+@given(PAIRS_OF_LENGTHS)
+def test_encoder_decoder_spans_are_the_padding_mask_of_the_source(pairs: Any) -> None:
+    sources, targets = (list(side) for side in zip(*pairs, strict=True))
+    spans = encoder_decoder_spans(Blocks.of_lengths(targets), Blocks.of_lengths(sources))
+    assert_spans_are_the_mask(spans, padding_mask(sources), targets, begins(sources), sources)
+
+
+@given(st.integers(1, 4), st.integers(1, 6), NEIGHBOURHOODS, st.integers(0, 3))
+def test_cached_spans_are_the_last_row_of_the_look_ahead_mask(n: int, length: int, r: int | None, room: int) -> None:
+    spans, capacity = cached_spans(n, length, length + room, r), length + room
+    newest = (look_ahead_mask(length) | distance_mask(length, r))[None, -1:]
+    assert_spans_are_the_mask(spans, newest, [1] * n, [capacity * i for i in range(n)], [length] * n)
+
+
+@given(LENGTHS, NEIGHBOURHOODS, st.integers(0, 3), st.sampled_from([self_attention_spans, causal_spans]))
+def test_spans_move_with_blocks_that_lie_apart(lengths: list[int], r: int | None, room: int, make: Any) -> None:
+    """Room before every block shifts the keys and changes nothing else."""
+    shift = room * np.arange(1, len(lengths) + 1)
+    touching = Blocks.of_lengths(lengths)
+    spans, apart = make(touching, r), make(Blocks(touching.starts + shift, touching.lengths), r)
+    np.testing.assert_array_equal(apart.first - spans.first, np.repeat(shift, lengths))
+    np.testing.assert_array_equal(apart.last - spans.last, np.repeat(shift, lengths))
+
+
+# Derivatives and paths
+
+SMALL = ModelConfig(vocabulary_size=5, d_model=4, d_ff=6, n_heads=2, d_k=3, d_v=2, tied="none")
+CONFIGS = st.builds(
+    dataclasses.replace,
+    st.just(SMALL),
+    n_layers=st.integers(1, 2),
+    norm=st.sampled_from(["post", "pre"]),
+    neighbourhood=st.none() | st.integers(0, 3),
+)
+SHORT = st.integers(1, 3) | st.just(6)  # tokens with END, or with START: 1 is an empty sentence
+LENGTHS_OF_PAIRS = st.lists(st.tuples(SHORT, SHORT), min_size=1, max_size=3)
+SEEDS = st.integers(0, 1000)
+
+
+class Given:
+    """Stands in the place of an embedding and gives these rows, whatever the ids."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self.rows = rows
+
+    def __call__(self, ids: Any) -> Tensor:
+        return self.rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A function of packed rows; for each input, which input sentence its rows belong to and which paths there are.
+
+    Shapes: paths[k] (rows of the output, rows of input k), True where the textbook knows a path.
+    """
+
+    function: Callable[..., Tensor]
+    inputs: list[Any]
+    sentences: list[Any]
+    paths: list[Any]
+
+
+def case_of(kind: str, config: ModelConfig, pairs: Any, seed: int) -> Case:
+    """Encoder, decoder, or the whole model behind its embeddings; weights and inputs are random."""
+    model, random = Transformer(config, seed=seed, dtype="float64"), np.random.default_rng(seed)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("gain", "bias")):
+            parameter.value += 0.2 * random.standard_normal(parameter.shape)
+        if name.endswith("hidden.bias"):  # no hidden unit near the kink, where differences are no derivatives
+            parameter.value += np.resize([9, -9], parameter.shape)
+    source, target = (Blocks.of_lengths(side) for side in zip(*pairs, strict=True))
+    x, memory = (random.standard_normal((blocks.n_tokens, config.d_model)) for blocks in (target, source))
+    for rows in (x, memory):  # nor a row of nearly equal numbers, where the norm bends
+        rows += [2, -2, 2, -2]
+    r = config.neighbourhood
+    reach = math.inf if r is None else config.n_layers * r
+    own_source, own_target = (np.repeat(np.arange(len(pairs)), side) for side in zip(*pairs, strict=True))
+    if kind == "encoder":
+        path = same(own_source, own_source) & (np.abs(behind(source, source)) <= reach)
+        return Case(lambda x: model.encoder(x, self_attention_spans(source, r)), [memory], [own_source], [path])
+    behind_it = behind(target, target)
+    paths = [
+        same(own_target, own_target) & (behind_it >= 0) & (behind_it <= reach),
+        same(own_target, own_source),
+    ]
+    function = decoder_of(model, source, target) if kind == "decoder" else model_of_embedded(model, source, target)
+    return Case(function, [x, memory], [own_target, own_source], paths)
+
+
+def same(a: Any, b: Any) -> Any:
+    return a[:, None] == b
+
+
+def behind(queries: Blocks, keys: Blocks) -> Any:
+    """By how many places query i stands behind key j, each counted in its sentence."""
+    i, j = (np.concatenate([np.arange(length) for length in blocks.lengths]) for blocks in (queries, keys))
+    return i[:, None] - j
+
+
+def decoder_of(model: Transformer, source: Blocks, target: Blocks) -> Callable[..., Tensor]:
+    self_spans = causal_spans(target, model.config.neighbourhood)
+    source_spans = encoder_decoder_spans(target, source)
+    return lambda x, memory: model.decoder(x, model.decoder.memory(memory), self_spans, source_spans)
+
+
+def model_of_embedded(model: Transformer, source: Blocks, target: Blocks) -> Callable[..., Tensor]:
+    sources, targets = ([[3] * (n - 1) for n in blocks.lengths] for blocks in (source, target))
+    batch = Batch.from_token_ids(sources, targets)
+
+    def logits(x: Tensor, memory: Tensor) -> Tensor:
+        model.source_embedding, model.target_embedding = Given(memory), Given(x)
+        return model.logits(batch)
+
+    return logits
+
+
+def derivatives_by_backward(case: Case) -> list[Any]:
+    """For each input (output rows, input rows, D of the output, D of the input)."""
+    with no_tape():
+        n, d = case.function(*map(Tensor, case.inputs)).shape
+    jacobians = [np.zeros((n, len(x), d, x.shape[1])) for x in case.inputs]
+    for i, c in np.ndindex(n, d):
+        leaves, seed = [Tensor(x) for x in case.inputs], np.zeros((n, d))
+        seed[i, c] = 1
+        backward(case.function(*leaves), seed)
+        for jacobian, leaf in zip(jacobians, leaves, strict=True):
+            jacobian[i, :, c] = leaf.grad
+    return jacobians
+
+
+def derivatives_by_differences(case: Case, step: float = 1e-5) -> list[Any]:
+    """The same, by central differences."""
+    jacobians = []
+    for k, x in enumerate(case.inputs):
+        columns = []
+        for j, c in np.ndindex(*x.shape):
+            change = np.zeros(x.shape)
+            change[j, c] = step
+            above, below = (value_of(case, {k: x + sign * change}) for sign in (1, -1))
+            columns.append((above - below) / (2 * step))
+        jacobians.append(np.stack(columns, -1).reshape(len(above), -1, *x.shape).transpose(0, 2, 1, 3))
+    return jacobians
+
+
+def value_of(case: Case, changed: dict[int, Any]) -> Any:
+    with no_tape(), np.errstate(all="ignore"):
+        return case.function(*(Tensor(changed.get(k, x)) for k, x in enumerate(case.inputs))).value
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "model"])
+@given(config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS)
+@settings(max_examples=12)
+@example(config=dataclasses.replace(SMALL, n_layers=2, neighbourhood=1), pairs=[(7, 7)], seed=1)
+@example(config=dataclasses.replace(SMALL, n_layers=3, neighbourhood=1, norm="pre"), pairs=[(5, 5), (1, 1)], seed=2)
+@example(config=dataclasses.replace(SMALL, n_layers=2), pairs=[(1, 6), (6, 1), (3, 3)], seed=3)
+def test_derivatives_are_zero_exactly_where_there_is_no_path(kind: str, config: Any, pairs: Any, seed: int) -> None:
+    case = case_of(kind, config, pairs, seed)
+    for ours, differences, path in zip(
+        derivatives_by_backward(case), derivatives_by_differences(case), case.paths, strict=True
+    ):
+        np.testing.assert_allclose(ours, differences, rtol=1e-6, atol=1e-7 * max(1, np.abs(ours).max()))
+        assert not ours[~path].any()
+        assert not differences[~path].any()
+        assert ours.any((2, 3))[path].all()
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "model"])
+@given(config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS, exponent=st.integers(-3, 100), data=st.data())
+@settings(max_examples=60)
+def test_a_change_of_any_size_changes_no_bit_where_there_is_no_path(
+    kind: str, config: Any, pairs: Any, seed: int, exponent: int, data: Any
+) -> None:
+    """Up to 10¹⁰⁰: of larger numbers the squares, which scores and norms are made of, are no numbers."""
+    case = case_of(kind, config, pairs, seed)
+    k = data.draw(st.integers(0, len(case.inputs) - 1))
+    j = data.draw(st.integers(0, len(case.inputs[k]) - 1))
+    changed = case.inputs[k].copy()
+    changed[j] = 10.0**exponent * np.random.default_rng(seed + 1).standard_normal(changed.shape[1])
+    before, after = value_of(case, {}), value_of(case, {k: changed})
+    unseen = ~case.paths[k][:, j]
+    np.testing.assert_array_equal(before[unseen], after[unseen])
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "model"])
+@given(
+    config=CONFIGS, pairs=LENGTHS_OF_PAIRS, seed=SEEDS, data=st.data(), poison=st.sampled_from([np.nan, np.inf, 1e300])
+)
+@settings(max_examples=40)
+def test_a_sentence_of_nan_spoils_no_other(
+    kind: str, config: Any, pairs: Any, seed: int, data: Any, poison: float
+) -> None:
+    """Its own tokens it may spoil, earlier ones too: a mask adds −∞, and −∞ + NaN is NaN."""
+    case = case_of(kind, config, pairs, seed)
+    k = data.draw(st.integers(0, len(case.inputs) - 1))
+    sentence = data.draw(st.integers(0, len(pairs) - 1))
+    changed = np.where((case.sentences[k] == sentence)[:, None], poison, case.inputs[k])
+    before, after = value_of(case, {}), value_of(case, {k: changed})
+    others = case.sentences[0] != sentence
+    np.testing.assert_array_equal(before[others], after[others])
+    assert not np.array_equal(before[~others], after[~others])

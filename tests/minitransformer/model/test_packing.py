@@ -1,0 +1,232 @@
+"""Padding does not exist: packed sentences give what padded ones give in the textbook, and each gives alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import padded_reference as reference
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from autograd import Blocks, Tensor, backward, no_tape, ops
+from autograd.array import Array
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.inference.cache import LayerCache
+from minitransformer.model.spans import cached_spans, causal_spans, encoder_decoder_spans, self_attention_spans
+
+SMALL = ModelConfig(vocabulary_size=8, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2, max_positions=20)
+TWO_VOCABULARIES = "learned positions, two vocabularies"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "the paper": {},
+    "pre-norm, nothing shared, halves": {"norm": "pre", "tied": "none", "positions": "halves"},
+    TWO_VOCABULARIES: {"positions": "learned", "tied": "target", "source_vocabulary_size": 7},
+    "one head, neighbourhood 1": {"n_heads": 1, "neighbourhood": 1},
+}
+CONFIGS = st.builds(
+    dataclasses.replace,
+    st.just(SMALL),
+    n_layers=st.integers(1, 3),
+    n_heads=st.integers(1, 3),
+    d_k=st.integers(1, 4),
+    norm=st.sampled_from(["post", "pre"]),
+    tied=st.sampled_from(["all", "target", "none"]),
+    positions=st.sampled_from(["interleaved", "halves", "learned"]),
+    neighbourhood=st.none() | st.integers(0, 3),
+)
+IDS = st.integers(3, 6)
+SENTENCE = st.lists(IDS, max_size=4) | st.lists(IDS, min_size=17, max_size=17)
+PAIRS = st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1, max_size=4)
+UNEQUAL = [([3] * 17, []), ([], [4, 5] * 8), ([], []), ([6, 5], [3])]
+
+
+@functools.lru_cache(maxsize=64)
+def model_of(config: ModelConfig, seed: int = 1) -> Transformer:
+    """Gains away from 1 and biases away from 0."""
+    model, random = Transformer(config, seed=seed, dtype="float64"), np.random.default_rng(seed)
+    for _, parameter in model.named_parameters():
+        parameter.value += 0.2 * random.standard_normal(parameter.shape)
+    return model
+
+
+def sides(pairs: Any) -> tuple[Any, Any]:
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def batch_of(pairs: Any) -> Batch:
+    return Batch.from_token_ids(*sides(pairs))
+
+
+def results(model: Transformer, pairs: Any) -> list[tuple[Array, Array]]:
+    """For every pair: the encoder's output and the log-probabilities."""
+    batch = batch_of(pairs)
+    with no_tape():
+        encoded = model.encode(batch.source_ids, self_attention_spans(batch.source, model.config.neighbourhood)).value
+    of_sources, of_targets = (
+        np.split(rows, np.cumsum([len(ids) + 1 for ids in side])[:-1])
+        for rows, side in zip((encoded, model.log_probabilities(batch)), sides(pairs), strict=True)
+    )
+    return list(zip(of_sources, of_targets, strict=True))
+
+
+def assert_same(got: Any, expected: Any) -> None:
+    """To rounding: another shape of a batch is another order of additions in BLAS."""
+    assert len(got) == len(expected)
+    for ours, theirs in zip(got, expected, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+
+
+def loss_and_gradients(model: Transformer, pairs: Any) -> tuple[float, Array]:
+    model.parameters.gradients[:] = 0
+    loss = model.loss(batch_of(pairs))
+    backward(loss)
+    return float(loss), model.parameters.gradients.copy()
+
+
+def assert_same_sums(got: tuple[float, Array], expected: tuple[float, Array]) -> None:
+    (loss, gradients), (expected_loss, expected_gradients) = got, expected
+    assert loss == pytest.approx(expected_loss, rel=1e-12)
+    np.testing.assert_allclose(gradients, expected_gradients, rtol=0, atol=1e-12 * np.abs(expected_gradients).max())
+
+
+# Padded
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4) | st.just(9), st.integers(1, 4) | st.just(9)), min_size=1, max_size=5),
+    st.none() | st.integers(0, 4),
+    st.integers(0, 1000),
+)
+def test_attention_of_packed_tokens_is_masked_attention_of_padded_ones(pairs: Any, r: int | None, seed: int) -> None:
+    """Whatever stands in the padding: here are random numbers."""
+    source, target = (Blocks.of_lengths(side) for side in zip(*pairs, strict=True))
+    random = np.random.default_rng(seed)
+    for queries, keys, spans in (
+        (source, source, self_attention_spans(source, r)),
+        (target, target, causal_spans(target, r)),
+        (target, source, encoder_decoder_spans(target, source)),
+    ):
+        q, k, v = (random.standard_normal((len(pairs), 2, max(blocks.lengths), 3)) for blocks in (queries, keys, keys))
+        is_query, is_key = (np.arange(max(b.lengths)) < np.array(b.lengths)[:, None] for b in (queries, keys))
+        mask = reference.padding_mask(~is_key)
+        if queries is keys:
+            mask = mask | reference.distance_mask(max(keys.lengths), r)
+        if queries is keys is target:
+            mask = mask | reference.look_ahead_mask(max(keys.lengths))
+        expected = reference.attention(q, k, v, mask[:, None]).swapaxes(1, 2)[is_query]
+        packed_q, *packed = (x.swapaxes(1, 2)[is_token] for x, is_token in ((q, is_query), (k, is_key), (v, is_key)))
+        got = ops.attention(Tensor(packed_q), *map(Tensor, packed), spans=spans)
+        np.testing.assert_allclose(got.value, expected, rtol=0, atol=1e-12)
+
+
+@given(config=CONFIGS, pairs=PAIRS, seed=st.integers(0, 20), pad=st.integers(0, 6))
+@settings(max_examples=150)
+@example(config=SMALL, pairs=UNEQUAL, seed=1, pad=0)
+@example(config=dataclasses.replace(SMALL, **VARIANTS[TWO_VOCABULARIES]), pairs=UNEQUAL, seed=1, pad=2)
+@example(config=dataclasses.replace(SMALL, **VARIANTS["one head, neighbourhood 1"]), pairs=UNEQUAL, seed=1, pad=5)
+def test_the_packed_model_is_the_padded_model_of_the_textbook(config: Any, pairs: Any, seed: int, pad: int) -> None:
+    model = model_of(config, seed)
+    expected = reference.PaddedTransformer(config, model.weights()).log_probabilities(*sides(pairs), pad)
+    np.testing.assert_allclose(model.log_probabilities(batch_of(pairs)), expected, rtol=0, atol=1e-12)
+
+
+def nothing_of(mask: Any, *arguments: Any) -> Any:
+    return mask(*arguments) & False
+
+
+def test_the_textbook_minds_its_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison is no tautology: without one of its masks the reference gives something else."""
+    model = model_of(dataclasses.replace(SMALL, neighbourhood=2))
+    got = model.log_probabilities(batch_of(UNEQUAL))
+    for name in ("padding_mask", "look_ahead_mask", "distance_mask"):
+        with monkeypatch.context() as patch:
+            patch.setattr(reference, name, functools.partial(nothing_of, getattr(reference, name)))
+            padded = reference.PaddedTransformer(model.config, model.weights()).log_probabilities(*sides(UNEQUAL), 4)
+            assert np.abs(got - padded).max() > 1e-3, name
+
+
+# One by one
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@given(pairs=PAIRS)
+@settings(max_examples=30)
+@example(pairs=UNEQUAL)
+def test_packed_is_one_by_one(variant: str, pairs: Any) -> None:
+    model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
+    assert_same(results(model, pairs), [results(model, [pair])[0] for pair in pairs])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@given(pairs=PAIRS)
+@settings(max_examples=30)
+@example(pairs=UNEQUAL)
+def test_loss_and_gradients_of_a_batch_are_the_sums_over_its_sentences(variant: str, pairs: Any) -> None:
+    model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
+    losses, gradients = zip(*(loss_and_gradients(model, [pair]) for pair in pairs), strict=True)
+    assert_same_sums(loss_and_gradients(model, pairs), (sum(losses), np.sum(gradients, axis=0)))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@given(pairs=PAIRS, data=st.data())
+@settings(max_examples=30)
+def test_permuting_sentences_permutes_results_and_nothing_else(variant: str, pairs: Any, data: Any) -> None:
+    model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
+    order = data.draw(st.permutations(range(len(pairs))))
+    permuted, before = [pairs[i] for i in order], results(model, pairs)
+    assert_same(results(model, permuted), [before[i] for i in order])
+    assert_same_sums(loss_and_gradients(model, permuted), loss_and_gradients(model, pairs))
+
+
+@given(pairs=PAIRS, twice=st.integers(0, 3))
+def test_a_sentence_that_comes_twice_gets_its_results_twice(pairs: Any, twice: int) -> None:
+    model, twice = model_of(SMALL), twice % len(pairs)
+    before = results(model, pairs)
+    assert_same(results(model, [*pairs, pairs[twice]]), [*before, before[twice]])
+
+
+@given(pairs=PAIRS, more=PAIRS, place=st.integers(0, 4))
+def test_sentences_that_join_a_batch_change_nothing_for_the_others(pairs: Any, more: Any, place: int) -> None:
+    model, place = model_of(SMALL), min(place, len(pairs))
+    before, after = results(model, pairs), results(model, [*pairs[:place], *more, *pairs[place:]])
+    assert_same([*after[:place], *after[place + len(more) :]], before)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@given(pairs=PAIRS, continuation=SENTENCE, data=st.data())
+@settings(max_examples=30)
+def test_another_continuation_changes_no_earlier_output(variant: str, pairs: Any, continuation: Any, data: Any) -> None:
+    """Also if the sentence becomes longer or shorter by it."""
+    model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
+    i = data.draw(st.integers(0, len(pairs) - 1))
+    source, target = pairs[i]
+    place = data.draw(st.integers(0, len(target)))
+    changed = [*pairs[:i], (source, [*target[:place], *continuation][:17]), *pairs[i + 1 :]]
+    before, after = results(model, pairs), results(model, changed)
+    for result in (before, after):
+        result[i] = (result[i][0], result[i][1][: place + 1])
+    assert_same(after, before)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@given(sources=st.lists(SENTENCE, min_size=1, max_size=3), n=st.integers(1, 18), seed=st.integers(0, 1000))
+@settings(max_examples=10)
+def test_token_by_token_over_a_cache_is_all_at_once(variant: str, sources: Any, n: int, seed: int) -> None:
+    model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
+    targets = np.random.default_rng(seed).integers(3, 7, (len(sources), n - 1)).tolist()
+    batch, r = Batch.from_token_ids(sources, targets), model.config.neighbourhood
+    ids, newest = batch.decoder_ids.reshape(len(sources), n), Blocks.of_lengths([1] * len(sources))
+    caches, steps = [LayerCache() for _ in model.decoder.layers], []
+    with no_tape():
+        memory = model.decoder.memory(model.encode(batch.source_ids, self_attention_spans(batch.source, r)))
+        to_source = encoder_decoder_spans(newest, batch.source)
+        for t in range(n):
+            over = cached_spans(len(sources), t + 1, caches[0].next_capacity, r)
+            places = np.full(len(sources), t)
+            steps.append(model.decode(ids[:, t], places, memory, over, to_source, pasts=[*caches]))
+        logits = np.stack([model.projection.logits(step).value for step in steps], axis=1)
+        np.testing.assert_allclose(logits.reshape(-1, 8), model.logits(batch).value, rtol=0, atol=1e-12)
