@@ -1,92 +1,277 @@
-"""The tester is tested: wrong gradients must be found."""
+"""The tester is tested: it names what is planted wrong, in any operation, and is content with what is right."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from planting import STATIC, Spoil, arguments_of, planted, spoil_one
 
 from autograd import Tensor, ops
-from autograd.op import Operation
+from autograd.op import Operation, operations
+from autograd.random import Site
 from autograd.testing import GradientError, check_gradients
 
-X = np.random.default_rng(0).standard_normal((3, 4))
+LEAVES = [
+    (name, i, parameter)
+    for name in operations
+    for i, (x, parameter) in enumerate(
+        zip(arguments_of(name), inspect.signature(operations[name].reference).parameters, strict=False)
+    )
+    if x.dtype == float
+]
 
 
-def square_with(gradient: Callable[[Any, Any], Any]) -> Operation:
-    def square(x: Any) -> Any:
-        return x * x, lambda dy: (gradient(dy, x),)
+def check(operation: Operation, seed: int = 0) -> None:
+    name = operation.__name__
+    bound = functools.partial(operation, **STATIC.get(name, {}))
+    check_gradients(bound, *arguments_of(name, seed), seed=seed)
 
-    return Operation(square)
+
+@pytest.mark.parametrize("name", operations)
+def test_right_gradients_pass_with_any_numbers(name: str) -> None:
+    for seed in range(40):
+        check(operations[name], seed)
 
 
-def test_right_gradient_passes() -> None:
-    check_gradients(square_with(lambda dy, x: 2 * dy * x), X)
+# What is planted is found, and called by its name.
+
+ERRORS: dict[str, Callable[[Any], Any]] = {
+    "factor 1.0005": lambda dx: 1.0005 * dx,
+    "factor 0.9995": lambda dx: 0.9995 * dx,
+    "wrong sign": lambda dx: -dx,
+    "a constant too much": lambda dx: dx + 1e-3,
+    "None": lambda dx: None,
+    "the largest coordinate missing": lambda dx: np.where(abs(dx) == abs(dx).max(), 0, dx),
+}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize(("name", "argument", "parameter"), LEAVES)
+def test_a_wrong_gradient_is_found_in_any_argument_of_any_operation(
+    name: str, argument: int, parameter: str, error: str
+) -> None:
+    got = "None" if error == "None" else r"[-\d.e]+"
+    with pytest.raises(
+        GradientError,
+        match=rf"^{name}: gradient of argument {argument} \({parameter}\) at \([\d, ]+\):"
+        rf" backward gives {got}, central difference [-\d.e]+ \(±[-\d.e]+\)$",
+    ):
+        check(planted(name, spoil_one(argument, ERRORS[error])))
+
+
+def normalised(x: Any) -> tuple[Any, Any]:
+    inverse_std = 1 / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+    return (x - x.mean(-1, keepdims=True)) * inverse_std, inverse_std
+
+
+def layer_norm_without_mean(gradients: Any, dy: Any, x: Any, gain: Any, bias: Any) -> Any:
+    _, inverse_std = normalised(x)
+    return gradients[0] + inverse_std * (dy * gain).mean(-1, keepdims=True), *gradients[1:]
+
+
+def layer_norm_without_variance(gradients: Any, dy: Any, x: Any, gain: Any, bias: Any) -> Any:
+    x_hat, inverse_std = normalised(x)
+    return gradients[0] + inverse_std * x_hat * (dy * gain * x_hat).mean(-1, keepdims=True), *gradients[1:]
+
+
+def embedding_set_not_added(gradients: Any, dy: Any, table: Any, ids: Any) -> Any:
+    dtable = np.zeros_like(table)
+    dtable[ids] = dy
+    return dtable, None
+
+
+softmax = operations["softmax"].reference
+TERMS: dict[str, tuple[str, Spoil]] = {
+    "softmax without −⟨dy, y⟩": ("softmax", lambda right, dy, x: (dy * softmax(x)[0],)),
+    "log-softmax without −exp(y) Σ dy": ("log_softmax", lambda right, dy, x: (dy,)),
+    "layer norm without the mean": ("layer_norm", layer_norm_without_mean),
+    "layer norm without the variance": ("layer_norm", layer_norm_without_variance),
+    "layer norm without the gain": ("layer_norm", lambda right, dy, x, g, b: (right[0] / g, *right[1:])),
+    "attention's dq without 1/√d_k": ("attention", spoil_one(0, lambda dq: dq * np.sqrt(3))),
+    "attention's dk without 1/√d_k": ("attention", spoil_one(1, lambda dk: dk * np.sqrt(3))),
+    "cross-entropy without smoothing": (
+        "cross_entropy", lambda right, dy, x, t: ((softmax(x)[0] - np.eye(3)[t]) * dy, None)
+    ),
+    "cross-entropy without dy": ("cross_entropy", lambda right, dy, x, t: (right[0] / dy, None)),
+    "dropout without 1/(1 − rate)": ("dropout", spoil_one(0, lambda dx: 0.6 * dx)),
+    "dropout with another mask": (
+        "dropout", lambda right, dy, x: (ops.dropout(dy, rate=0.4, site=Site(5, 2)).value,)
+    ),
+    "mean without 1/n": ("mean", spoil_one(0, lambda dx: 9 * dx)),
+    "relu everywhere": ("relu", lambda right, dy, x: (dy,)),
+    "embedding, of a repeated id the last alone": ("embedding", embedding_set_not_added),
+    "x Yᵀ's dX": ("matmul", lambda right, dz, x, y: (dz @ y, right[1])),
+    "Xᵀ Y's dY": ("matmul", lambda right, dz, x, y: (right[0], x @ dz)),
+    "linear's dW transposed": ("linear", lambda right, dy, x, w, b: (right[0], right[1].T, right[2])),
+    "linear's dx by W, not Wᵀ": ("linear", lambda right, dy, x, w, b: (dy @ w, *right[1:])),
+    "transposed linear's dW transposed": ("linear_transposed", lambda right, dy, x, w: (right[0], right[1].T)),
+    "transpose not undone": ("transpose", spoil_one(0, np.transpose)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("error", TERMS)
+def test_a_dropped_term_and_a_transposed_factor_are_found(error: str) -> None:
+    name, spoil = TERMS[error]
+    with pytest.raises(GradientError, match=rf"^{name}: gradient of argument \d \(\w+\) at \("):
+        check(planted(name, spoil))
+
+
+@pytest.mark.parametrize("name", ["subtract", "multiply", "divide", "matmul", "linear_transposed", "attention"])
+def test_the_gradient_of_another_argument_is_found(name: str) -> None:
+    with pytest.raises(GradientError, match=rf"^{name}: gradient of argument 0 \(\w+\) at \("):
+        check(planted(name, lambda gradients, dy, *arguments: (gradients[1], gradients[0], *gradients[2:])))
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
+def test_a_missing_sum_over_a_broadcast_axis_is_found(name: str) -> None:
+    x, row = np.ones((3, 4)), np.arange(1.0, 5.0)
+    unsummed, of_one_row = (
+        planted(name, lambda gradients, dy, x, y, take=take: (gradients[0], take(gradients, x, y)))  # type: ignore[misc]
+        for take in (lambda gradients, x, y: gradients[0], lambda gradients, x, y: gradients[1] / len(x))
+    )
+    with pytest.raises(GradientError, match=rf"{name}: gradient of argument 1 \(y\) has shape \(3, 4\), expected \(4,"):
+        check_gradients(unsummed, x, row)
+    with pytest.raises(GradientError, match=rf"{name}: gradient of argument 1 \(y\) at \(\d,\)"):
+        check_gradients(of_one_row, x, row)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (31, 7), (49, 79)])
+@pytest.mark.parametrize("name", ["scale", "mean", "softmax"])
+def test_one_wrong_coordinate_among_thousands_is_found(name: str, place: tuple[int, int]) -> None:
+    def spoil(dx: Any) -> Any:
+        dx = np.array(dx)
+        dx[place] *= 1.5
+        return dx
+
+    wrong = functools.partial(planted(name, spoil_one(0, spoil)), **STATIC.get(name, {}))
+    x = np.random.default_rng(0).standard_normal((50, 80))
+    with pytest.raises(GradientError, match=re.escape(f"gradient of argument 0 (x) at {place}: ")):
+        check_gradients(wrong, x, step=1e-3)
+
+
+def test_what_no_coordinate_shows_is_reported_along_the_direction() -> None:
+    nothing = functools.partial(planted("scale", spoil_one(0, lambda dx: dx + 5e-10)), factor=0.0)
+    with pytest.raises(GradientError, match=r"scale: gradient of argument 0 \(x\) along a random direction: backward"):
+        check_gradients(nothing, np.zeros(4000))
+
+
+class Forgetful(Tensor):
+    """A leaf that keeps the last gradient in place of the sum."""
+
+    def receive_gradient(self, gradient: Any, destination: Any, *, first: bool) -> None:
+        super().receive_gradient(gradient, destination, first=True)
+
+
+@pytest.mark.parametrize("twice", [lambda x: x * x, lambda x: x @ x, lambda x: ops.softmax(x) - x / 2.0])
+def test_a_leaf_that_is_used_twice_must_get_the_sum(twice: Callable[[Tensor], Tensor]) -> None:
+    x = arguments_of("scale")[0]
+    check_gradients(twice, x)
+    leaf = Forgetful(x)
+    with pytest.raises(GradientError, match=r"gradient of leaf at \("):
+        check_gradients(lambda: twice(leaf), leaves={"leaf": leaf})
+
+
+def test_a_gradient_that_is_not_finite_is_named() -> None:
+    wrong = planted("relu", spoil_one(0, lambda dx: np.where(np.arange(9).reshape(3, 3) == 5, np.nan, dx)))
+    with pytest.raises(GradientError, match=r"^relu: gradient of argument 0 \(x\) is not finite: nan at \(1, 2\)$"):
+        check(wrong)
 
 
 @pytest.mark.parametrize(
-    "gradient",
+    ("x", "where"), [([0.0, 2.0], r"at the given inputs is not finite: inf at \(1,\)"),
+                     ([0.0, 1.0], r"within a step of the given inputs is not finite: inf at \(1,\)")],
+)  # fmt: skip
+def test_a_value_that_is_not_finite_is_an_error_of_its_own(x: list[float], where: str) -> None:
+    def pole(x: Any) -> Any:
+        return np.where(x > 1, np.inf, x), lambda dy: (dy,)
+
+    with pytest.raises(GradientError, match=rf"pole: the value {where}$"):
+        check_gradients(Operation(pole), np.array(x))
+
+
+# Whom an error names, and what may be checked.
+
+
+WRONG_SCALE = functools.partial(planted("scale", spoil_one(0, lambda dx: 2 * dx)), factor=3.0)
+
+
+def tripled(x: Tensor) -> Tensor:
+    return WRONG_SCALE(x)
+
+
+class Tripling:
+    def __call__(self, numbers: Tensor) -> Tensor:
+        return WRONG_SCALE(numbers)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
     [
-        lambda dy, x: 2.001 * dy * x,
-        lambda dy, x: 2 * dy * x + 1e-3,
-        lambda dy, x: 2 * dy,
-        lambda dy, x: np.zeros_like(x),
-        lambda dy, x: np.full_like(x, np.nan),
-        lambda dy, x: np.where(np.arange(12).reshape(3, 4) == 7, 0, 2 * dy * x),
+        (tripled, r"^tripled: gradient of argument 0 \(x\) at"),
+        (lambda *inputs: WRONG_SCALE(inputs[0]), r"^<lambda>: gradient of argument 0 at"),
+        (Tripling(), r"^Tripling: gradient of argument 0 \(numbers\) at"),
+        (WRONG_SCALE, r"^scale: gradient of argument 0 \(x\) at"),
     ],
-    ids=["off by 0.05 %", "a constant too much", "a factor missing", "nothing", "not a number", "one wrong coordinate"],
 )
-def test_wrong_gradients_are_found(gradient: Callable[[Any, Any], Any]) -> None:
-    with pytest.raises(GradientError):
-        check_gradients(square_with(gradient), X)
+def test_functions_and_arguments_are_named_as_far_as_they_can_be(function: Any, name: str) -> None:
+    with pytest.raises(GradientError, match=name):
+        check_gradients(function, np.ones(3))
 
 
-def test_a_transposed_gradient_is_found() -> None:
-    def product(x: Any, y: Any) -> Any:
-        return x @ y, lambda dz: (dz @ y, x.T @ dz)
-
-    with pytest.raises(GradientError, match="argument 0"):
-        check_gradients(Operation(product), X[:, :3], X[:, 1:])
+def test_a_name_that_is_given_stands_first() -> None:
+    with pytest.raises(GradientError, match=r"^third layer: gradient of argument 0 \(x\) at"):
+        check_gradients(tripled, np.ones(3), name="third layer")
 
 
-def test_a_gradient_of_the_wrong_shape_is_found() -> None:
-    def row_added(x: Any, y: Any) -> Any:
-        return x + y, lambda dz: (dz, dz)
-
-    with pytest.raises(GradientError, match=r"argument 1 has shape \(3, 4\), expected \(4,\)"):
-        check_gradients(Operation(row_added), X, X[0])
-
-
-def test_the_error_names_function_argument_coordinate_and_both_numbers() -> None:
-    def scale_row(x: Any, y: Any) -> Any:
-        return x * y, lambda dz: (dz * y, (dz * x).sum(0) * np.array([1, 1, 1.5, 1]))
-
-    with pytest.raises(
-        GradientError,
-        match=r"scale_row: gradient of argument 1 (along a random direction|at \(2,\)): backward gives [-\d.]+,"
-        r" central difference [-\d.]+",
-    ):
-        check_gradients(Operation(scale_row), X, X[0])
-
-
-def test_large_arguments_are_probed_too() -> None:
-    with pytest.raises(GradientError):
-        check_gradients(square_with(lambda dy, x: np.where(x > 2.5, 0, 2 * dy * x)), np.linspace(-3, 3, 4000))
-
-
-def test_named_leaves_are_checked() -> None:
-    leaf = Tensor(X.copy())
-    check_gradients(lambda: ops.sum(leaf * leaf), leaves={"leaf": leaf})
-    np.testing.assert_array_equal(leaf.value, X)
-    with pytest.raises(GradientError, match="gradient of the leaf"):
-        check_gradients(lambda: square_with(lambda dy, x: dy)(leaf), leaves={"the leaf": leaf})
+def test_leaves_are_checked_by_their_names_and_left_as_they_were() -> None:
+    leaf, unused = Tensor(np.arange(3.0)), Tensor(np.ones(2))
+    unused.grad = np.full(2, 7.0)
+    check_gradients(lambda: leaf * leaf, leaves={"the leaf": leaf, "unused": unused})
+    np.testing.assert_array_equal(leaf.value, np.arange(3.0))
+    with pytest.raises(GradientError, match="gradient of the leaf at"):
+        check_gradients(lambda: tripled(leaf), leaves={"the leaf": leaf})
 
 
 def test_only_float64_can_be_checked() -> None:
-    with pytest.raises(TypeError, match="leaf must be float64, got float32"):
-        leaf = Tensor(np.ones(2, np.float32))
-        check_gradients(lambda: leaf * 2.0, leaves={"leaf": leaf})
+    leaf = Tensor(np.ones(2, np.float32))
+    with pytest.raises(TypeError, match="the leaf must be float64, got float32"):
+        check_gradients(lambda: leaf * 2.0, leaves={"the leaf": leaf})
     with pytest.raises(ValueError, match="nothing has no float64 argument"):
         check_gradients(lambda: Tensor(np.ones(1)) * 1.0, name="nothing")
+
+
+# The step.
+
+
+def test_a_step_must_suit_the_scale_of_the_function() -> None:
+    equal = np.full((2, 3), 0.3), np.ones(3), np.ones(3)
+    check_gradients(ops.layer_norm, *equal, step=1e-8)
+    check_gradients(ops.layer_norm, *equal)  # by itself it comes down to a hundredth
+    with pytest.raises(GradientError):
+        check_gradients(ops.layer_norm, *equal, step=1.0)
+
+
+def test_a_step_that_rounding_swallows_is_refused() -> None:
+    huge = np.full(3, 1e13)
+    check_gradients(functools.partial(ops.scale, factor=2.0), huge, step=1e10)
+    with pytest.raises(ValueError, match=r"argument 0 \(x\): step 1e-05 is lost in rounding; choose a larger one"):
+        check_gradients(functools.partial(ops.scale, factor=2.0), huge)
+
+
+@pytest.mark.parametrize(("size", "at_most", "n_coordinates"), [(8, 8, 8), (9, 8, 2), (100, 60, 15)])
+def test_as_many_coordinates_are_checked_as_was_said(size: int, at_most: int, n_coordinates: int) -> None:
+    calls = []
+
+    def counted(x: Tensor) -> Tensor:
+        calls.append(x.value.copy())
+        return x * 2.0
+
+    check_gradients(counted, np.zeros(size), max_coordinates=at_most)
+    assert len(calls) == 1 + 2 * (1 + n_coordinates)
+    assert sum(np.count_nonzero(x) == 1 for x in calls) == 2 * n_coordinates

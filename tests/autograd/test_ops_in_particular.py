@@ -1,0 +1,141 @@
+"""What one operation promises and the table of test_ops.py has no column for: limits, edges, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from draws import Draw, whole_spans
+from textbook import attention, smoothed_targets, softmax
+
+from autograd import Blocks, KeySpans, ShapeError, Tensor, ops
+from autograd.random import Site
+from autograd.testing import check_gradients
+
+SITE = Site(seed=5, site=1)
+CONVENTIONS: list[dict[str, Any]] = [{}, {"over": "V"}, {"over": "V-2", "impossible": 1}]
+
+
+def draw(*shape: int, seed: int = 0) -> Any:
+    return Draw(np.random.default_rng((seed, *shape)), {})(*shape)
+
+
+def test_dropout_keeps_the_expectation_and_drops_the_rate() -> None:
+    y = ops.dropout(np.ones(200_000), rate=0.25, site=SITE).value
+    assert abs((y == 0).mean() - 0.25) < 0.005
+    assert set(np.unique(y)) == {0.0, 1 / 0.75}
+
+
+def test_dropout_depends_on_seed_site_update_and_shard() -> None:
+    masks = [
+        ops.dropout(np.ones(64), rate=0.5, site=site).value.tobytes()
+        for site in (Site(1, 1), Site(2, 1), Site(1, 2), Site(1, 1, update=1), Site(1, 1, shard=1))
+    ]
+    assert len(set(masks)) == len(masks)
+
+
+def test_dropout_rate_out_of_range() -> None:
+    with pytest.raises(ValueError, match=r"rate must be in \[0, 1\), got 1.0"):
+        ops.dropout(np.ones(3), rate=1.0, site=SITE)
+
+
+def test_attention_over_blocks_with_room_between_them() -> None:
+    """A cache of capacity 4 of which 2 keys are filled: what lies behind them is not seen."""
+    keys = Blocks(np.array([0, 4]), np.array([2, 2]))
+    spans = KeySpans(np.array([0, 4]), np.array([2, 6]), Blocks.of_lengths([1, 1]), keys)
+    q, k, v = draw(2, 1, 3), draw(8, 1, 3, seed=1), draw(8, 1, 2)
+    check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans), q, k, v)
+    k[[2, 3, 6, 7]] = v[[2, 3, 6, 7]] = 1e6
+    np.testing.assert_allclose(ops.attention(q, k, v, spans=spans).value, _alone(q, k, v))
+
+
+def _alone(q: Any, k: Any, v: Any) -> Any:
+    def one(i: int) -> Any:
+        weights = softmax(q[i, 0] @ k[4 * i : 4 * i + 2, 0].T / np.sqrt(3))
+        return weights @ v[4 * i : 4 * i + 2, 0]
+
+    return np.stack([one(0), one(1)])[:, None]
+
+
+@pytest.mark.parametrize(("query_lengths", "key_lengths"), [([0], [3]), ([0, 2], [3, 1]), ([0, 2, 0], [0, 1, 4])])
+@pytest.mark.parametrize("dropout", [{}, {"rate": 0.4, "site": SITE}], ids=["", "dropout"])
+def test_attention_of_blocks_without_queries(
+    query_lengths: list[int], key_lengths: list[int], dropout: dict[str, Any]
+) -> None:
+    spans = whole_spans(query_lengths, key_lengths)
+    n_queries, n_keys = sum(query_lengths), sum(key_lengths)
+    arguments = draw(n_queries, 2, 3), draw(n_keys, 2, 3), draw(n_keys, 2, 2)
+    result = ops.attention(*arguments, spans=spans, **dropout)
+    np.testing.assert_allclose(result.value, attention(*arguments, spans, **dropout))
+    check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans, **dropout), *arguments)
+
+
+def test_softmax_of_large_numbers_does_not_overflow() -> None:
+    np.testing.assert_allclose(ops.softmax(np.array([[1e4, 1e4, -1e4]])).value, [[0.5, 0.5, 0.0]])
+    np.testing.assert_allclose(ops.log_softmax(np.array([[1e4, 0.0]])).value, [[0.0, -1e4]])
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=str)
+def test_cross_entropy_at_its_least_is_the_entropy_of_the_smoothed_target(convention: dict[str, Any]) -> None:
+    q = smoothed_targets((1, 4), np.array([2]), 0.1, **convention)
+    possible = q[q > 0]
+    logits = np.log(np.maximum(q, 1e-300))
+    loss = ops.cross_entropy(logits, np.array([2]), smoothing=0.1, **convention)
+    assert float(loss) == pytest.approx(-(possible * np.log(possible)).sum(), rel=1e-12)
+    gradient, _ = ops.cross_entropy.reference(logits, np.array([2]), smoothing=0.1, **convention)[1](np.ones(()))
+    np.testing.assert_allclose(gradient, 0, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ops.linear(np.ones((2, 3)), np.ones((4, 5)), None), r"linear: expected x \(T, I\).*\(2, 3\).*\(4, 5"),
+        (lambda: ops.linear_transposed(np.ones((2, 3)), np.ones((4, 5))), r"linear_transposed: expected"),
+        (lambda: ops.matmul(np.ones((2, 3)), np.ones((4, 5))), r"matmul: expected x \(…, M, K\)"),
+        (lambda: ops.cross_entropy(np.ones((2, 3)), np.zeros(3, int)), r"cross_entropy: expected logits \(T, W\)"),
+    ],
+)  # fmt: skip
+def test_shape_errors_say_what_was_expected_and_what_came(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "message"),
+    [
+        ((3, 2, 4), (5, 2, 4), (6, 2, 4), "k and v must have the same number of tokens"),
+        ((3, 2, 4), (5, 2, 3), (5, 2, 4), r"expected q \(T, H, K\)"),
+        ((2, 2, 4), (5, 2, 4), (5, 2, 4), "spans are for 3 queries"),
+        ((3, 2, 4), (4, 2, 4), (4, 2, 4), "spans reach to key 5"),
+    ],
+)
+def test_attention_shape_errors(q: Any, k: Any, v: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        ops.attention(np.ones(q), np.ones(k), np.ones(v), spans=whole_spans([3], [5]))
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "convention", "message"),
+    [
+        (3, {"smoothing": 1.0}, r"smoothing must be in \[0, 1\).*got 1.0"),
+        (1, {"smoothing": 0.1}, "over V-1 of 1 classes"),
+        (2, {"smoothing": 0.1, "over": "V-2", "impossible": 0}, "over V-2 of 2 classes"),
+        (3, {"over": "V-2"}, "needs an impossible class"),
+        (3, {"impossible": 0}, '"V-2", and only it'),
+        (3, {"over": "V-3"}, "over must be one of"),
+    ],
+)
+def test_smoothing_that_no_classes_can_share(n_classes: int, convention: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ops.cross_entropy(np.zeros((1, n_classes)), np.zeros(1, int), **convention)
+
+
+def test_python_operators_are_the_operations() -> None:
+    x, y = draw(3, 3), draw(3, 3, seed=1)
+    check_gradients(lambda x, y: (2.0 * x - y / 4.0 + (-x) * y) @ y, x, y)
+    check_gradients(lambda x, y: (1.0 - x[0:2]) / y, x, y[:2] + 5)
+    array = np.ones((2, 2))
+    assert isinstance(array + Tensor(array), Tensor)
+    assert isinstance(array * Tensor(array), Tensor)

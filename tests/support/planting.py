@@ -1,0 +1,63 @@
+"""Operations with a wrong gradient, and arguments to find it with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from draws import whole_spans
+
+from autograd.op import Operation, operations
+from autograd.random import Site
+
+SITE = Site(seed=5, site=1)
+SPANS = whole_spans([1, 2], [2, 1])
+Spoil = Callable[..., tuple[Any, ...]]  # of the right gradients, the incoming one and the arguments
+
+
+def arguments_of(name: str, seed: int = 0) -> tuple[Any, ...]:
+    """Square where they may be, so that a transposed gradient, or that of another argument, has the right shape."""
+    random = np.random.default_rng(seed)
+    x, y, heads = random.standard_normal((3, 3)), random.standard_normal((3, 3)), random.standard_normal((3, 3, 2, 3))
+    away_from_zero = y + np.copysign(0.1, y)
+    other: dict[str, tuple[Any, ...]] = {
+        "relu": (away_from_zero,),
+        "divide": (x, away_from_zero),
+        "linear": (x, y, x[0] + y[0]),
+        "layer_norm": (x, y[0], y[1]),
+        "embedding": (x, np.array([2, 0, 2])),
+        "cross_entropy": (x, np.array([2, 0, 2])),
+        "attention": tuple(heads),
+    }
+    binary = name in ("add", "subtract", "multiply", "matmul", "linear_transposed")
+    return other.get(name, (x, y) if binary else (x,))
+
+
+STATIC: dict[str, dict[str, Any]] = {
+    "scale": {"factor": -2.5},
+    "reshape": {"shape": (9,)},
+    "getitem": {"index": np.array([2, 0, 2])},
+    "dropout": {"rate": 0.4, "site": SITE},
+    "cross_entropy": {"smoothing": 0.1},
+    "attention": {"spans": SPANS, "rate": 0.4, "site": SITE},
+}
+
+
+def planted(name: str, spoil: Spoil) -> Operation:
+    """The operation ``name``, whose backward returns ``spoil(gradients, dy, *arguments)``."""
+    reference = operations[name].reference
+
+    @functools.wraps(reference)
+    def spoiled(*arguments: Any, **static: Any) -> Any:
+        y, backward = reference(*arguments, **static)
+        return y, lambda dy: spoil(backward(dy), dy, *arguments)
+
+    return Operation(spoiled)
+
+
+def spoil_one(argument: int, spoil: Callable[[Any], Any]) -> Spoil:
+    return lambda gradients, dy, *arguments: (
+        *gradients[:argument], spoil(gradients[argument]), *gradients[argument + 1 :]
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""The operations in plain NumPy, in float64, written for clearness alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autograd import KeySpans, ops
+from autograd.random import Site
+
+
+def log_softmax(x: Any) -> Any:
+    """−log Σ_j exp(x_j − x_i): only differences matter, so large numbers do not either."""
+    return -np.logaddexp.reduce(x[..., None, :] - x[..., :, None], axis=-1)
+
+
+def softmax(x: Any) -> Any:
+    return np.exp(log_softmax(x))
+
+
+def layer_norm(x: Any, gain: Any, bias: Any, eps: float = 1e-6) -> Any:
+    return gain * (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps) + bias
+
+
+def smoothed_targets(
+    shape: Any, targets: Any, smoothing: float, over: str = "V-1", impossible: int | None = None
+) -> Any:
+    """The distribution that cross-entropy compares with: class by class, token by token."""
+    q = np.zeros(shape)
+    for row, target in zip(q, targets, strict=True):
+        sharing = [w for w in range(len(row)) if over == "V" or w not in (target, impossible)]
+        row[target] = 1 - smoothing
+        row[sharing] += smoothing / max(1, len(sharing))
+    return q
+
+
+def cross_entropy(logits: Any, targets: Any, smoothing: float = 0.0, **convention: Any) -> Any:
+    return -(smoothed_targets(logits.shape, targets, smoothing, **convention) * log_softmax(logits)).sum()
+
+
+def attention(q: Any, k: Any, v: Any, spans: KeySpans, rate: float = 0.0, site: Site | None = None) -> Any:
+    """By a boolean mask over all pairs of tokens."""
+    scores = np.einsum("thk,shk->hts", q, k) / np.sqrt(q.shape[-1])
+    allowed = np.where(spans.mask(), np.exp(scores), 0)
+    weights = allowed / allowed.sum(-1, keepdims=True)
+    return np.einsum("hts,shv->thv", weights * _dropout_of_weights(spans, q.shape[1], rate, site), v)
+
+
+def _dropout_of_weights(spans: KeySpans, n_heads: int, rate: float, site: Site | None) -> Any:
+    """Drawn for (block, head, place of query, place of key), read for (head, query, key)."""
+    queries, keys = spans.queries, spans.keys
+    ones = np.ones((len(queries), n_heads, queries.longest, keys.longest))
+    mask = ops.dropout(ones, rate=rate, site=site).value if rate else ones
+    of_pairs = mask[queries.block_of_token[:, None], :, queries.place_in_block[:, None], keys.place_in_block]
+    return of_pairs.transpose(2, 0, 1)
