@@ -1,13 +1,14 @@
 # make demo      train the demonstration and translate a sentence with it
 # make test      lint, type-check, test (minutes; nothing needed but what it installs)
-# make test-all  besides that the slow tests and the comparisons with PyTorch
+# make test-all  besides that the slow tests, the comparisons with PyTorch, and the branches that tests cover
+# make mutants   change the code in a thousand places, one at a time: some test must notice each (an hour)
 # make check-gpu the tests that need a CUDA device (and CuPy: pip install -e ".[cuda12]" or "[cuda13]")
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all check-gpu lint clean
+.PHONY: demo test test-all mutants check-gpu lint clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -26,6 +27,10 @@ $(VENV)/installed-oracles: $(VENV)/installed-for-tests
 	$(BIN)/pip install --quiet -e ".[oracles]"
 	touch $@
 
+$(VENV)/installed-mutants: $(VENV)/installed-for-tests
+	$(BIN)/pip install --quiet -e ".[mutants]"
+	touch $@
+
 demo: $(VENV)/installed
 	$(BIN)/minitransformer-train
 	@echo
@@ -41,7 +46,10 @@ test: lint
 	$(BIN)/python -m pytest -n auto -m "not slow and not gpu" --ignore=tests/oracles
 
 test-all: lint $(VENV)/installed-oracles
-	$(BIN)/python -m pytest -n auto -m "not gpu"
+	$(BIN)/python -m pytest -n auto -m "not gpu" --cov=autograd --cov=minitransformer --cov-branch --cov-fail-under=95
+
+mutants: $(VENV)/installed-mutants
+	$(BIN)/python tests/mutants.py
 
 check-gpu: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -m gpu

@@ -22,20 +22,6 @@ def draw(*shape: int, seed: int = 0) -> Any:
     return Draw(np.random.default_rng((seed, *shape)), {})(*shape)
 
 
-def test_dropout_keeps_the_expectation_and_drops_the_rate() -> None:
-    y = ops.dropout(np.ones(200_000), rate=0.25, site=SITE).value
-    assert abs((y == 0).mean() - 0.25) < 0.005
-    assert set(np.unique(y)) == {0.0, 1 / 0.75}
-
-
-def test_dropout_depends_on_seed_site_update_and_shard() -> None:
-    masks = [
-        ops.dropout(np.ones(64), rate=0.5, site=site).value.tobytes()
-        for site in (Site(1, 1), Site(2, 1), Site(1, 2), Site(1, 1, update=1), Site(1, 1, shard=1))
-    ]
-    assert len(set(masks)) == len(masks)
-
-
 def test_dropout_rate_out_of_range() -> None:
     with pytest.raises(ValueError, match=r"rate must be in \[0, 1\), got 1.0"):
         ops.dropout(np.ones(3), rate=1.0, site=SITE)
@@ -132,10 +118,29 @@ def test_smoothing_that_no_classes_can_share(n_classes: int, convention: dict[st
         ops.cross_entropy(np.zeros((1, n_classes)), np.zeros(1, int), **convention)
 
 
-def test_python_operators_are_the_operations() -> None:
-    x, y = draw(3, 3), draw(3, 3, seed=1)
-    check_gradients(lambda x, y: (2.0 * x - y / 4.0 + (-x) * y) @ y, x, y)
-    check_gradients(lambda x, y: (1.0 - x[0:2]) / y, x, y[:2] + 5)
-    array = np.ones((2, 2))
-    assert isinstance(array + Tensor(array), Tensor)
-    assert isinstance(array * Tensor(array), Tensor)
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "x + y": lambda x, y: x + y,
+    "x + 2": lambda x, y: x + np.full(3, 2.0),
+    "2 + x": lambda x, y: np.full(3, 2.0) + x,
+    "x - y": lambda x, y: x - y,
+    "2 - x": lambda x, y: 2.0 - x,
+    "x * y": lambda x, y: x * y,
+    "x * 3": lambda x, y: x * 3,
+    "2.5 * x": lambda x, y: 2.5 * x,
+    "x / y": lambda x, y: x / y,
+    "x / 4": lambda x, y: x / 4,
+    "2 / x": lambda x, y: 2.0 / x,
+    "-x": lambda x, y: -x,
+    "x @ y": lambda x, y: x @ y,
+    "array @ x": lambda x, y: np.eye(3)[::-1] @ x,
+    "x[1:]": lambda x, y: x[1:],
+}
+
+
+@pytest.mark.parametrize("operator", OPERATORS.values(), ids=list(OPERATORS))
+def test_pythons_operators_mean_what_they_mean_for_arrays(operator: Callable[[Any, Any], Any]) -> None:
+    x, y = 5 + draw(3, 3), 5 + draw(3, 3, seed=1)
+    result = operator(Tensor(x), Tensor(y))
+    assert isinstance(result, Tensor)
+    np.testing.assert_allclose(result.value, operator(x, y), rtol=1e-14)
+    check_gradients(operator, x, y)
