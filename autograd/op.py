@@ -99,4 +99,4 @@ def unbroadcast(gradient: Array, shape: tuple[int, ...]) -> Array:
     stretched = tuple(
         axis for axis in range(added, gradient.ndim) if shape[axis - added] == 1 and gradient.shape[axis] != 1
     )
-    return gradient.sum(tuple(range(added)) + stretched, keepdims=True).reshape(shape)
+    return gradient.sum(tuple(range(added)) + stretched).reshape(shape)

@@ -41,6 +41,11 @@ class Blocks:
         return int(self.lengths.max(initial=0))
 
     @cached_property
+    def end(self) -> int:
+        """The place behind the last token of any block."""
+        return int((self.starts + self.lengths).max(initial=0))
+
+    @cached_property
     def n_tokens(self) -> int:
         return int(self.lengths.sum())
 
@@ -110,8 +115,7 @@ class KeySpans:
 
     def mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """The textbook's boolean mask (queries, keys): True where query i may attend to key j."""
-        n_keys = int((self.keys.starts + self.keys.lengths).max(initial=0))
-        j = np.arange(n_keys)
+        j = np.arange(self.keys.end)
         return np.asarray((self.first[:, None] <= j) & (j < self.last[:, None]))
 
     @cached_property

@@ -18,7 +18,6 @@ RELATIVE_TOLERANCE = 1e-7  # of what the results move
 NOISE = 1e-13  # of the results, or of what cancelled in them: some hundred roundings in float64
 CANCELLED = 0.1  # results may be small differences of numbers about 1: a loss near 0 is log(1 + …)
 CURVATURE = 1e-4  # of the difference at h, by which that at h/2 may differ: extrapolated, the square of it is left
-MAX_HALVINGS = 8
 
 
 class GradientError(AssertionError):
@@ -105,7 +104,7 @@ class _Slope:
         coarse = self._probe(direction, self.step)
         if coarse.excess <= 0:
             return coarse
-        for halvings in range(1, MAX_HALVINGS + 1):
+        for halvings in range(1, 9):
             fine = self._probe(direction, self.step / 2**halvings)
             if abs(coarse.expected - fine.expected) <= CURVATURE * abs(fine.expected) + fine.allowed:
                 break

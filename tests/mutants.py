@@ -36,7 +36,7 @@ TESTS = {  # the nearest first: it kills most
     "autograd/ops/linear.py": OPS,
     "autograd/ops/normalisation.py": OPS,
     "autograd/ops/shape.py": OPS,
-    "autograd/op.py": f"{OPS} tests/autograd/test_parameters.py tests/autograd/test_random.py",
+    "autograd/op.py": f"tests/autograd/test_op.py {OPS} tests/autograd/test_random.py",
     "autograd/tensor.py": f"tests/autograd/test_tensor.py tests/autograd/test_parameters.py {OPS}",
     "autograd/spans.py": f"tests/autograd/test_spans.py {MODEL}/test_packing.py {MODEL}/test_masking.py",
     "autograd/optim.py": "tests/autograd/test_parameters.py tests/minitransformer/training/test_trainer.py",

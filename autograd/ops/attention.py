@@ -29,7 +29,7 @@ def attention(
     q_rows = _heads_first(place_side_by_side(q, spans.queries))
     k_rows = _heads_first(place_side_by_side(k, spans.keys))
     v_rows = _heads_first(place_side_by_side(v, spans.keys))
-    scores = q_rows @ k_rows.swapaxes(-1, -2)
+    scores = q_rows @ k_rows.swapaxes(2, 3)
     scores *= scale
     bias = spans.bias(xp, q.dtype)
     if bias is not None:
@@ -40,12 +40,12 @@ def attention(
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dy_rows = _heads_first(place_side_by_side(dy, spans.queries))
         mask = dropout_mask(weights, rate, site) if rate and site else 1
-        dweights = dy_rows @ v_rows.swapaxes(-1, -2)
-        dv_rows = (weights * mask).swapaxes(-1, -2) @ dy_rows
+        dweights = dy_rows @ v_rows.swapaxes(2, 3)
+        dv_rows = (weights * mask).swapaxes(2, 3) @ dy_rows
         dscores = softmax_gradient(dweights * mask, weights)
         dscores *= scale
         dq = pack(_heads_last(dscores @ k_rows), spans.queries, n_queries)
-        dk = pack(_heads_last(dscores.swapaxes(-1, -2) @ q_rows), spans.keys, n_keys)
+        dk = pack(_heads_last(dscores.swapaxes(2, 3) @ q_rows), spans.keys, n_keys)
         return dq, dk, pack(_heads_last(dv_rows), spans.keys, n_keys)
 
     return pack(_heads_last(kept @ v_rows), spans.queries, n_queries), backward
@@ -68,6 +68,5 @@ def _check_shapes(q: Array, k: Array, v: Array, spans: KeySpans) -> None:
         raise ShapeError(f"attention: k and v must have the same number of tokens; got k {k.shape}, v {v.shape}")
     if len(q) != spans.queries.n_tokens:
         raise ShapeError(f"attention: spans are for {spans.queries.n_tokens} queries; got q {q.shape}")
-    needed = int((spans.keys.starts + spans.keys.lengths).max(initial=0))
-    if len(k) < needed:
-        raise ShapeError(f"attention: spans reach to key {needed}; got k {k.shape}")
+    if len(k) < spans.keys.end:
+        raise ShapeError(f"attention: spans reach to key {spans.keys.end}; got k {k.shape}")

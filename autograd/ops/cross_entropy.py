@@ -42,14 +42,14 @@ def cross_entropy(
     xp, rows = namespace(logits), namespace(logits).arange(n_tokens)
     confidence = of_target - share  # q = confidence · [w = target] + share · [w ≠ impossible]
 
-    shifted = logits - logits.max(-1, keepdims=True)
-    weighted = confidence * shifted[rows, targets] + share * shifted.sum(-1)
+    shifted = logits - logits.max(1, keepdims=True)
+    weighted = confidence * shifted[rows, targets] + share * shifted.sum(1)
     if impossible is not None:
         weighted -= share * shifted[:, impossible]
     p = xp.exp(shifted, out=shifted)
-    total = p.sum(-1, keepdims=True)
-    p /= total
-    loss = (xp.log(total[:, 0]) - weighted).sum()
+    total = p.sum(1)
+    p /= total[:, None]
+    loss = (xp.log(total) - weighted).sum()
 
     def backward(dy: Array) -> tuple[Array, None]:
         dlogits = p - share if share else p.copy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autograd.array import Array, namespace
+from autograd.array import Array
 from autograd.op import op
 from autograd.random import Site, random_uint16
 from autograd.tensor import Backward
@@ -29,9 +29,8 @@ def dropout(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
 
 def dropout_mask(x: Array, rate: float, site: Site) -> Array:
     """The mask of x's shape and dtype: 0 where dropped, else 1/(1 − rate), in row-major order of the elements."""
-    xp = namespace(x)
     threshold = min(round(rate * 2**16), 2**16 - 1)
-    kept = random_uint16(xp.empty(0), site=site, count=x.size) >= threshold
+    kept = random_uint16(x, site=site, count=x.size) >= threshold
     mask = kept.astype(x.dtype)
     mask *= 2**16 / (2**16 - threshold)
     return mask.reshape(x.shape)

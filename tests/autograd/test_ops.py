@@ -79,6 +79,10 @@ LINEAR = [
         "transpose", lambda d: (d("T", "D", "H"),), lambda x, axes: x.transpose(axes), lambda d: {"axes": (1, 2, 0)},
         name="axes",
     ),
+    OpCase(
+        "transpose", lambda d: (d("T", "D", "H"),), lambda x, axes: x.transpose(axes), lambda d: {"axes": (-1, 0, -2)},
+        name="axes from the end",
+    ),
     OpCase("getitem", lambda d: (d("T", "D"),), lambda x, index: x[index], lambda d: {"index": slice(0, None, 2)}),
     OpCase(
         "getitem", lambda d: (d("T", "D"),), lambda x, index: x[index],
@@ -90,6 +94,8 @@ LINEAR = [
         "mean", lambda d: (d("B", "T", "D"),), lambda x, axis, keepdims: x.mean(axis, keepdims=True),
         lambda d: {"axis": (0, 2), "keepdims": True},
     ),
+    OpCase("mean", lambda d: (d("S", "D"),), lambda x: x.mean(), name="of all"),
+    OpCase("mean", lambda d: (d("T", "D"),), lambda x, axis: x.mean(axis), lambda d: {"axis": 1}, name="axis"),
     OpCase("matmul", lambda d: (d("T", "D"), d("D", "S")), np.matmul),
     OpCase("matmul", lambda d: (d("B", 1, "T", "D"), d("H", "D", "S")), np.matmul, name="batched"),
     OpCase("linear", lambda d: (d("T", "D"), d("D", "S"), d("S")), lambda x, w, b: x @ w + b),
@@ -128,7 +134,9 @@ CURVED = [
         "divide", lambda d: (d("T", "D"), d.mild("D")), np.divide, step=lambda x, y: STEP * float(np.abs(y).min()),
     ),
     OpCase("softmax", lambda d: (d.logits("T", "D"),), softmax),
+    OpCase("softmax", lambda d: (d.logits("B", "T", "D"),), softmax, name="three axes"),
     OpCase("log_softmax", lambda d: (d.logits("T", "D"),), log_softmax),
+    OpCase("log_softmax", lambda d: (d.logits("B", "T", "D"),), log_softmax, name="three axes"),
     OpCase("layer_norm", lambda d: (d("T", "D"), d("D"), d("D")), layer_norm, step=layer_norm_step),
     OpCase(
         "layer_norm", lambda d: (d("B", "T", "D"), d("D"), d("D")), layer_norm, lambda d: {"eps": 1e-5},

@@ -22,9 +22,10 @@ def draw(*shape: int, seed: int = 0) -> Any:
     return Draw(np.random.default_rng((seed, *shape)), {})(*shape)
 
 
-def test_dropout_rate_out_of_range() -> None:
-    with pytest.raises(ValueError, match=r"rate must be in \[0, 1\), got 1.0"):
-        ops.dropout(np.ones(3), rate=1.0, site=SITE)
+@pytest.mark.parametrize("rate", [-0.5, 1.0])
+def test_dropout_rate_out_of_range(rate: float) -> None:
+    with pytest.raises(ValueError, match=rf"rate must be in \[0, 1\), got {rate}"):
+        ops.dropout(np.ones(3), rate=rate, site=SITE)
 
 
 def test_attention_over_blocks_with_room_between_them() -> None:
@@ -58,6 +59,14 @@ def test_attention_of_blocks_without_queries(
     check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans, **dropout), *arguments)
 
 
+@pytest.mark.parametrize("half", [{"rate": 0.5}, {"site": SITE}], ids=["a rate", "a site"])
+def test_attention_drops_nothing_without_both_rate_and_site(half: dict[str, Any]) -> None:
+    spans, arguments = whole_spans([3], [5]), (draw(3, 2, 4), draw(5, 2, 4), draw(5, 2, 2))
+    result = ops.attention(*arguments, spans=spans, **half)
+    np.testing.assert_array_equal(result.value, ops.attention(*arguments, spans=spans).value)
+    check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans, **half), *arguments)
+
+
 def test_softmax_of_large_numbers_does_not_overflow() -> None:
     np.testing.assert_allclose(ops.softmax(np.array([[1e4, 1e4, -1e4]])).value, [[0.5, 0.5, 0.0]])
     np.testing.assert_allclose(ops.log_softmax(np.array([[1e4, 0.0]])).value, [[0.0, -1e4]])
@@ -79,7 +88,12 @@ def test_cross_entropy_at_its_least_is_the_entropy_of_the_smoothed_target(conven
     [
         (lambda: ops.linear(np.ones((2, 3)), np.ones((4, 5)), None), r"linear: expected x \(T, I\).*\(2, 3\).*\(4, 5"),
         (lambda: ops.linear_transposed(np.ones((2, 3)), np.ones((4, 5))), r"linear_transposed: expected"),
+        (lambda: ops.linear(np.ones((1, 2, 3)), np.ones((2, 5)), None), r"linear: expected x \(T, I\).*\(1, 2, 3"),
+        (lambda: ops.linear_transposed(np.ones((1, 2, 3)), np.ones((4, 2))), r"linear_transposed: expected"),
         (lambda: ops.matmul(np.ones((2, 3)), np.ones((4, 5))), r"matmul: expected x \(…, M, K\)"),
+        (lambda: ops.matmul(np.ones(3), np.ones((3, 2))), r"matmul: expected x \(…, M, K\).*got x \(3,\)"),
+        (lambda: ops.matmul(np.ones((2, 3)), np.ones(3)), r"matmul: expected x \(…, M, K\)"),
+        (lambda: ops.cross_entropy(np.ones((2, 3, 1)), np.zeros(2, int)), r"cross_entropy: expected logits \(T, W\)"),
         (lambda: ops.cross_entropy(np.ones((2, 3)), np.zeros(3, int)), r"cross_entropy: expected logits \(T, W\)"),
     ],
 )  # fmt: skip
@@ -93,6 +107,8 @@ def test_shape_errors_say_what_was_expected_and_what_came(call: Callable[[], Any
     [
         ((3, 2, 4), (5, 2, 4), (6, 2, 4), "k and v must have the same number of tokens"),
         ((3, 2, 4), (5, 2, 3), (5, 2, 4), r"expected q \(T, H, K\)"),
+        ((3, 2, 4), (5, 3, 4), (5, 2, 4), r"expected q \(T, H, K\)"),
+        ((3, 2, 4, 1), (5, 2, 4, 1), (5, 2, 4, 1), r"expected q \(T, H, K\)"),
         ((2, 2, 4), (5, 2, 4), (5, 2, 4), "spans are for 3 queries"),
         ((3, 2, 4), (4, 2, 4), (4, 2, 4), "spans reach to key 5"),
     ],
@@ -106,6 +122,7 @@ def test_attention_shape_errors(q: Any, k: Any, v: Any, message: str) -> None:
     ("n_classes", "convention", "message"),
     [
         (3, {"smoothing": 1.0}, r"smoothing must be in \[0, 1\).*got 1.0"),
+        (3, {"smoothing": -0.5}, r"smoothing must be in \[0, 1\).*got -0.5"),
         (1, {"smoothing": 0.1}, "over V-1 of 1 classes"),
         (2, {"smoothing": 0.1, "over": "V-2", "impossible": 0}, "over V-2 of 2 classes"),
         (3, {"over": "V-2"}, "needs an impossible class"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -165,3 +166,16 @@ def test_spans_that_are_none(first: list[int], last: list[int], message: str) ->
 def test_blocks_of_queries_and_keys_must_correspond() -> None:
     with pytest.raises(ValueError, match="1 blocks of queries but 2 blocks of keys"):
         KeySpans(np.zeros(2, int), np.ones(2, int), Blocks.of_lengths([2]), Blocks.of_lengths([1, 1]))
+
+
+def test_the_end_of_blocks_is_behind_the_last_of_them() -> None:
+    assert Blocks.of_lengths([]).end == 0
+    assert Blocks.of_lengths([2, 3]).end == 5
+    assert Blocks(np.array([7, 0]), np.array([1, 2])).end == 8
+
+
+def test_blocks_and_spans_do_not_change() -> None:
+    blocks = Blocks.of_lengths([1])
+    for thing in (blocks, KeySpans(np.zeros(1, int), np.ones(1, int), blocks, blocks)):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            thing.keys = blocks  # type: ignore[misc,union-attr]

@@ -137,3 +137,41 @@ def test_threads_write_tapes_of_their_own() -> None:
     for thread in threads:
         thread.join()
     assert {i: set(g) for i, g in gradients.items()} == {i: {float(i)} for i in range(4)}
+
+
+def without_gradient(x: Any) -> Any:
+    return x + 1, lambda dy: (None,)
+
+
+@pytest.mark.parametrize("leaf_first", [True, False])
+def test_where_one_way_ends_the_others_go_on(leaf_first: bool) -> None:
+    a, b = Tensor(np.ones(2)), Tensor(np.ones(2))
+    ends, goes_on = Operation(without_gradient)(a * 2.0), b * 3.0
+    backward(ops.sum(goes_on + ends if leaf_first else ends + goes_on))
+    assert a.grad is None
+    np.testing.assert_array_equal(b.grad, [3.0, 3.0])
+
+
+def test_a_leaf_for_which_there_is_no_gradient_gets_none() -> None:
+    leaf = Tensor(np.ones(2))
+    backward(ops.sum(Operation(without_gradient)(leaf)))
+    assert leaf.grad is None
+
+
+def test_an_operation_returns_a_gradient_for_each_argument() -> None:
+    too_many = Operation(lambda x: (x, lambda dy: (dy, dy)))
+    with pytest.raises(ValueError, match="longer than"):
+        backward(ops.sum(too_many(Tensor(np.ones(2)))))
+
+
+def test_what_is_no_array_becomes_one() -> None:
+    assert Tensor([1.0, 2.0]).value.dtype == np.float64  # type: ignore[arg-type]
+    array = np.ones(3, np.float32)
+    assert Tensor(array).value is array
+
+
+def test_a_tensor_tells_shape_length_dtype_device_and_maker() -> None:
+    x = Tensor(np.ones((2, 3), np.float32))
+    assert (x.shape, len(x), x.dtype, x.device) == ((2, 3), 2, np.float32, "cpu")
+    assert repr(x) == "Tensor(shape (2, 3), float32)"
+    assert repr(x * 2.0) == "Tensor(shape (2, 3), float32, from scale)"

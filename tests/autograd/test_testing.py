@@ -86,13 +86,15 @@ def embedding_set_not_added(gradients: Any, dy: Any, table: Any, ids: Any) -> An
     return dtable, None
 
 
-softmax = operations["softmax"].reference
+softmax, layer_norm = operations["softmax"].reference, operations["layer_norm"].reference
 TERMS: dict[str, tuple[str, Spoil]] = {
     "softmax without −⟨dy, y⟩": ("softmax", lambda right, dy, x: (dy * softmax(x)[0],)),
     "log-softmax without −exp(y) Σ dy": ("log_softmax", lambda right, dy, x: (dy,)),
     "layer norm without the mean": ("layer_norm", layer_norm_without_mean),
     "layer norm without the variance": ("layer_norm", layer_norm_without_variance),
-    "layer norm without the gain": ("layer_norm", lambda right, dy, x, g, b: (right[0] / g, *right[1:])),
+    "layer norm without the gain": (
+        "layer_norm", lambda right, dy, x, g, b: (layer_norm(x, np.ones(3), b)[1](dy)[0], *right[1:])
+    ),
     "attention's dq without 1/√d_k": ("attention", spoil_one(0, lambda dq: dq * np.sqrt(3))),
     "attention's dk without 1/√d_k": ("attention", spoil_one(1, lambda dk: dk * np.sqrt(3))),
     "cross-entropy without smoothing": (
@@ -106,8 +108,8 @@ TERMS: dict[str, tuple[str, Spoil]] = {
     "mean without 1/n": ("mean", spoil_one(0, lambda dx: 9 * dx)),
     "relu everywhere": ("relu", lambda right, dy, x: (dy,)),
     "embedding, of a repeated id the last alone": ("embedding", embedding_set_not_added),
-    "x Yᵀ's dX": ("matmul", lambda right, dz, x, y: (dz @ y, right[1])),
-    "Xᵀ Y's dY": ("matmul", lambda right, dz, x, y: (right[0], x @ dz)),
+    "dX = dZ Y, not dZ Yᵀ": ("matmul", lambda right, dz, x, y: (dz @ y, right[1])),
+    "dY = X dZ, not Xᵀ dZ": ("matmul", lambda right, dz, x, y: (right[0], x @ dz)),
     "linear's dW transposed": ("linear", lambda right, dy, x, w, b: (right[0], right[1].T, right[2])),
     "linear's dx by W, not Wᵀ": ("linear", lambda right, dy, x, w, b: (dy @ w, *right[1:])),
     "transposed linear's dW transposed": ("linear_transposed", lambda right, dy, x, w: (right[0], right[1].T)),
@@ -128,17 +130,19 @@ def test_the_gradient_of_another_argument_is_found(name: str) -> None:
         check(planted(name, lambda gradients, dy, *arguments: (gradients[1], gradients[0], *gradients[2:])))
 
 
+@pytest.mark.parametrize(
+    ("take", "message"),
+    [(lambda dy: dy, r"has shape \(3, 4\), expected \(4,\)$"), (lambda dy: dy[0], r"at \(\d,\): backward gives")],
+    ids=["all rows", "one row"],
+)
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
-def test_a_missing_sum_over_a_broadcast_axis_is_found(name: str) -> None:
-    x, row = np.ones((3, 4)), np.arange(1.0, 5.0)
-    unsummed, of_one_row = (
-        planted(name, lambda gradients, dy, x, y, take=take: (gradients[0], take(gradients, x, y)))  # type: ignore[misc]
-        for take in (lambda gradients, x, y: gradients[0], lambda gradients, x, y: gradients[1] / len(x))
-    )
-    with pytest.raises(GradientError, match=rf"{name}: gradient of argument 1 \(y\) has shape \(3, 4\), expected \(4,"):
-        check_gradients(unsummed, x, row)
-    with pytest.raises(GradientError, match=rf"{name}: gradient of argument 1 \(y\) at \(\d,\)"):
-        check_gradients(of_one_row, x, row)
+def test_a_missing_sum_over_a_broadcast_axis_is_found(name: str, take: Callable[[Any], Any], message: str) -> None:
+    def unsummed(gradients: Any, dy: Any, x: Any, row: Any) -> Any:
+        _, backward = operations[name].reference(x, np.broadcast_to(row, x.shape))
+        return gradients[0], take(backward(dy)[1])
+
+    with pytest.raises(GradientError, match=rf"^{name}: gradient of argument 1 \(y\) {message}"):
+        check_gradients(planted(name, unsummed), np.ones((3, 4)), np.arange(1.0, 5.0))
 
 
 @pytest.mark.parametrize("place", [(0, 0), (31, 7), (49, 79)])
@@ -152,7 +156,7 @@ def test_one_wrong_coordinate_among_thousands_is_found(name: str, place: tuple[i
     wrong = functools.partial(planted(name, spoil_one(0, spoil)), **STATIC.get(name, {}))
     x = np.random.default_rng(0).standard_normal((50, 80))
     with pytest.raises(GradientError, match=re.escape(f"gradient of argument 0 (x) at {place}: ")):
-        check_gradients(wrong, x, step=1e-3)
+        check_gradients(wrong, x)
 
 
 def test_what_no_coordinate_shows_is_reported_along_the_direction() -> None:
@@ -238,6 +242,12 @@ def test_leaves_are_checked_by_their_names_and_left_as_they_were() -> None:
         check_gradients(lambda: tripled(leaf), leaves={"the leaf": leaf})
 
 
+def test_arrays_may_be_read_only() -> None:
+    x = arguments_of("scale")[0]
+    x.flags.writeable = False
+    check_gradients(ops.softmax, x)
+
+
 def test_only_float64_can_be_checked() -> None:
     leaf = Tensor(np.ones(2, np.float32))
     with pytest.raises(TypeError, match="the leaf must be float64, got float32"):
@@ -255,6 +265,18 @@ def test_a_step_must_suit_the_scale_of_the_function() -> None:
     check_gradients(ops.layer_norm, *equal)  # by itself it comes down to a hundredth
     with pytest.raises(GradientError):
         check_gradients(ops.layer_norm, *equal, step=1.0)
+    with pytest.raises(GradientError):
+        check_gradients(planted("layer_norm", spoil_one(0, lambda dx: 1.0005 * dx)), *equal)
+
+
+@pytest.mark.parametrize("step", [1e-6, 1e-5, 1e-4, 1e-3, 0.02, 0.1])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "cross_entropy", "attention"])
+def test_curvature_is_no_error_and_hides_none(name: str, step: float) -> None:
+    operation = functools.partial(operations[name], **STATIC.get(name, {}))
+    wrong = functools.partial(planted(name, spoil_one(0, lambda dx: 1.0005 * dx)), **operation.keywords)
+    check_gradients(operation, *arguments_of(name), step=step)
+    with pytest.raises(GradientError):
+        check_gradients(wrong, *arguments_of(name), step=step)
 
 
 def test_a_step_that_rounding_swallows_is_refused() -> None:
