@@ -93,7 +93,7 @@ class KeySpans:
     last: IntArray
     queries: Blocks
     keys: Blocks
-    _biases: dict[tuple[str, str], Array] = field(default_factory=dict, repr=False, compare=False)
+    _biases: dict[tuple[str, str], Array] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.queries) != len(self.keys):

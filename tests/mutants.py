@@ -2,14 +2,16 @@
 
     python tests/mutants.py [MODULE …]
 
-Works on clones of the last commit in ``build/mutants``, one for each core, with cosmic-ray; a module that was finished
-before for this commit is not run again.  Prints how many mutants were killed, and the changes that nobody noticed.
+Works on clones of the last commit in ``build/mutants``, one for each core, with cosmic-ray; a module is run again when it
+or its tests have changed.  Prints how many mutants were killed, and the changes that nobody noticed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -98,20 +100,27 @@ def outcomes(session: Path) -> tuple[int, list[str]]:
     return len(results) - len(survivors), survivors
 
 
+def git(*words: str | Path) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def session_of(module: str) -> Path:
+    """Where the results for this state of a module and its tests are."""
+    state = git("rev-parse", *(f"HEAD:{path}" for path in (module, "tests/support", *TESTS[module].split())))
+    key = hashlib.blake2b(state.encode(), digest_size=4).hexdigest()
+    return BUILD / f"{module.replace('/', '.')}.{key}.sqlite"
+
+
 def main(modules: list[str]) -> int:
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    directory = BUILD / commit[:10]
-    clones: SimpleQueue[Path] = SimpleQueue()
     n_clones = len(os.sched_getaffinity(0))
+    clones: SimpleQueue[Path] = SimpleQueue()
     for i in range(n_clones):
-        clone = directory / f"clone{i}"
-        if not clone.exists():
-            subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
-        subprocess.run(["git", "checkout", "-q", "."], cwd=clone, check=True)
-        clones.put(clone)
+        shutil.rmtree(BUILD / f"clone{i}", ignore_errors=True)
+        git("clone", "-q", ".", BUILD / f"clone{i}")
+        clones.put(BUILD / f"clone{i}")
 
     def run(module: str) -> tuple[int, list[str]]:
-        clone, session = clones.get(), directory / f"{module.replace('/', '.')}.sqlite"
+        clone, session = clones.get(), session_of(module)
         try:
             mutate(module, clone, session)
         finally:

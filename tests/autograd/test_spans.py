@@ -153,6 +153,7 @@ def test_attention_looks_where_the_mask_says_and_never_between_blocks(spans: Key
     [
         ([0, 1, 3], [2, 2, 3], r"query 2 must attend to at least one key.*\[3, 3\)"),
         ([0, 1, 1], [2, 2, 3], r"query 2 .* all in its block \[2, 5\); got the span \[1, 3\)"),
+        ([0, 0, 2], [3, 3, 6], r"query 0 .*\[0, 2\); got the span \[0, 3\)"),
         ([0, 0, 2], [2, 3, 5], r"query 1 .*\[0, 2\); got the span \[0, 3\)"),
         ([0, 0], [1, 1], "a span for each of 3 queries; got 2"),
     ],
@@ -174,8 +175,12 @@ def test_the_end_of_blocks_is_behind_the_last_of_them() -> None:
     assert Blocks(np.array([7, 0]), np.array([1, 2])).end == 8
 
 
-def test_blocks_and_spans_do_not_change() -> None:
+def test_blocks_and_spans_do_not_change_and_are_what_they_are_not_what_they_hold() -> None:
     blocks = Blocks.of_lengths([1])
-    for thing in (blocks, KeySpans(np.zeros(1, int), np.ones(1, int), blocks, blocks)):
+    spans = KeySpans(np.zeros(1, int), np.ones(1, int), blocks, blocks)
+    for thing in (blocks, spans):
         with pytest.raises(dataclasses.FrozenInstanceError):
             thing.keys = blocks  # type: ignore[misc,union-attr]
+        assert thing != dataclasses.replace(thing)
+        assert thing in {thing}
+        assert "_biases" not in repr(thing)
