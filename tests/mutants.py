@@ -2,8 +2,8 @@
 
     python tests/mutants.py [MODULE …]
 
-Works on clones of the last commit in ``build/mutants``, one for each core, with cosmic-ray; a module is run again when it
-or its tests have changed.  Prints how many mutants were killed, and the changes that nobody noticed.
+Works with cosmic-ray on clones of the last commit in ``build/mutants``, one for each core; a module is run again when
+it or its tests have changed.  Prints how many mutants were killed, and the changes that nobody noticed.
 """
 
 from __future__ import annotations
