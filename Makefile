@@ -55,4 +55,4 @@ check-gpu: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -m gpu
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) build runs

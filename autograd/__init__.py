@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from autograd import ops
 from autograd.array import DeviceError, namespace, to_device, to_host
 from autograd.op import ShapeError, op
+from autograd.ops.cross_entropy import SmoothedClasses
 from autograd.parameters import Layer, Parameter, ParameterBuffer, named_parameters
 from autograd.random import RandomStream
 from autograd.spans import Blocks, KeySpans
@@ -25,6 +26,7 @@ __all__ = [
     "ParameterBuffer",
     "RandomStream",
     "ShapeError",
+    "SmoothedClasses",
     "TapeError",
     "Tensor",
     "backward",

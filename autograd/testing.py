@@ -41,7 +41,8 @@ def check_gradients(
 
     Args:
         function: takes the inputs, returns a tensor of any shape; its tape leads to the leaves.
-        inputs: float64 arrays become leaves; everything else (integer ids, strings …) is passed as it is.
+        inputs: arrays of floating-point numbers, which must be float64, become leaves; everything else (integer ids,
+            strings …) is passed as it is.
         leaves: further tensors that ``function`` depends on, by name: parameters of a layer.
         name: what to call ``function`` in an error.
         step: h, small against the scale on which the function varies (layer norm of tiny numbers: smaller) and large
@@ -119,8 +120,10 @@ class _Slope:
         taken = (ends[0] - ends[1]) / (2 * step)  # the direction as float64 has rounded it
         if (abs(taken - direction) > 0.1 * abs(direction)).any():
             raise ValueError(f"check_gradients: {self.name}: step {step} is lost in rounding; choose a larger one")
-        above, below = (self.value_at(self.leaf, end) for end in ends)
-        self.leaf.value[...] = x
+        try:
+            above, below = (self.value_at(self.leaf, end) for end in ends)
+        finally:
+            self.leaf.value[...] = x
         differences = self.weight * (above - below) / (2 * step)
         size = max(CANCELLED, float(abs(self.weight * above).sum()))
         allowed = RELATIVE_TOLERANCE * float(abs(differences).sum()) + NOISE * size / step
@@ -179,7 +182,10 @@ def _name_of(function: Any) -> str:
 
 def _tensors_by_name(function: Callable[..., Any], arguments: list[Any]) -> dict[str, Tensor]:
     """The tensors among the arguments: "argument 1 (weight)", or "argument 1" where there is no name to learn."""
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:  # a function of C need not have one
+        parameters = []
     known = [f" ({parameter.name})" for parameter in parameters if parameter.kind <= parameter.POSITIONAL_OR_KEYWORD]
     names = [f"argument {i}{name}" for i, name in enumerate(known + [""] * len(arguments))]
     return {name: x for name, x in zip(names, arguments, strict=False) if isinstance(x, Tensor)}

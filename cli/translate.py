@@ -45,7 +45,12 @@ class TranslateOptions:
         """How to search.  Raises: ConfigError for options that make no search."""
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"--threads must be at least 1, got {self.threads}")
-        return SearchConfig(self.beam, self.alpha, self.normalisation, 1 if self.n_best is None else self.n_best)
+        return SearchConfig(
+            beam=self.beam,
+            alpha=self.alpha,
+            n_best=1 if self.n_best is None else self.n_best,
+            normalisation=self.normalisation,
+        )
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from autograd.ops.cross_entropy import SmoothedClasses
+from autograd import SmoothedClasses
 
 PositionLayout = Literal["interleaved", "halves", "learned"]
 NormPlacement = Literal["post", "pre"]
@@ -61,7 +61,7 @@ class ModelConfig:
     max_positions: int = 512
     """Rows of the learned position table; sinusoids have no end."""
     first_position: int = 0
-    """Position of the first token of a sentence (1 in OpenNMT-py's models)."""
+    """Position of the first token of a sentence (1 in OpenNMT-tf's models)."""
     norm: NormPlacement = "post"
     """Layer norm behind the residual sum (the paper) or before the sublayer."""
     layer_norm_eps: float = 1e-6
@@ -84,6 +84,12 @@ class ModelConfig:
             _require(getattr(self, name) in get_args(allowed), name, f"one of {get_args(allowed)}", getattr(self, name))
         _require(self.layer_norm_eps > 0, "layer_norm_eps", "greater than 0", self.layer_norm_eps)
         _require(self.first_position >= 0, "first_position", "≥ 0", self.first_position)
+        _require(
+            self.positions != "learned" or self.longest_sentence > 0,
+            "first_position",
+            f"less than max_positions ({self.max_positions})",
+            self.first_position,
+        )
         _require(self.d_model % 2 == 0, "d_model", "even (sines and cosines come in pairs)", self.d_model)
         _require(self.neighbourhood is None or self.neighbourhood >= 0, "neighbourhood", "≥ 0", self.neighbourhood)
         _require(
@@ -97,6 +103,11 @@ class ModelConfig:
     def n_source_words(self) -> int:
         """Rows of the source embedding."""
         return self.source_vocabulary_size or self.vocabulary_size
+
+    @property
+    def longest_sentence(self) -> int:
+        """Tokens for which a learned table of positions has room, start or end symbol included."""
+        return self.max_positions - self.first_position
 
     def to_json(self) -> str:
         """All fields, as a JSON object."""

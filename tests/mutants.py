@@ -1,6 +1,6 @@
 """Mutation testing: one small change at a time to a module; a test must fail for each.
 
-    python tests/mutants.py [MODULE …]
+    make mutants, or python tests/mutants.py [MODULE …]
 
 Works with cosmic-ray on clones of the last commit in ``build/mutants``, one for each core; a module is run again when
 it or its tests have changed.  Prints how many mutants were killed, and the changes that nobody noticed.
@@ -14,12 +14,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import TestOutcome, WorkerOutcome
+
+from minitransformer.threads import available_cores
 
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "mutants"
@@ -34,7 +37,7 @@ TESTS = {  # the nearest first: it kills most
     "autograd/ops/arithmetic.py": f"{OPS} -k 'add or subtract or multiply or divide or scale or relu or operators'",
     "autograd/ops/attention.py": f"{OPS} -k attention",
     "autograd/ops/cross_entropy.py": f"{OPS} -k 'cross_entropy or smoothing'",
-    "autograd/ops/dropout.py": f"{OPS} tests/autograd/test_dropout.py -k dropout",
+    "autograd/ops/dropout.py": f"tests/autograd/test_dropout.py {OPS} -k dropout",
     "autograd/ops/linear.py": f"{OPS} -k 'matmul or linear or embedding or shape'",
     "autograd/ops/normalisation.py": f"{OPS} -k 'softmax or layer_norm'",
     "autograd/ops/shape.py": f"{OPS} -k 'reshape or transpose or getitem or sum or mean'",
@@ -52,11 +55,11 @@ TESTS = {  # the nearest first: it kills most
 }
 PYTEST = "-m pytest -x -q -p no:cacheprovider --hypothesis-profile=mutants"
 
-# Left out is what makes mutants that say nothing: + to <<, == to is, and |, which stands in annotations, too.
+# One replacement for each operator, the likeliest mistake; none for |, which stands in annotations, too.
 CONFIG = """
 [cosmic-ray]
 module-path = "{module}"
-timeout = 120.0
+timeout = {timeout}
 excluded-modules = []
 test-command = {command!r}
 
@@ -75,26 +78,35 @@ exclude-operators = [
 
 def mutate(module: str, clone: Path, session: Path) -> None:
     """Run all mutants of a module in ``clone``; the results are in ``session``."""
-    config = session.with_suffix(".toml")
-    command = shlex.join([sys.executable, *PYTEST.split(), "-m", "not slow and not gpu", *shlex.split(TESTS[module])])
-    config.write_text(CONFIG.format(module=module, command=command))
+    command = [sys.executable, *PYTEST.split(), "-m", "not slow and not gpu", *shlex.split(TESTS[module])]
+    config, unfiltered = session.with_suffix(".toml"), session.with_suffix(".new")
+    environment = os.environ | {"PYTHONPATH": str(clone), "OPENBLAS_NUM_THREADS": "1"}
+
+    def run(*words: str | Path) -> None:
+        subprocess.run(words, cwd=clone, env=environment, check=True, stdout=subprocess.DEVNULL)
 
     def cosmic_ray(script: str, *words: str | Path) -> None:
-        environment = os.environ | {"PYTHONPATH": str(clone), "OPENBLAS_NUM_THREADS": "1"}
-        path = Path(sys.executable).with_name(script)
-        subprocess.run([path, *words], cwd=clone, env=environment, check=True, stdout=subprocess.DEVNULL)
+        run(Path(sys.executable).with_name(script), *words)
 
     if not session.exists():
-        subprocess.run(shlex.split(command), cwd=clone, check=True, stdout=subprocess.DEVNULL)  # without a mutation
-        cosmic_ray("cosmic-ray", "init", config, session)
-        cosmic_ray("cr-filter-operators", session, config)
+        start = time.perf_counter()
+        run(*command)  # without a mutation
+        timeout = max(60, 10 * (time.perf_counter() - start))
+        config.write_text(CONFIG.format(module=module, command=shlex.join(command), timeout=timeout), encoding="utf-8")
+        unfiltered.unlink(missing_ok=True)
+        cosmic_ray("cosmic-ray", "init", config, unfiltered)
+        cosmic_ray("cr-filter-operators", unfiltered, config)
+        unfiltered.rename(session)
     cosmic_ray("cosmic-ray", "exec", config, session)
 
 
 def outcomes(session: Path) -> tuple[int, list[str]]:
-    """How many mutants were killed, and the changes that survived."""
+    """How many mutants were killed, and the changes that survived.  Raises: RuntimeError if one could not be run."""
     with use_db(str(session), WorkDB.Mode.open) as database:
         done = [result for _, result in database.results if result.worker_outcome != WorkerOutcome.SKIPPED]
+    odd = [result for result in done if result.worker_outcome != WorkerOutcome.NORMAL or result.output == "timeout"]
+    if odd:
+        raise RuntimeError(f"{session}: {len(odd)} mutants were not tested or took too long: {odd[0].output}")
     results = [result for result in done if "SyntaxError" not in result.output]  # what is no Python is no mutant
     survivors = [result.diff for result in results if result.test_outcome == TestOutcome.SURVIVED]
     return len(results) - len(survivors), survivors
@@ -105,15 +117,19 @@ def git(*words: str | Path) -> str:
 
 
 def session_of(module: str) -> Path:
-    """Where the results for this state of a module and its tests are."""
+    """Where the results are for this state of a module, its tests, and what is done with them."""
     tests = [word for word in TESTS[module].split() if word.startswith("tests/")]
-    state = git("rev-parse", *(f"HEAD:{path}" for path in (module, "tests/support", *tests)))
-    key = hashlib.blake2b(state.encode(), digest_size=4).hexdigest()
+    state = git("rev-parse", *(f"HEAD:{path}" for path in (module, "tests/support", "tests/conftest.py", *tests)))
+    key = hashlib.blake2b(f"{state}{CONFIG}{TESTS[module]}".encode(), digest_size=4).hexdigest()
     return BUILD / f"{module.replace('/', '.')}.{key}.sqlite"
 
 
 def main(modules: list[str]) -> int:
-    n_clones = len(os.sched_getaffinity(0))
+    unknown = set(modules) - set(TESTS)
+    if unknown:
+        print(f"no mutants of {', '.join(sorted(unknown))}; known: {', '.join(TESTS)}", file=sys.stderr)
+        return 2
+    n_clones = available_cores()
     clones: SimpleQueue[Path] = SimpleQueue()
     for i in range(n_clones):
         shutil.rmtree(BUILD / f"clone{i}", ignore_errors=True)

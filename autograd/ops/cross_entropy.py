@@ -22,7 +22,8 @@ def cross_entropy(
 ) -> tuple[Array, Backward]:
     """Σ_t H(q_t, p_t) = −Σ_t Σ_w q_tw log p_tw with p = softmax(logits), summed over tokens.
 
-    The target distribution q moves ε of its mass away from the target.  Three conventions are in use:
+    The target distribution q moves ε of its mass away from the target.  Three conventions are in use, named after the
+    classes that share it, where V is the size of the vocabulary (here W):
 
     - ``"V-1"``: ε/(W − 1) to each class but the target, which keeps 1 − ε;
     - ``"V"``: ε/W to each class, so that the target has 1 − ε + ε/W;
@@ -35,7 +36,8 @@ def cross_entropy(
     Units: nats, summed over tokens; at its least it is the entropy of q, not 0.
     Saves: p (T, W) and the targets.
     Raises: ShapeError if the arguments do not fit; ValueError unless 0 ≤ ε < 1 and, if ε > 0, classes are there to
-        share it; if ``impossible`` is given without "V-2", or not given with it.
+        share it; if ``impossible`` is given without "V-2", or not given with it, or is no class.  Targets are not
+        looked at: none may be the impossible class.
     """
     n_tokens, n_classes = _checked_shape(logits, targets)
     share, of_target = _masses(smoothing, over, impossible, n_classes)
@@ -68,10 +70,13 @@ def _masses(smoothing: float, over: SmoothedClasses, impossible: int | None, n_c
         raise ValueError(f"cross_entropy: over must be one of {get_args(SmoothedClasses)}, got {over!r}")
     if (over == "V-2") != (impossible is not None):
         raise ValueError(f'cross_entropy: "V-2", and only it, needs an impossible class; got {over!r}, {impossible}')
+    if impossible is not None and not 0 <= impossible < n_classes:
+        raise ValueError(f"cross_entropy: the impossible class must be one of {n_classes}, got {impossible}")
     n_sharing = {"V-1": n_classes - 1, "V": n_classes, "V-2": n_classes - 2}[over]
     if not 0 <= smoothing < 1 or (smoothing and n_sharing < 1):
         raise ValueError(
-            f"cross_entropy: smoothing must be in [0, 1), and over {over} of {n_classes} classes; got {smoothing}"
+            f"cross_entropy: smoothing must be in [0, 1) and leave classes to share it;"
+            f" got {smoothing} over {over} = {n_sharing} of {n_classes} classes"
         )
     share = smoothing / n_sharing if smoothing else 0.0
     return share, 1 - smoothing + (share if over == "V" else 0)

@@ -1,4 +1,4 @@
-"""Beam search with the length penalty of GNMT, and a stop rule that gives nothing away.
+"""Beam search with a length penalty, and a stop rule that gives nothing away.
 
 Source: Wu et al. 2016, equation 14 (length penalty); the order of steps follows tensor2tensor, with which the paper's
 models were decoded.
@@ -38,12 +38,12 @@ class SearchConfig:
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
     alpha: float = 0.6
     """Exponent α of the length penalty; 0 compares bare log-probabilities."""
-    normalisation: Normalisation = "gnmt"
-    """The length penalty: ((5 + length)/6)^α (the paper), or length^α, as in OpenNMT and Marian."""
     n_best: int = 1
     """Translations returned for each sentence, best first."""
     max_extra_tokens: int = 50
     """A translation has at most so many tokens more than its source."""
+    normalisation: Normalisation = "gnmt"
+    """The length penalty: ((5 + length)/6)^α (the paper), or length^α, as in CTranslate2 and Marian."""
 
     def __post_init__(self) -> None:
         if self.beam < 1 or not 1 <= self.n_best <= self.beam:
@@ -82,6 +82,8 @@ def beam_search(
 
     Args:
         sources: ids without start and end symbols.
+
+    Raises: FloatingPointError if the model's numbers are not finite.
     """
     if not sources:
         return []
@@ -116,6 +118,12 @@ class _Search:
             length += 1
             self._branch(self._next_log_p(length), length)
             self._drop_done(length)
+        for number, hypotheses in enumerate(self.finished):
+            if not hypotheses:
+                raise FloatingPointError(
+                    f"beam_search: source {number} has no translation of finite log-probability;"
+                    " are the model's weights finite?"
+                )
         return self.finished
 
     def _next_log_p(self, length: int) -> Array:
@@ -155,9 +163,9 @@ class _Search:
         n_candidates = 2 * k if k > 1 else 1
         of_token, token = _top(log_p, n_candidates)  # no more of one hypothesis can be among the best of its sentence
         n_tokens = token.shape[1]
-        of_token += self.log_p.reshape(-1, 1)
-        of_token, choice = _top(of_token.reshape(n_sentences, -1), n_candidates)
-        token, parent = _take(token.reshape(n_sentences, -1), choice), choice // n_tokens
+        of_token += self.log_p.ravel()[:, None]
+        of_token, choice = _top(of_token.reshape(n_sentences, k * n_tokens), n_candidates)
+        token, parent = _take(token.reshape(n_sentences, k * n_tokens), choice), choice // n_tokens
         ends = token == END
         self._finish(np.where(ends, of_token, -np.inf), parent, length)
         best = np.argsort(ends, axis=1, kind="stable")[:, :k]  # the first k that do not end, in their order
@@ -175,8 +183,8 @@ class _Search:
             del finished[self.config.n_best :]
 
     def _continue_with(self, rows: IntArray, tokens: IntArray) -> None:
-        flat = rows.reshape(-1)
-        self.ids = np.concatenate([self.ids[flat], tokens.reshape(-1, 1)], axis=1)
+        flat = rows.ravel()
+        self.ids = np.concatenate([self.ids[flat], tokens.ravel()[:, None]], axis=1)
         self._select(flat)
 
     def _select(self, rows: IntArray) -> None:
@@ -190,7 +198,7 @@ class _Search:
         worst_kept = np.array([self._worst_kept(sentence) for sentence in self.sentences])
         going_on = np.flatnonzero((bound > worst_kept) & (self.max_lengths[self.sentences] > length))
         if len(going_on) < len(self.sentences):
-            rows = (going_on[:, None] * self.config.beam + np.arange(self.config.beam)).reshape(-1)
+            rows = (going_on[:, None] * self.config.beam + np.arange(self.config.beam)).ravel()
             self.sentences, self.log_p, self.ids = self.sentences[going_on], self.log_p[going_on], self.ids[rows]
             self._select(rows)
 

@@ -40,7 +40,7 @@ class LayerCache:
         for array, x in zip(self._arrays, newest, strict=True):
             array[:, self.length] = x
         self.length += 1
-        keys, values = (Tensor(array.reshape(-1, *array.shape[2:])) for array in self._arrays)
+        keys, values = (Tensor(array.reshape(len(array) * self.capacity, *array.shape[2:])) for array in self._arrays)
         return keys, values
 
     def _grow(self, newest: list[Array]) -> None:

@@ -70,7 +70,7 @@ class Translator:
     def longest_source(self, config: SearchConfig) -> int:
         """Subword tokens of a line that are translated; the rest of a longer one is cut off."""
         if self.model.config.positions == "learned":
-            return max(1, min(MAX_SOURCE_TOKENS, self.model.config.max_positions - config.max_extra_tokens - 1))
+            return max(1, min(MAX_SOURCE_TOKENS, self.model.config.longest_sentence - config.max_extra_tokens))
         return MAX_SOURCE_TOKENS
 
     def is_cut(self, line: str, config: SearchConfig) -> bool:

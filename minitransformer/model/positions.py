@@ -21,16 +21,15 @@ class LearnedPositions(Layer):
     """A row of a trained table for every position: Table 3, row (E)."""
 
     def __init__(self, config: ModelConfig) -> None:
-        self.first_position = config.first_position
+        self.first_position, self.room = config.first_position, config.longest_sentence
         self.weight = Parameter((config.max_positions, config.d_model), scaled_normal)
 
     def add_to(self, x: Tensor, places: Array) -> Tensor:
         """x (T, D) plus the row of each token's place (T,) in its sentence."""
-        room = len(self.weight) - self.first_position
-        if places.max(initial=0) >= room:
+        if places.max(initial=0) >= self.room:
             raise PositionError(
                 f"positions: a sentence of {places.max() + 1} tokens is longer than the learned table,"
-                f" which has room for {room} (max_positions)"
+                f" which has room for {self.room} (max_positions)"
             )
         places = places + self.first_position
         return x + ops.embedding(self.weight, to_device(places, x.device))

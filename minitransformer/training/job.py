@@ -158,9 +158,10 @@ def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedDa
 def _check_lengths(config: ModelConfig, data: PreparedData) -> None:
     """A learned table of positions has an end: say at once what would fail an hour later."""
     longest = 1 + max(int(data.store(split).lengths.max(initial=0)) for split in ("train", "validation"))
-    if config.positions == "learned" and longest > config.max_positions:
+    if config.positions == "learned" and longest > config.longest_sentence:
         raise ConfigError(
-            f"model.max_positions is {config.max_positions}, but the longest sentence of {data.directory} has"
+            f"model.max_positions is {config.max_positions} and leaves room for {config.longest_sentence} tokens,"
+            f" but the longest sentence of {data.directory} has"
             f" {longest} tokens: raise it, or prepare with a smaller --data.max-length and shorter validation text"
         )
 

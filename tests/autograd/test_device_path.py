@@ -38,6 +38,14 @@ VARIATIONS = {
     "pre norm, nothing tied": {"norm": "pre", "tied": "none", "source_vocabulary_size": 23},
     "learned positions, neighbourhood": {"positions": "learned", "max_positions": 80, "neighbourhood": 2},
     "halves, no smoothing": {"positions": "halves", "label_smoothing": 0.0, "tied": "target"},
+    "biases, from position 1": {
+        "attention_bias": True,
+        "softmax_bias": True,
+        "first_position": 1,
+        "layer_norm_eps": 1e-5,
+    },
+    "smoothing over V": {"label_smoothing_over": "V"},
+    "smoothing over V-2": {"label_smoothing_over": "V-2"},
 }
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12], [], [4], [12, 11]]
 TARGETS = [[7], [4, 5, 6, 7, 8, 9, 10], [3, 8, 4], []]

@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -19,34 +18,15 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from masks import DTYPES, NUMBERS, RATES, SITE, STANDARD_ERRORS, bits, correlation, mask_of
 
-from autograd import Blocks, KeySpans, ParameterBuffer, RandomStream, Tensor, backward, ops
+from autograd import RandomStream, Tensor, backward, ops
 from autograd.random import Site, random_uint16
-from minitransformer.config import ModelConfig
-from minitransformer.model.batch import Batch
-from minitransformer.model.layers import FeedForward, Residual
-from minitransformer.model.transformer import Transformer
-from parallel.communicator import shards_of_rank
 
-STANDARD_ERRORS = 5
-NUMBERS = 2**16  # what a 16-bit number can be
-SITE = Site(seed=5, site=1)
 FIELDS = [field.name for field in dataclasses.fields(Site)]
 WORDS = st.integers(0, 2**64 - 1) | st.integers(0, 3)
 SITES = st.builds(Site, seed=WORDS, site=WORDS, update=WORDS, shard=WORDS)
-RATES = st.floats(0, 1, exclude_max=True)
-DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 counted = settings(derandomize=True, max_examples=100)
-
-
-def mask_of(rate: float, site: Site, *shape: int, dtype: Any = "float64") -> Any:
-    """What dropout multiplies with."""
-    return ops.dropout(np.ones(shape, dtype), rate=rate, site=site).value
-
-
-def bits(x: Any) -> tuple[Any, ...]:
-    """An array so that == means the same in every bit."""
-    return x.shape, x.dtype, x.tobytes()
 
 
 # The share that is kept
@@ -114,13 +94,6 @@ def test_the_result_is_the_argument_times_the_mask(dtype: str, rate: float, seed
 # Masks have nothing in common
 
 
-def correlation(x: Any, y: Any) -> float:
-    """Of two masks' zeros, in standard errors of what independent ones would show."""
-    x, y = (x != 0) * 1.0, (y != 0) * 1.0
-    products = (x - x.mean()) * (y - y.mean())
-    return float(products.sum() / (x.std() * y.std() * math.sqrt(x.size)))
-
-
 @st.composite
 def two_sites(draw: st.DrawFn) -> tuple[Site, Site]:
     """Any two sites, and often two that differ in little: by 1, by one bit, or by the order of their numbers."""
@@ -171,17 +144,6 @@ def test_no_stretch_of_a_mask_occurs_in_another_or_a_second_time(site: Site) -> 
     """Streams that overlapped, at whatever distance within a mask, would share 64 elements in a row."""
     found = np.concatenate([windows(neighbour) for neighbour in neighbours(site)])
     assert len(np.unique(found)) == len(found)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 11])
-def test_ranks_draw_at_sites_of_their_own_which_together_are_those_of_a_single_process(size: int) -> None:
-    def sites_of(rank: int, size: int) -> list[Site]:
-        streams = [RandomStream(7, 3, shard) for shard in shards_of_rank(rank, size, 8)]
-        return [stream.next_site() for stream in streams for _ in range(5)]
-
-    of_ranks = [site for rank in range(size) for site in sites_of(rank, size)]
-    assert of_ranks == sites_of(0, 1)
-    assert len(set(of_ranks)) == 8 * 5
 
 
 # The bits below the masks
@@ -251,143 +213,6 @@ def test_float32_and_float64_have_the_same_mask(rate: float, site: Site) -> None
     assert bits(mask_of(rate, site, 300, dtype="float32")) == bits(in_double.astype("float32"))
 
 
-def spans_of(query_lengths: list[int], key_lengths: list[int]) -> KeySpans:
-    """Every query sees all keys of its block."""
-    queries, keys = Blocks.of_lengths(query_lengths), Blocks.of_lengths(key_lengths)
-    start = keys.starts[queries.block_of_token]
-    return KeySpans(start, start + keys.lengths[queries.block_of_token], queries, keys)
-
-
-def attention_masks(spans: KeySpans, n_heads: int, rate: float, dtype: Any = "float64") -> tuple[Any, Any]:
-    """The masks of the attention weights (T, H, S), as the forward and as the backward pass have them.
-
-    Queries and keys are 0: a block's n weights are all 1/n, exactly so if n is a power of two.  Value j is the j-th
-    unit vector, so the result is the dropped weights.  The gradient of output t is the t-th unit vector, so that of
-    the values is the dropped weights again.
-    """
-    n_queries, n_keys = spans.queries.n_tokens, spans.keys.n_tokens
-    width = max(n_queries, n_keys)
-    nothing = np.zeros((width, n_heads, 1), dtype)
-    units = np.repeat(np.eye(width, dtype=dtype)[:, None], n_heads, axis=1)
-    v = Tensor(units[:n_keys])
-    y = ops.attention(nothing[:n_queries], nothing[:n_keys], v, spans=spans, rate=rate, site=SITE)
-    backward(y, units[:n_queries])
-    assert v.grad is not None
-    n = spans.keys.lengths[spans.queries.block_of_token].astype(dtype)[:, None, None]
-    return y.value[..., :n_keys] * n, v.grad.transpose(2, 1, 0)[:n_queries] * n
-
-
-ATTENTION = {
-    "one sentence": ([3], [8]),
-    "equal lengths": ([4, 4], [4, 4]),
-    "padded": ([1, 5, 2], [4, 1, 8]),
-    "newest tokens": ([1, 1, 1], [2, 2, 2]),
-}
-
-
-@DTYPES
-@pytest.mark.parametrize("name", ATTENTION)
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_attention_multiplies_with_one_mask_forward_and_backward(name: str, rate: float, dtype: str) -> None:
-    forward, back = attention_masks(spans_of(*ATTENTION[name]), 6, rate, dtype)
-    scale = np.array(NUMBERS / (NUMBERS - round(rate * NUMBERS)), dtype)
-    assert set(np.unique(forward).tolist()) == {0.0, float(scale)}
-    assert bits(np.ascontiguousarray(back)) == bits(forward)
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 5), st.sampled_from([1, 2, 4, 8])), min_size=1, max_size=4),
-    st.integers(1, 4),
-    RATES,
-)
-def test_attention_has_one_mask_for_blocks_of_all_lengths(
-    lengths: list[tuple[int, int]], n_heads: int, rate: float
-) -> None:
-    query_lengths, key_lengths = zip(*lengths, strict=True)
-    forward, back = attention_masks(spans_of(list(query_lengths), list(key_lengths)), n_heads, rate)
-    assert bits(np.ascontiguousarray(back)) == bits(forward)
-
-
-def test_queries_and_keys_get_their_gradients_through_the_mask_too() -> None:
-    """With queries 1, keys 0 and a loss that adds the outputs up, dkey j = w (mask_j − mean of the mask)."""
-    n_keys, n_heads = 8, 5
-    spans = spans_of([1], [n_keys])
-    mask, _ = attention_masks(spans, n_heads, 0.4)
-    k = Tensor(np.zeros((n_keys, n_heads, 1)))
-    q, units = np.ones((1, n_heads, 1)), np.repeat(np.eye(n_keys)[:, None], n_heads, axis=1)
-    backward(ops.sum(ops.attention(q, k, units, spans=spans, rate=0.4, site=SITE)))
-    expected = (mask - mask.mean(-1, keepdims=True))[0].T[..., None] / n_keys
-    np.testing.assert_allclose(k.grad, expected, atol=1e-15)
-
-
-def test_attention_has_the_same_mask_in_float32_and_float64() -> None:
-    spans = spans_of(*ATTENTION["padded"])
-    single, double = (attention_masks(spans, 3, 0.3, dtype)[0] for dtype in ("float32", "float64"))
-    assert bits(single) == bits(double.astype("float32"))
-
-
-def test_attention_drops_other_weights_in_every_head_sentence_and_query() -> None:
-    n = 64
-    mask, _ = attention_masks(spans_of([n, n], [n, n]), 2, 0.3)
-    rows = [mask[first : first + n, head, first : first + n] for first in (0, n) for head in (0, 1)]
-    assert max(abs(correlation(x, y)) for x, y in itertools.combinations(rows, 2)) < STANDARD_ERRORS
-    assert abs(correlation(rows[0][1:], rows[0][:-1])) < STANDARD_ERRORS
-    assert abs(correlation(rows[0][:, 1:], rows[0][:, :-1])) < STANDARD_ERRORS
-
-
-@DTYPES
-def test_the_feed_forward_network_drops_behind_the_relu_with_one_mask_forward_and_backward(dtype: str) -> None:
-    """Both matrices are the identity, so that ones come out as the mask, and their gradient is the mask."""
-    n_tokens, width = 30, 16
-    layer = FeedForward(ModelConfig(d_model=width, d_ff=width, p_drop_relu=0.3, p_drop=0.0))
-    ParameterBuffer(layer, seed=None, dtype=dtype)
-    for matrix in (layer.hidden.weight, layer.output.weight):
-        matrix.value[...] = np.eye(width)
-    x = Tensor(np.ones((n_tokens, width), dtype))
-    y = layer(x, RandomStream(SITE.seed))
-    backward(ops.sum(y))
-    assert bits(y.value) == bits(mask_of(0.3, SITE, n_tokens, width, dtype=dtype))
-    assert x.grad is not None
-    assert bits(x.grad) == bits(y.value)
-
-
-def test_a_residual_frame_drops_its_sublayer_alone_with_one_mask_forward_and_backward() -> None:
-    layer = Residual(ModelConfig(d_model=16, norm="pre", p_drop=0.3))
-    ParameterBuffer(layer, seed=1, dtype="float64")
-    x, of_sublayer = Tensor(np.zeros((30, 16))), Tensor(np.ones((30, 16)))
-    y = layer(x, lambda x: of_sublayer, RandomStream(SITE.seed))
-    backward(ops.sum(y))
-    assert bits(y.value) == bits(mask_of(0.3, SITE, 30, 16))
-    assert of_sublayer.grad is not None
-    assert bits(of_sublayer.grad) == bits(y.value)
-    np.testing.assert_array_equal(x.grad, 1)
-
-
-# Streams and whole models: a mask depends on its site and on nothing that was computed before
-
-MODEL = ModelConfig(
-    vocabulary_size=11, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=4,
-    p_drop=0.3, p_drop_attention=0.2, p_drop_relu=0.25,
-)  # fmt: skip
-SHARDS = [
-    Batch.from_token_ids([[3, 4, 5], [6]], [[7, 8], [9, 10, 3]]),
-    Batch.from_token_ids([[8, 9, 3, 4, 4, 5]], [[5, 6, 7]]),
-    Batch.from_token_ids([[], [10], [3, 3]], [[4], [], [6, 6, 6, 6]]),
-]
-
-
-class NotedStream(RandomStream):
-    """Remembers the sites that it handed out."""
-
-    def __init__(self, seed: int, update: int = 0, shard: int = 0) -> None:
-        super().__init__(seed, update, shard)
-        self.sites: list[Site] = []
-
-    def next_site(self) -> Site:
-        self.sites.append(super().next_site())
-        return self.sites[-1]
-
-
 @given(WORDS, WORDS, WORDS)
 def test_streams_of_one_seed_update_and_shard_give_the_same_masks(seed: int, update: int, shard: int) -> None:
     def masks(stream: RandomStream) -> list[Any]:
@@ -398,53 +223,3 @@ def test_streams_of_one_seed_update_and_shard_give_the_same_masks(seed: int, upd
         of_first, of_other, of_again = masks(first), masks(other), masks(again)
         assert of_first == of_again
         assert not set(of_first) & set(of_other)
-
-
-def test_every_dropout_of_a_model_has_a_site_of_its_own() -> None:
-    """Two sums of embeddings and positions, then in each layer the weights and the result of every sublayer."""
-    stream = NotedStream(1, 2, 3)
-    Transformer(MODEL).loss(SHARDS[0], stream)
-    in_encoder_layer, in_decoder_layer = 2 + 2, 2 + 2 + 2
-    assert len(set(stream.sites)) == len(stream.sites) == 2 + MODEL.n_layers * (in_encoder_layer + in_decoder_layer)
-
-
-def shard_result(model: Transformer, shard: int) -> tuple[Any, ...]:
-    """Loss and gradients of a shard, which its masks decide."""
-    gradients = np.zeros_like(model.parameters.gradients)
-    loss = model.loss(SHARDS[shard], RandomStream(1, 2, shard))
-    backward(loss, into=gradients)
-    return bits(loss.value), bits(gradients)
-
-
-def test_another_shard_number_gives_the_same_sentences_other_masks() -> None:
-    model = Transformer(MODEL)
-    losses = {float(model.loss(SHARDS[0], RandomStream(1, 2, shard))) for shard in range(4)}
-    assert len(losses) == 4
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
-def test_shards_have_the_same_masks_whatever_was_computed_before_them(order: tuple[int, ...]) -> None:
-    model = Transformer(MODEL)
-    alone = [shard_result(Transformer(MODEL), shard) for shard in range(3)]
-    assert [shard_result(model, shard) for shard in order] == [alone[shard] for shard in order]
-
-
-def test_shards_have_the_same_masks_on_threads_side_by_side() -> None:
-    model, order = Transformer(MODEL), [0, 1, 2] * 8
-    alone = [shard_result(model, shard) for shard in range(3)]
-    with ThreadPoolExecutor(4) as threads:
-        results: list[Any] = list(threads.map(lambda shard: shard_result(model, shard), order))
-    assert results == [alone[shard] for shard in order]
-
-
-def test_sentences_behind_it_in_the_batch_leave_a_sentence_its_masks() -> None:
-    """True of all dropouts but that of attention weights, whose mask goes by the place in the padded batch."""
-    model = Transformer(dataclasses.replace(MODEL, p_drop_attention=0.0), dtype="float64")
-    pairs = [([3, 4, 5], [7, 8]), ([6, 9, 9, 3], [9, 10, 3, 4])]
-
-    def logits(n_pairs: int) -> Any:
-        sources, targets = zip(*pairs[:n_pairs], strict=True)
-        return model.logits(Batch.from_token_ids(sources, targets), RandomStream(1)).value
-
-    alone = logits(1)
-    np.testing.assert_allclose(logits(2)[: len(alone)], alone, rtol=0, atol=1e-12)

@@ -123,8 +123,10 @@ def test_attention_shape_errors(q: Any, k: Any, v: Any, message: str) -> None:
     [
         (3, {"smoothing": 1.0}, r"smoothing must be in \[0, 1\).*got 1.0"),
         (3, {"smoothing": -0.5}, r"smoothing must be in \[0, 1\).*got -0.5"),
-        (1, {"smoothing": 0.1}, "over V-1 of 1 classes"),
-        (2, {"smoothing": 0.1, "over": "V-2", "impossible": 0}, "over V-2 of 2 classes"),
+        (1, {"smoothing": 0.1}, "over V-1 = 0 of 1 classes"),
+        (2, {"smoothing": 0.1, "over": "V-2", "impossible": 0}, "over V-2 = 0 of 2 classes"),
+        (3, {"over": "V-2", "impossible": 3}, "the impossible class must be one of 3, got 3"),
+        (3, {"over": "V-2", "impossible": -1}, "the impossible class must be one of 3, got -1"),
         (3, {"over": "V-2"}, "needs an impossible class"),
         (3, {"impossible": 0}, '"V-2", and only it'),
         (3, {"over": "V-3"}, "over must be one of"),

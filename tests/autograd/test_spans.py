@@ -170,7 +170,7 @@ def test_blocks_of_queries_and_keys_must_correspond() -> None:
 
 
 def test_the_end_of_blocks_is_behind_the_last_of_them() -> None:
-    assert Blocks.of_lengths([]).end == 0
+    assert (Blocks.of_lengths([]).end, Blocks.of_lengths([]).longest) == (0, 0)
     assert Blocks.of_lengths([2, 3]).end == 5
     assert Blocks(np.array([7, 0]), np.array([1, 2])).end == 8
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import os
 import random
 import re
@@ -292,6 +293,16 @@ def test_n_best_numbers_the_lines_and_orders_by_score(trained: Trained) -> None:
         assert scores == sorted(scores, reverse=True)
         assert all(float(row[2]) <= float(row[1]) < 0 for row in rows if row[0] == number)
     assert rows[3] == ["2", "0.0000", "0.0000", ""]
+
+
+def test_scores_are_divided_by_the_penalty_that_is_asked_for(trained: Trained) -> None:
+    options = ["--n-best", "1", "--alpha", "2", "--normalisation"]
+    by_length, by_gnmt = (
+        translated(trained, b"one two\n", *options, name).decode().split("\t") for name in ("length", "gnmt")
+    )
+    assert by_length[1] != by_gnmt[1]
+    penalty = float(by_length[2]) / float(by_length[1])
+    assert math.sqrt(penalty) == pytest.approx(round(math.sqrt(penalty)), rel=2e-3)  # four decimals are printed
 
 
 def test_the_first_of_the_n_best_is_the_translation(trained: Trained) -> None:

@@ -145,6 +145,13 @@ VARIATIONS = {
     "all kinds of dropout": {"p_drop": 0.3, "p_drop_attention": 0.2, "p_drop_relu": 0.1},
     "pre norm, nothing tied": {"norm": "pre", "tied": "none"},
     "learned positions, neighbourhood": {"positions": "learned", "max_positions": 100, "neighbourhood": 2},
+    "biases, from position 1": {
+        "attention_bias": True,
+        "softmax_bias": True,
+        "first_position": 1,
+        "layer_norm_eps": 1e-5,
+    },
+    "smoothing over V-2": {"label_smoothing_over": "V-2"},
 }
 
 

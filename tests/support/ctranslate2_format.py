@@ -1,6 +1,6 @@
 """Reads a model in CTranslate2's binary format (version 2) as one of ours.
 
-Source: the layout of converted OpenNMT-py Transformers: pre-norm with last norms, matrices (out, in), the queries, keys
+Source: the layout of converted OpenNMT-tf Transformers: pre-norm with last norms, matrices (out, in), the queries, keys
 and values of self-attention fused into one, the keys and values of encoder-decoder attention into another.
 """
 

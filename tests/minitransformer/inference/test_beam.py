@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from searching import SEEDS, SOURCES, VARIANTS, exhaustive, hypothesis_of, log_p, next_log_p, plain_beam, random_model
 
 from minitransformer import Transformer
-from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.beam import Hypothesis, SearchConfig, _top, beam_search
 
 ALPHAS = st.sampled_from([0.0, 0.6, 1.5])
 NORMALISATIONS = st.sampled_from(["gnmt", "length"])
@@ -28,7 +28,7 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(
     variant: int, seed: int, alpha: float, normalisation: Any, source: Any
 ) -> None:
     model, source = random_model(seed, **VARIANTS[variant]), source[0][:2]
-    config = SearchConfig(27, alpha, normalisation, n_best=5, max_extra_tokens=4 - len(source))
+    config = SearchConfig(27, alpha, 5, 4 - len(source), normalisation)
     found = beam_search(model, [source], config)[0]
     best = exhaustive(model, source, 4, config)[:5]
     assert ids_of(found) == ids_of(best)
@@ -56,7 +56,7 @@ def test_cache_batch_and_stop_rule_lose_nothing_of_the_same_beam(
 ) -> None:
     """So the search never stops before the best that this beam can find, of all lengths, has been found."""
     model = random_model(seed, **VARIANTS[variant])
-    config = SearchConfig(beam, alpha, normalisation, min(n_best, beam), max_extra_tokens=extra)
+    config = SearchConfig(beam, alpha, min(n_best, beam), extra, normalisation)
     found = beam_search(model, sources, config)
     expected = [plain_beam(model, source, config) for source in sources]
     assert [ids_of(hypotheses) for hypotheses in found] == [ids_of(hypotheses) for hypotheses in expected]
@@ -99,7 +99,7 @@ def plain_live(model: Transformer, source: list[int], config: SearchConfig, leng
 def test_scores_are_those_of_teacher_forcing(
     seed: int, sources: Any, beam: int, alpha: float, normalisation: Any
 ) -> None:
-    model, config = random_model(seed), SearchConfig(beam, alpha, normalisation, n_best=beam)
+    model, config = random_model(seed), SearchConfig(beam, alpha, beam, normalisation=normalisation)
     for source, hypotheses in zip(sources, beam_search(model, sources, config), strict=True):
         for hypothesis in hypotheses:
             again = hypothesis_of(model, source, hypothesis.ids, config)
@@ -155,6 +155,23 @@ def test_equal_scores_are_settled_in_the_order_of_the_vocabulary() -> None:
     assert ids_of(hypotheses) == [(), (3,), (4,)]
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 6))
+def test_of_equal_numbers_the_first_are_taken(seed: int, n_columns: int, n: int) -> None:
+    log_p = np.random.default_rng(seed).choice([-np.inf, -2.0, -1.0, 0.0], (5, n_columns))
+    values, columns = _top(log_p, n)
+    order = np.argsort(-log_p, axis=1, kind="stable")[:, :n]
+    np.testing.assert_array_equal(values, np.take_along_axis(log_p, order, 1))
+    possible = values > -np.inf  # which of the impossible ones come along does not matter
+    np.testing.assert_array_equal(columns[possible], order[possible])
+
+
+def test_a_model_that_is_not_finite_is_no_model() -> None:
+    model = random_model(1)
+    model.parameters.values[:] = np.nan
+    with pytest.raises(FloatingPointError, match="source 0 has no translation .* are the model's weights finite"):
+        beam_search(model, [[3, 4]])
+
+
 def test_no_sources_no_translations() -> None:
     assert beam_search(random_model(1), []) == []
 
@@ -171,7 +188,7 @@ def test_or_the_length_itself() -> None:
 
 
 def test_the_defaults_are_the_papers() -> None:
-    assert SearchConfig() == SearchConfig(4, 0.6, "gnmt", 1, 50)
+    assert SearchConfig() == SearchConfig(4, 0.6, 1, 50, "gnmt")
 
 
 @pytest.mark.parametrize(

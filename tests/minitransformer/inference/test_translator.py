@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -46,6 +47,17 @@ def test_very_long_lines_are_cut(translator: Translator, monkeypatch: pytest.Mon
     long = "a dog sees " * 50
     cut = translator.tokenizer.source.decode(translator.tokenizer.encode_source([long])[0][:8])
     assert translator.translate([long], beam=1) == translator.translate([cut], beam=1)
+
+
+@pytest.mark.parametrize("first_position", [0, 1, 4])
+def test_a_line_is_cut_to_the_room_of_learned_positions(translator: Translator, first_position: int) -> None:
+    config = presets.tiny(translator.tokenizer.n_target_words)
+    config = dataclasses.replace(config, positions="learned", max_positions=20, first_position=first_position)
+    of_learned = Translator(Transformer(config), translator.tokenizer)
+    search = SearchConfig(beam=1, max_extra_tokens=9)
+    assert of_learned.longest_source(search) == 11 - first_position
+    assert of_learned.is_cut("a dog sees " * 9, search)
+    assert len(of_learned.n_best(["a dog sees " * 9], search)) == 1
 
 
 def test_n_best_are_ordered_and_distinct(translator: Translator) -> None:

@@ -69,7 +69,7 @@ def exact(layout: str) -> tuple[Any, Any]:
                 angle = position * frequency
                 table[row, pair] = [float(x) for x in sine_and_cosine(angle)]
                 moved = math.log(10_000) * numerator / denominator + 3
-                allowed[row, pair] = (float(angle) * moved + 2) * HALF_ULP
+                allowed[row, pair] = (float(angle) * moved + 4) * HALF_ULP
     return table, allowed
 
 

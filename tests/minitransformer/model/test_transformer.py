@@ -21,6 +21,9 @@ VARIANTS = {
         "positions": "learned", "max_positions": 9, "tied": "target", "source_vocabulary_size": 7,
     },
     "halves, one head, neighbourhood 1": {"positions": "halves", "n_heads": 1, "neighbourhood": 1},
+    "all biases, from position 1": {
+        "attention_bias": True, "softmax_bias": True, "first_position": 1, "layer_norm_eps": 1e-5,
+    },
     "all dropouts": {"p_drop": 0.3, "p_drop_attention": 0.2, "p_drop_relu": 0.2},
 }  # fmt: skip
 
@@ -66,8 +69,10 @@ def test_float32_is_close_to_float64() -> None:
     assert float(single.loss(batch)) == pytest.approx(float(double.loss(batch)), rel=1e-5)
 
 
-def test_save_and_load(tmp_path: Any) -> None:
-    model, batch = Transformer(SMALL, seed=4), batch_of([([3, 4, 5], [6, 5])])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_save_and_load(variant: str, tmp_path: Any) -> None:
+    config = dataclasses.replace(SMALL, **VARIANTS[variant])
+    model, batch = Transformer(config, seed=4), batch_of([([3, 4, 5], [6, 5])])
     model.save(tmp_path / "run")
     loaded = Transformer.load(tmp_path / "run")
     assert loaded.config == model.config

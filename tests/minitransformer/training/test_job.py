@@ -134,8 +134,12 @@ def test_weights_that_are_no_numbers_are_not_validated(tmp_path: Path) -> None:
 
 def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tmp_path: Path) -> None:
     config = run_of(tmp_path)
-    short = dataclasses.replace(config, model=dataclasses.replace(config.model, positions="learned", max_positions=3))
-    with pytest.raises(ConfigError, match=r"max_positions is 3, but the longest sentence .* has \d+ tokens"):
+    model = dataclasses.replace(config.model, positions="learned", max_positions=15, first_position=5)
+    short = dataclasses.replace(config, model=model)
+    with pytest.raises(
+        ConfigError,
+        match=r"max_positions is 15 and leaves room for 10 tokens, .* has 13 tokens",
+    ):
         job_of(short)
 
 

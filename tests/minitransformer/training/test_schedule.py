@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from minitransformer.training.schedule import learning_rate
 
-FEW_ROUNDINGS = 5 * Decimal(2) ** -53  # of two or three powers, each within one unit, and of their products
+FEW_ROUNDINGS = 10 * Decimal(2) ** -53  # of two or three powers, each within two units, and of their products
 
 
 def of_base_model(step: int) -> float:

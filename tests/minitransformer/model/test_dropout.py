@@ -1,0 +1,132 @@
+"""Dropout in layers and in whole models: a mask depends on its site and on nothing that was computed before."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from masks import DTYPES, SITE, bits, mask_of
+
+from autograd import ParameterBuffer, RandomStream, Tensor, backward, ops
+from autograd.random import Site
+from minitransformer.config import ModelConfig
+from minitransformer.model.batch import Batch
+from minitransformer.model.layers import FeedForward, Residual
+from minitransformer.model.transformer import Transformer
+from parallel.communicator import shards_of_rank
+
+
+@DTYPES
+def test_the_feed_forward_network_drops_behind_the_relu_with_one_mask_forward_and_backward(dtype: str) -> None:
+    """Both matrices are the identity, so that ones come out as the mask, and their gradient is the mask."""
+    n_tokens, width = 30, 16
+    layer = FeedForward(ModelConfig(d_model=width, d_ff=width, p_drop_relu=0.3, p_drop=0.0))
+    ParameterBuffer(layer, seed=None, dtype=dtype)
+    for matrix in (layer.hidden.weight, layer.output.weight):
+        matrix.value[...] = np.eye(width)
+    x = Tensor(np.ones((n_tokens, width), dtype))
+    y = layer(x, RandomStream(SITE.seed))
+    backward(ops.sum(y))
+    assert bits(y.value) == bits(mask_of(0.3, SITE, n_tokens, width, dtype=dtype))
+    assert x.grad is not None
+    assert bits(x.grad) == bits(y.value)
+
+
+def test_a_residual_frame_drops_its_sublayer_alone_with_one_mask_forward_and_backward() -> None:
+    layer = Residual(ModelConfig(d_model=16, norm="pre", p_drop=0.3))
+    ParameterBuffer(layer, seed=1, dtype="float64")
+    x, of_sublayer = Tensor(np.zeros((30, 16))), Tensor(np.ones((30, 16)))
+    y = layer(x, lambda x: of_sublayer, RandomStream(SITE.seed))
+    backward(ops.sum(y))
+    assert bits(y.value) == bits(mask_of(0.3, SITE, 30, 16))
+    assert of_sublayer.grad is not None
+    assert bits(of_sublayer.grad) == bits(y.value)
+    np.testing.assert_array_equal(x.grad, 1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 11])
+def test_ranks_draw_at_sites_of_their_own_which_together_are_those_of_a_single_process(size: int) -> None:
+    def sites_of(rank: int, size: int) -> list[Site]:
+        streams = [RandomStream(7, 3, shard) for shard in shards_of_rank(rank, size, 8)]
+        return [stream.next_site() for stream in streams for _ in range(5)]
+
+    of_ranks = [site for rank in range(size) for site in sites_of(rank, size)]
+    assert of_ranks == sites_of(0, 1)
+    assert len(set(of_ranks)) == 8 * 5
+
+
+MODEL = ModelConfig(
+    vocabulary_size=11, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=4,
+    p_drop=0.3, p_drop_attention=0.2, p_drop_relu=0.25,
+)  # fmt: skip
+SHARDS = [
+    Batch.from_token_ids([[3, 4, 5], [6]], [[7, 8], [9, 10, 3]]),
+    Batch.from_token_ids([[8, 9, 3, 4, 4, 5]], [[5, 6, 7]]),
+    Batch.from_token_ids([[], [10], [3, 3]], [[4], [], [6, 6, 6, 6]]),
+]
+
+
+class NotedStream(RandomStream):
+    """Remembers the sites that it handed out."""
+
+    def __init__(self, seed: int, update: int = 0, shard: int = 0) -> None:
+        super().__init__(seed, update, shard)
+        self.sites: list[Site] = []
+
+    def next_site(self) -> Site:
+        self.sites.append(super().next_site())
+        return self.sites[-1]
+
+
+def test_every_dropout_of_a_model_has_a_site_of_its_own() -> None:
+    """Two sums of embeddings and positions, then in each layer the weights and the result of every sublayer."""
+    stream = NotedStream(1, 2, 3)
+    Transformer(MODEL).loss(SHARDS[0], stream)
+    in_encoder_layer, in_decoder_layer = 2 + 2, 2 + 2 + 2
+    assert len(set(stream.sites)) == len(stream.sites) == 2 + MODEL.n_layers * (in_encoder_layer + in_decoder_layer)
+
+
+def shard_result(model: Transformer, shard: int) -> tuple[Any, ...]:
+    """Loss and gradients of a shard, which its masks decide."""
+    gradients = np.zeros_like(model.parameters.gradients)
+    loss = model.loss(SHARDS[shard], RandomStream(1, 2, shard))
+    backward(loss, into=gradients)
+    return bits(loss.value), bits(gradients)
+
+
+def test_another_shard_number_gives_the_same_sentences_other_masks() -> None:
+    model = Transformer(MODEL)
+    losses = {float(model.loss(SHARDS[0], RandomStream(1, 2, shard))) for shard in range(4)}
+    assert len(losses) == 4
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_shards_have_the_same_masks_whatever_was_computed_before_them(order: tuple[int, ...]) -> None:
+    model = Transformer(MODEL)
+    alone = [shard_result(Transformer(MODEL), shard) for shard in range(3)]
+    assert [shard_result(model, shard) for shard in order] == [alone[shard] for shard in order]
+
+
+def test_shards_have_the_same_masks_on_threads_side_by_side() -> None:
+    model, order = Transformer(MODEL), [0, 1, 2] * 8
+    alone = [shard_result(model, shard) for shard in range(3)]
+    with ThreadPoolExecutor(4) as threads:
+        results: list[Any] = list(threads.map(lambda shard: shard_result(model, shard), order))
+    assert results == [alone[shard] for shard in order]
+
+
+def test_sentences_behind_it_in_the_batch_leave_a_sentence_its_masks() -> None:
+    """True of all dropouts but that of attention weights, whose mask goes by the place in the padded batch."""
+    model = Transformer(dataclasses.replace(MODEL, p_drop_attention=0.0), dtype="float64")
+    pairs = [([3, 4, 5], [7, 8]), ([6, 9, 9, 3], [9, 10, 3, 4])]
+
+    def logits(n_pairs: int) -> Any:
+        sources, targets = zip(*pairs[:n_pairs], strict=True)
+        return model.logits(Batch.from_token_ids(sources, targets), RandomStream(1)).value
+
+    alone = logits(1)
+    np.testing.assert_allclose(logits(2)[: len(alone)], alone, rtol=0, atol=1e-12)
