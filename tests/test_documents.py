@@ -42,6 +42,15 @@ def test_the_operation_in_the_readme_is_the_real_one() -> None:
     np.testing.assert_array_equal(names["relu"].reference(x)[1](x)[0], before.reference(x)[1](x)[0])
 
 
+def test_the_gradients_of_the_readme_are_checked_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        exec(compile(PYTHON_BLOCKS[2], "README.md", "exec"), {})
+    finally:
+        operations.pop("<lambda>", None)
+    promised = re.findall(r"# (square: .*) …", PYTHON_BLOCKS[2])
+    assert capsys.readouterr().out.startswith(promised[0])
+
+
 @pytest.mark.parametrize(
     "document", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name
 )
