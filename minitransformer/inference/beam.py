@@ -7,7 +7,7 @@ models were decoded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -62,13 +62,13 @@ class SearchConfig:
         return (length if self.normalisation == "length" else (5 + length) / 6) ** self.alpha
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Hypothesis:
     """A finished translation: target ids without end symbol, log p in nats, and log p / length penalty."""
 
     score: float
     log_probability: float
-    ids: tuple[int, ...] = field(compare=False)
+    ids: tuple[int, ...]
 
 
 def beam_search(

@@ -152,3 +152,14 @@ def test_an_error_in_one_shard_is_raised_from_any_thread() -> None:
     broken = Batch.from_token_ids([[3]], [[10_000]])
     with pytest.raises(IndexError):
         summed([*EIGHT[:7], broken], eight_streams(), n_threads=4)
+
+
+def test_a_process_alone_is_the_first_and_only_one_and_has_the_machine_to_itself() -> None:
+    alone = SerialCommunicator()
+    assert (alone.rank, alone.size, alone.node_size) == (0, 1, 1)
+    assert (alone.sum_of_numbers(2.5), alone.any(True), alone.any(False), alone.broadcast("x")) == (
+        2.5,
+        True,
+        False,
+        "x",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,11 @@ def test_length_penalty_is_that_of_gnmt() -> None:
 def test_or_the_length_itself() -> None:
     assert SearchConfig(alpha=2.0, normalisation="length").length_penalty(7) == 49
     assert SearchConfig(alpha=0.0, normalisation="length").length_penalty(7) == 1
+
+
+def test_what_was_found_does_not_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Hypothesis(-1.0, -1.0, (3,)).score = 0.0  # type: ignore[misc]
 
 
 def test_the_defaults_are_the_papers() -> None:
