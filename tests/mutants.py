@@ -3,7 +3,8 @@
     make mutants, or python tests/mutants.py [MODULE …]
 
 Works with cosmic-ray on clones of the last commit in ``build/mutants``, one for each core; a module is run again when
-it or its tests have changed.  Prints how many mutants were killed, and the changes that nobody noticed.
+it or its tests have changed.  Prints how many mutants were killed, and the changes that nobody noticed.  A mutant that
+hangs (threads that wait for each other) is killed, too: tests have ten times the time that they take without it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def mutate(module: str, clone: Path, session: Path) -> None:
     if not session.exists():
         start = time.perf_counter()
         run(*command)  # without a mutation
-        timeout = max(60, 10 * (time.perf_counter() - start))
+        timeout = max(30, 10 * (time.perf_counter() - start))
         config.write_text(CONFIG.format(module=module, command=shlex.join(command), timeout=timeout), encoding="utf-8")
         unfiltered.unlink(missing_ok=True)
         cosmic_ray("cosmic-ray", "init", config, unfiltered)
@@ -104,9 +105,9 @@ def outcomes(session: Path) -> tuple[int, list[str]]:
     """How many mutants were killed, and the changes that survived.  Raises: RuntimeError if one could not be run."""
     with use_db(str(session), WorkDB.Mode.open) as database:
         done = [result for _, result in database.results if result.worker_outcome != WorkerOutcome.SKIPPED]
-    odd = [result for result in done if result.worker_outcome != WorkerOutcome.NORMAL or result.output == "timeout"]
+    odd = [result for result in done if result.worker_outcome != WorkerOutcome.NORMAL]
     if odd:
-        raise RuntimeError(f"{session}: {len(odd)} mutants were not tested or took too long: {odd[0].output}")
+        raise RuntimeError(f"{session}: {len(odd)} mutants were not tested: {odd[0].output}")
     results = [result for result in done if "SyntaxError" not in result.output]  # what is no Python is no mutant
     survivors = [result.diff for result in results if result.test_outcome == TestOutcome.SURVIVED]
     return len(results) - len(survivors), survivors

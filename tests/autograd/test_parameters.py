@@ -115,7 +115,7 @@ def test_adam_kernel_equals_its_reference(size: int) -> None:
     random = np.random.default_rng(size)
     arrays = [np.abs(random.standard_normal(size)).astype(np.float32) for _ in range(4)]
     fast, slow = [x.copy() for x in arrays], [x.copy() for x in arrays]
-    static = {"step_size": 0.01, "beta1": 0.9, "beta2": 0.98, "variance_correction": 0.3, "eps": 1e-9}
+    static = {"step_size": 0.01, "beta1": 0.9, "beta2": 0.98, "variance_correction": 0.3, "eps": 0.1}
     adam_update(*fast, **static)
     adam_update.reference(*slow, **static)
     assert adam_update.choose(tuple(fast), static) is not adam_update.reference

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Barrier, BrokenBarrierError, Lock
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,52 @@ def test_buffers_of_an_earlier_batch_leave_no_trace_in_the_next(n_threads: int) 
         gradient.compute(EIGHT, eight_streams())
         gradient.compute(next_shards, eight_streams())
     assert np.array_equal(gradients_of(of_model), summed(next_shards, eight_streams(), n_threads=1)[1])
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 8])
+def test_as_many_shards_are_computed_at_once_as_there_are_threads(
+    n_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first ``n_threads`` shards wait for each other: on fewer threads the last of them would never begin."""
+    of_model, together, lock, began = model(), Barrier(n_threads), Lock(), []
+    compute_loss = of_model.loss
+
+    def loss(batch: Batch, of_shard: RandomStream) -> Any:
+        with lock:
+            began.append(of_shard)
+            is_early = len(began) <= n_threads
+        if is_early:
+            try:
+                together.wait(timeout=10)
+            except BrokenBarrierError:
+                pytest.fail(f"{n_threads} shards were not computed at once")
+        return compute_loss(batch, of_shard)
+
+    monkeypatch.setattr(of_model, "loss", loss)
+    ShardedGradient(of_model, SerialCommunicator(), n_shards=8, n_threads=n_threads).compute(EIGHT, eight_streams())
+    assert len(began) == 8
+
+
+def test_every_shard_needs_a_stream() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        summed(EIGHT, eight_streams()[:7], n_threads=1)
+
+
+class WorldOfTwo(SerialCommunicator):
+    """Rank 0 of two; the other rank's gradient is 1 everywhere."""
+
+    size = 2
+
+    def sum_in_tree(self, array: Any, n_working: int) -> None:
+        assert n_working == 2
+        array += 1
+
+
+def test_the_gradient_is_summed_over_ranks_once() -> None:
+    of_model, mine = model(), EIGHT[:4]
+    ShardedGradient(of_model, WorldOfTwo(), n_shards=8, n_threads=1).compute(mine, eight_streams()[:4])
+    alone = summed(mine, eight_streams()[:4], n_threads=1)[1]
+    np.testing.assert_array_equal(gradients_of(of_model), alone + np.float32(1))
 
 
 def test_an_error_in_one_shard_is_raised_from_any_thread() -> None:
