@@ -31,7 +31,8 @@ REQUIRED = 95  # percent
 
 MODEL = "tests/minitransformer/model"
 SEARCH = "tests/minitransformer/inference"
-OPS = "tests/autograd/test_ops.py tests/autograd/test_ops_in_particular.py"
+KERNELS = "tests/autograd/test_kernels.py"
+OPS = f"tests/autograd/test_ops.py tests/autograd/test_ops_in_particular.py {KERNELS}"
 TREE = "tests/parallel/test_tree.py"
 TESTS = {  # the nearest first: it kills most
     "autograd/ops/__init__.py": f"{OPS} -k operators",
@@ -47,6 +48,9 @@ TESTS = {  # the nearest first: it kills most
     "autograd/spans.py": f"tests/autograd/test_spans.py {MODEL}/test_masking.py {MODEL}/test_packing.py",
     "autograd/optim.py": "tests/autograd/test_parameters.py tests/minitransformer/training/test_trainer.py",
     "autograd/kernels/cpu/adam.py": "tests/autograd/test_parameters.py",
+    "autograd/kernels/cpu/cross_entropy.py": f"{KERNELS} -k cross_entropy",
+    "autograd/kernels/cpu/dropout.py": f"{KERNELS} -k dropout",
+    "autograd/kernels/cpu/normalisation.py": f"{KERNELS} -k layer_norm",
     "minitransformer/model/spans.py": f"{MODEL}/test_masking.py {MODEL}/test_packing.py",
     "minitransformer/training/schedule.py": "tests/minitransformer/training/test_schedule.py",
     "minitransformer/training/gradient.py": f"{TREE} tests/minitransformer/training/test_trainer.py",

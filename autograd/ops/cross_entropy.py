@@ -1,8 +1,8 @@
-"""Label-smoothed cross-entropy, fused with its softmax."""
+"""Label-smoothed cross-entropy, fused with its softmax, and with the projection before it."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from autograd.array import Array, namespace
 from autograd.op import ShapeError, op
@@ -39,8 +39,8 @@ def cross_entropy(
         share it; if ``impossible`` is given without "V-2", or not given with it, or is no class.  Targets are not
         looked at: none may be the impossible class.
     """
-    n_tokens, n_classes = _checked_shape(logits, targets)
-    share, of_target = _masses(smoothing, over, impossible, n_classes)
+    n_tokens, n_classes = checked_shape(logits, targets)
+    share, of_target = smoothed_masses(smoothing, over, impossible, n_classes)
     xp, rows = namespace(logits), namespace(logits).arange(n_tokens)
     confidence = of_target - share  # q = confidence · [w = target] + share · [w ≠ impossible]
 
@@ -64,7 +64,53 @@ def cross_entropy(
     return xp.asarray(loss), backward
 
 
-def _masses(smoothing: float, over: SmoothedClasses, impossible: int | None, n_classes: int) -> tuple[float, float]:
+@op
+def linear_cross_entropy(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    targets: Array,
+    *,
+    smoothing: float = 0.0,
+    over: SmoothedClasses = "V-1",
+    impossible: int | None = None,
+) -> tuple[Array, Backward]:
+    """``cross_entropy`` of the logits x Wᵀ + b: dx = (p − q) W, dW = (p − q)ᵀ x, db = Σ_t (p − q)_t.
+
+    One operation, so that a kernel need not keep both the logits and their gradient.
+
+    Shapes: x (T, D), weight (W, D), bias (W,) or None, targets (T,) integers in [0, W).  Returns a scalar.
+    Units: nats, summed over tokens.
+    Saves: x, the weight, and what ``cross_entropy`` saves.
+    Raises: as ``cross_entropy``.
+    """
+    logits = linear_logits(x, weight, bias)
+    loss, logits_backward = cross_entropy.reference(
+        logits, targets, smoothing=smoothing, over=over, impossible=impossible
+    )
+
+    def backward(dy: Array) -> tuple[Array | None, ...]:
+        dlogits: Any = logits_backward(dy)[0]
+        return dlogits @ weight, dlogits.T @ x, dlogits.sum(0) if bias is not None else None, None
+
+    return loss, backward
+
+
+def linear_logits(x: Array, weight: Array, bias: Array | None) -> Array:
+    """x Wᵀ + b.  Shapes: x (T, D), weight (W, D), bias (W,) or None; returns (T, W).  Raises: ShapeError."""
+    if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear_cross_entropy: expected x (T, D) and weight (W, D); got x {x.shape}, weight {weight.shape}"
+        )
+    logits = x @ weight.T
+    if bias is not None:
+        logits += bias
+    return logits
+
+
+def smoothed_masses(
+    smoothing: float, over: SmoothedClasses, impossible: int | None, n_classes: int
+) -> tuple[float, float]:
     """What q gives to each class that shares in ε, and to the target."""
     if over not in get_args(SmoothedClasses):
         raise ValueError(f"cross_entropy: over must be one of {get_args(SmoothedClasses)}, got {over!r}")
@@ -82,7 +128,8 @@ def _masses(smoothing: float, over: SmoothedClasses, impossible: int | None, n_c
     return share, 1 - smoothing + (share if over == "V" else 0)
 
 
-def _checked_shape(logits: Array, targets: Array) -> tuple[int, int]:
+def checked_shape(logits: Array, targets: Array) -> tuple[int, int]:
+    """(T, W).  Raises: ShapeError."""
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ShapeError(
             f"cross_entropy: expected logits (T, W) and targets (T,); got {logits.shape} and {targets.shape}"

@@ -18,8 +18,6 @@ def dropout(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
     Differs: probabilities are multiples of 2⁻¹⁶; the scale is the exact inverse of the one in force.
     Raises: ValueError unless 0 ≤ rate < 1.
     """
-    if not 0 <= rate < 1:
-        raise ValueError(f"dropout: rate must be in [0, 1), got {rate}")
 
     def backward(dy: Array) -> tuple[Array]:
         return (dy * dropout_mask(dy, rate, site),)
@@ -29,8 +27,18 @@ def dropout(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
 
 def dropout_mask(x: Array, rate: float, site: Site) -> Array:
     """The mask of x's shape and dtype: 0 where dropped, else 1/(1 − rate), in row-major order of the elements."""
-    threshold = min(round(rate * 2**16), 2**16 - 1)
-    kept = random_uint16(x, site=site, count=x.size) >= threshold
+    kept, scale = kept_elements(x, rate, site)
     mask = kept.astype(x.dtype)
-    mask *= 2**16 / (2**16 - threshold)
+    mask *= scale
     return mask.reshape(x.shape)
+
+
+def kept_elements(x: Array, rate: float, site: Site) -> tuple[Array, float]:
+    """Which elements of x are kept, (x.size,) in row-major order, and the factor that makes up for the others.
+
+    Raises: ValueError unless 0 ≤ rate < 1.
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"dropout: rate must be in [0, 1), got {rate}")
+    threshold = min(round(rate * 2**16), 2**16 - 1)
+    return random_uint16(x, site=site, count=x.size) >= threshold, 2**16 / (2**16 - threshold)

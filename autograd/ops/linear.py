@@ -32,8 +32,7 @@ def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward
     Shapes: x (T, I), weight (I, O), bias (O,) or None.  Returns (T, O).
     Saves: x and the weight.
     """
-    if x.ndim != 2 or x.shape[1] != weight.shape[0]:
-        raise ShapeError(f"linear: expected x (T, I) and weight (I, O); got x {x.shape}, weight {weight.shape}")
+    _check_linear("linear", x, weight)
     y = x @ weight
     if bias is not None:
         y += bias
@@ -42,6 +41,30 @@ def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward
         return dy @ weight.T, x.T @ dy, dy.sum(0) if bias is not None else None
 
     return y, backward
+
+
+@op
+def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
+    """y = max(0, x W + b), a row per token, in one array; the derivative at the kink is taken as 0.
+
+    Shapes: x (T, I), weight (I, O), bias (O,).  Returns (T, O).
+    Saves: x, the weight, and y, whose sign is the derivative of ReLU.
+    """
+    _check_linear("linear_relu", x, weight)
+    y = x @ weight
+    y += bias
+    namespace(y).maximum(y, 0, out=y)
+
+    def backward(dy: Array) -> tuple[Array, Array, Array]:
+        dz = dy * (y > 0)
+        return dz @ weight.T, x.T @ dz, dz.sum(0)
+
+    return y, backward
+
+
+def _check_linear(name: str, x: Array, weight: Array) -> None:
+    if x.ndim != 2 or x.shape[1] != weight.shape[0]:
+        raise ShapeError(f"{name}: expected x (T, I) and weight (I, O); got x {x.shape}, weight {weight.shape}")
 
 
 @op

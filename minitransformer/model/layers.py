@@ -99,7 +99,8 @@ class FeedForward(Layer):
         self.output = Linear(config.d_ff, config.d_model, bias=True)
 
     def __call__(self, x: Tensor, random: RandomStream | None = None) -> Tensor:
-        return self.output(drop(ops.relu(self.hidden(x)), self.p_drop, random))
+        hidden = ops.linear_relu(x, self.hidden.weight, self.hidden.bias)
+        return self.output(drop(hidden, self.p_drop, random))
 
 
 class Residual(Layer):

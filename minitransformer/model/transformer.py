@@ -90,11 +90,11 @@ class Transformer(Layer):
         logits = self.projection.logits(decoded)
         return logits if self.softmax_bias is None else logits + self.softmax_bias
 
-    def logits(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
-        """Unnormalised log-probabilities of every next token.  Shapes: returns (T, W), packed in sentence order."""
+    def decoded(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
+        """The decoder's output at every target token.  Shapes: returns (T, D), packed in sentence order."""
         r = self.config.neighbourhood
         encoded = self.encode(batch.source_ids, self_attention_spans(batch.source, r), random)
-        decoded = self.decode(
+        return self.decode(
             batch.decoder_ids,
             batch.target.place_in_block,
             self.decoder.memory(encoded),
@@ -102,7 +102,10 @@ class Transformer(Layer):
             encoder_decoder_spans(batch.target, batch.source),
             random,
         )
-        return self.project(decoded)
+
+    def logits(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
+        """Unnormalised log-probabilities of every next token.  Shapes: returns (T, W), packed in sentence order."""
+        return self.project(self.decoded(batch, random))
 
     def loss(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
         """Label-smoothed cross-entropy in nats, summed over target tokens; dropout if and only if ``random`` is given.
@@ -110,8 +113,10 @@ class Transformer(Layer):
         Divide by ``batch.n_target_tokens`` for the mean.
         """
         over = self.config.label_smoothing_over
-        return ops.cross_entropy(
-            self.logits(batch, random),
+        return ops.linear_cross_entropy(
+            self.decoded(batch, random),
+            self.projection.weight,
+            self.softmax_bias,
             to_device(batch.labels, self.device),
             smoothing=self.config.label_smoothing,
             over=over,

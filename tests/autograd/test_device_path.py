@@ -74,12 +74,12 @@ def config_of(variation: str) -> ModelConfig:
     return ModelConfig.from_mapping({**SMALL, **VARIATIONS[variation]})
 
 
-def models(variation: str = "all kinds of dropout") -> list[Transformer]:
-    return [Transformer(config_of(variation), seed=3, device=device) for device in DEVICES]
+def models(variation: str = "all kinds of dropout", *, dtype: str = "float64") -> list[Transformer]:
+    return [Transformer(config_of(variation), seed=3, dtype=dtype, device=device) for device in DEVICES]
 
 
 def assert_near(on_device: Any, on_host: Any) -> None:
-    """Equal to float32 rounding, and computed on the device."""
+    """Equal but for rounding, in float32 or better, and computed on the device."""
     assert device_of(on_device) == "cuda"
     assert on_device.dtype == on_host.dtype
     np.testing.assert_allclose(to_host(on_device), on_host, rtol=1e-5, atol=1e-6 * np.abs(on_host).max(initial=0))
@@ -162,6 +162,9 @@ OTHER_OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "mean": lambda x, y: ops.mean(x, axis=(0, 1), keepdims=True) * y,
     "softmax": lambda x, y: ops.softmax(x) * y,
     "log_softmax": lambda x, y: ops.log_softmax(x) * y,
+    "relu": lambda x, y: ops.relu(x) * y,
+    "linear_transposed": ops.linear_transposed,
+    "cross_entropy": lambda x, y: ops.cross_entropy(x, to_device(np.array([2, 0, 2]), x.device)) * y,
 }
 
 
@@ -194,7 +197,8 @@ def test_loss_and_gradients_with_dropout_are_those_of_the_cpu(variation: str, cu
     backward(loss_there)
     for (name, parameter), (_, twin) in zip(here.named_parameters(), there.named_parameters(), strict=True):
         assert parameter.grad.any(), name
-        assert_near(twin.grad, parameter.grad)
+        assert device_of(twin.grad) == "cuda"
+    assert_near(there.parameters.gradients, here.parameters.gradients)
 
 
 def test_dropout_matters_in_the_comparison(cupy: Any) -> None:
@@ -241,7 +245,7 @@ def test_updates_of_adam_and_clipping_are_those_of_the_cpu(cupy: Any) -> None:
 
 
 def test_a_model_saved_from_the_device_is_loaded_there_and_on_the_cpu(cupy: Any, tmp_path: Path) -> None:
-    here, there = models()
+    here, there = models(dtype="float32")
     there.save(tmp_path)
     loaded_here, loaded_there = (Transformer.load(tmp_path, device=device) for device in DEVICES)
     assert np.array_equal(loaded_here.parameters.values, here.parameters.values)

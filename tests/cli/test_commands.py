@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import io
 import json
-import math
 import os
 import random
 import re
@@ -301,8 +300,9 @@ def test_scores_are_divided_by_the_penalty_that_is_asked_for(trained: Trained) -
         translated(trained, b"one two\n", *options, name).decode().split("\t") for name in ("length", "gnmt")
     )
     assert by_length[1] != by_gnmt[1]
-    penalty = float(by_length[2]) / float(by_length[1])
-    assert math.sqrt(penalty) == pytest.approx(round(math.sqrt(penalty)), rel=2e-3)  # four decimals are printed
+    score, log_p = float(by_length[1]), float(by_length[2])
+    assert min(abs(score - log_p / length**2) for length in range(1, 60)) < 1.1e-4  # four decimals are printed
+    assert min(abs(float(by_gnmt[1]) - log_p / ((5 + n) / 6) ** 2) for n in range(1, 60)) < 1.1e-4
 
 
 def test_the_first_of_the_n_best_is_the_translation(trained: Trained) -> None:

@@ -31,6 +31,10 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     return (y if bias is None else y + bias), None
 
 
+def linear_relu(x: Any, weight: Any, bias: Any) -> Any:
+    return np.maximum(product(x, weight) + bias, 0), None
+
+
 def linear_transposed(x: Any, weight: Any) -> Any:
     return product(x, weight.T), None
 
@@ -56,7 +60,8 @@ def attention(q: Any, k: Any, v: Any, *, spans: KeySpans, **no_dropout: Any) -> 
 def fixed_order() -> Iterator[None]:
     """Within this context the model's products are computed by the functions above."""
     replaced: dict[Dispatch[Any], Any] = {
-        ops.linear: linear, ops.linear_transposed: linear_transposed, ops.attention: attention,
+        ops.linear: linear, ops.linear_relu: linear_relu, ops.linear_transposed: linear_transposed,
+        ops.attention: attention,
     }  # fmt: skip
     for operation, kernel in replaced.items():
         operation.kernel("cpu")(kernel)

@@ -26,6 +26,8 @@ def arguments_of(name: str, seed: int = 0) -> tuple[Any, ...]:
         "relu": (away_from_zero,),
         "divide": (x, away_from_zero),
         "linear": (x, y, x[0] + y[0]),
+        "linear_relu": (x, y, np.array([9.0, 9.0, -9.0])),
+        "linear_cross_entropy": (x, y, x[0] + y[0], np.array([2, 0, 2])),
         "layer_norm": (x, y[0], y[1]),
         "embedding": (x, np.array([2, 0, 2])),
         "cross_entropy": (x, np.array([2, 0, 2])),
@@ -41,6 +43,7 @@ STATIC: dict[str, dict[str, Any]] = {
     "getitem": {"index": np.array([2, 0, 2])},
     "dropout": {"rate": 0.4, "site": SITE},
     "cross_entropy": {"smoothing": 0.1},
+    "linear_cross_entropy": {"smoothing": 0.1},
     "attention": {"spans": SPANS, "rate": 0.4, "site": SITE},
 }
 

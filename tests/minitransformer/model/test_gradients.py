@@ -263,8 +263,8 @@ def test_gradients_of_the_whole_model_at_every_single_coordinate(variant: Any) -
 
 
 OF_THE_MODEL = [
-    "embedding", "scale", "add", "dropout", "linear", "reshape", "attention", "relu", "layer_norm",
-    "linear_transposed", "cross_entropy",
+    "embedding", "scale", "add", "dropout", "linear", "reshape", "attention", "linear_relu", "layer_norm",
+    "linear_cross_entropy",
 ]  # fmt: skip
 
 

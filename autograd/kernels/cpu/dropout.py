@@ -1,0 +1,32 @@
+"""Dropout that remembers which elements it kept."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autograd.array import Array
+from autograd.kernels.cpu.runs import runs
+from autograd.ops.dropout import dropout, kept_elements
+from autograd.random import Site
+from autograd.tensor import Backward
+
+RUN = 65_536  # elements: two arrays of float32 and a byte each take 576 KiB of second-level cache
+
+
+@dropout.kernel("cpu")
+def dropout_with_memory(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
+    """The reference's mask, drawn once: a byte an element costs less to keep than to draw again.
+
+    Saves: which elements were kept, as booleans.
+    """
+    kept, scale = kept_elements(x, rate, site)
+
+    def masked(values: Array) -> Array:
+        flat = values.reshape(-1)
+        out = np.empty_like(flat)
+        for run in runs(flat, RUN):
+            np.multiply(flat[run], kept[run], out=out[run])
+            out[run] *= scale
+        return out.reshape(values.shape)
+
+    return masked(x), lambda dy: (masked(dy),)

@@ -1,0 +1,70 @@
+"""Kernels of the CPU: what the reference says, faster; and in pieces as well as in one."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from draws import KINDS, SEEDS, SIZES, Draw
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from op_cases import CASES, OpCase
+
+from autograd.op import Operation, operations
+from autograd.testing import check_gradients
+
+WITH_KERNELS = sorted(name for name, operation in operations.items() if operation.kernels)
+cases_with_kernels = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.op in WITH_KERNELS], ids=lambda case: case.id
+)
+
+
+@pytest.fixture(params=["one run", "a row at a time"])
+def runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Arrays of tests are far smaller than a run; so that there are several, a run is made smaller than a row."""
+    if request.param == "a row at a time":
+        for name, module in list(sys.modules.items()):
+            if name.startswith("autograd.kernels.cpu") and hasattr(module, "RUN"):
+                monkeypatch.setattr(module, "RUN", 1)
+    return
+
+
+def test_some_operations_have_kernels() -> None:
+    assert {"dropout", "layer_norm", "linear_cross_entropy"} <= set(WITH_KERNELS)
+
+
+def results(run: Any, arguments: tuple[Any, ...], static: dict[str, Any], seed: int) -> list[Any]:
+    value, backward = run(*arguments, **static)
+    dy = np.asarray(np.random.default_rng(seed).standard_normal(value.shape), value.dtype)
+    return [value, *backward(dy)]
+
+
+@cases_with_kernels
+@given(sizes=SIZES, kind=st.sampled_from(KINDS), seed=SEEDS)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_kernel_gives_what_its_reference_gives(
+    runs: None, case: OpCase, sizes: dict[str, int], kind: str, seed: int
+) -> None:
+    draw = Draw(np.random.default_rng(seed), sizes, kind)
+    arguments, static = case.arguments(draw), case.static(draw)
+    operation = operations[case.op]
+    expected = results(operation.reference, arguments, static, seed)
+    for x, y in zip(results(operation.choose(arguments, static), arguments, static, seed), expected, strict=True):
+        assert (x is None) == (y is None)
+        if y is not None:
+            np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-14 + 1e-11 * np.abs(y).max(initial=0))
+
+
+@cases_with_kernels
+@given(sizes=SIZES, seed=SEEDS)
+@settings(max_examples=10)
+def test_the_reference_has_the_right_gradient_too(case: OpCase, sizes: dict[str, int], seed: int) -> None:
+    """Everywhere else operations run with their kernels."""
+    draw = Draw(np.random.default_rng(seed), sizes)
+    arguments = case.arguments(draw)
+    reference = functools.partial(Operation(operations[case.op].reference), **case.static(draw))
+    check_gradients(reference, *arguments, name=case.id, step=case.step(*arguments), seed=seed)

@@ -1,0 +1,205 @@
+"""Every operation with arguments to draw for it, and its value in plain NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from draws import Draw, whole_spans
+from textbook import attention, cross_entropy, layer_norm, log_softmax, softmax
+
+from autograd import Blocks, ops
+from autograd.random import Site
+from autograd.testing import STEP
+
+SITE = Site(seed=5, site=1)
+UNEQUAL = whole_spans([1, 30, 2], [30, 1, 3])
+
+
+@dataclass(frozen=True)
+class OpCase:
+    """An operation with arguments for it, keyword arguments, its value in plain NumPy, and a step for differences."""
+
+    op: str
+    arguments: Callable[[Draw], tuple[Any, ...]]
+    expected: Callable[..., Any]
+    static: Callable[[Draw], dict[str, Any]] = lambda draw: {}
+    name: str = ""
+    step: Callable[..., float] = lambda *arguments: STEP
+
+    @property
+    def id(self) -> str:
+        return f"{self.op} {self.name}".strip()
+
+
+def tenth_of_the_largest(*arguments: Any) -> float:
+    """Where an operation is linear in each argument any step is exact, and a large one drowns rounding."""
+    return 0.1 * max([1.0, *(float(np.abs(x).max()) for x in arguments if is_float(x))])
+
+
+def quarter_of_the_smallest(x: Any) -> float:
+    """ReLU: a direction's coordinates reach 2, so nothing comes nearer to the kink than half way."""
+    return 0.25 * float(np.abs(x).min())
+
+
+def layer_norm_step(x: Any, gain: Any, bias: Any) -> float:
+    """Layer norm varies on the scale on which it divides: in a row of equal numbers √eps."""
+    return STEP * float(np.sqrt(x.var(-1).min() + 1e-6))
+
+
+def attention_step(q: Any, k: Any, v: Any) -> float:
+    """Scores are products: how far a step in one factor moves them depends on the other factor."""
+    return STEP / max(1e-6, float(np.abs(q).max(initial=0)), float(np.abs(k).max(initial=0)))
+
+
+def is_float(x: Any) -> bool:
+    return getattr(x, "dtype", None) == np.float64
+
+
+LINEAR = [
+    OpCase("add", lambda d: (d("T", "D"), d("T", "D")), np.add),
+    OpCase("add", lambda d: (d("T", "D"), d("D")), np.add, name="row"),
+    OpCase("add", lambda d: (d("T", 1), d(1, "D")), np.add, name="outer"),
+    OpCase("subtract", lambda d: (d("B", "T", "D"), d("T", 1)), np.subtract),
+    OpCase("multiply", lambda d: (d("T", "D"), d("B", 1, "D")), np.multiply),
+    OpCase("scale", lambda d: (d("T"),), lambda x, factor: x * factor, lambda d: {"factor": -2.5}),
+    OpCase(
+        "reshape", lambda d: (d("T", "D", "H"),), lambda x, shape: x.reshape(len(x), -1),
+        lambda d: {"shape": (d.sizes["T"], -1)},
+    ),
+    OpCase("transpose", lambda d: (d("T", "D"),), lambda x: x.T),
+    OpCase(
+        "transpose", lambda d: (d("T", "D", "H"),), lambda x, axes: x.transpose(axes), lambda d: {"axes": (1, 2, 0)},
+        name="axes",
+    ),
+    OpCase(
+        "transpose", lambda d: (d("T", "D", "H"),), lambda x, axes: x.transpose(axes), lambda d: {"axes": (-1, 0, -2)},
+        name="axes from the end",
+    ),
+    OpCase("getitem", lambda d: (d("T", "D"),), lambda x, index: x[index], lambda d: {"index": slice(0, None, 2)}),
+    OpCase(
+        "getitem", lambda d: (d("T", "D"),), lambda x, index: x[index],
+        lambda d: {"index": d.integers(d.sizes["T"], "S")}, name="gather",
+    ),
+    OpCase("sum", lambda d: (d("T", "D"),), lambda x: x.sum()),
+    OpCase("sum", lambda d: (d("T", "D"),), lambda x, axis: x.sum(axis), lambda d: {"axis": 0}, name="axis"),
+    OpCase(
+        "mean", lambda d: (d("B", "T", "D"),), lambda x, axis, keepdims: x.mean(axis, keepdims=True),
+        lambda d: {"axis": (0, 2), "keepdims": True},
+    ),
+    OpCase("mean", lambda d: (d("S", "D"),), lambda x: x.mean(), name="of all"),
+    OpCase("mean", lambda d: (d("T", "D"),), lambda x, axis: x.mean(axis), lambda d: {"axis": 1}, name="axis"),
+    OpCase("matmul", lambda d: (d("T", "D"), d("D", "S")), np.matmul),
+    OpCase("matmul", lambda d: (d("B", 1, "T", "D"), d("H", "D", "S")), np.matmul, name="batched"),
+    OpCase("linear", lambda d: (d("T", "D"), d("D", "S"), d("S")), lambda x, w, b: x @ w + b),
+    OpCase("linear", lambda d: (d("T", "D"), d("D", "S"), None), lambda x, w, b: x @ w, name="no bias"),
+    OpCase("linear_transposed", lambda d: (d("T", "D"), d("S", "D")), lambda x, w: x @ w.T),
+    OpCase("embedding", lambda d: (d("S", "D"), d.integers(d.sizes["S"], "T")), lambda table, ids: table[ids]),
+    OpCase(
+        "dropout", lambda d: (d("T", "D"),),
+        lambda x, rate, site: x * ops.dropout(np.ones_like(x), rate=rate, site=site).value,
+        lambda d: {"rate": 0.4, "site": SITE},
+    ),
+]  # fmt: skip
+
+
+def logits_and_targets(n_classes: int | str, below: int) -> Callable[[Draw], tuple[Any, ...]]:
+    """Targets among the last ``below`` classes: the first may be impossible."""
+
+    def arguments(d: Draw) -> tuple[Any, ...]:
+        logits = d.logits("T", n_classes)
+        return logits, logits.shape[1] - 1 - d.integers(below, "T")
+
+    return arguments
+
+
+def projected_targets(n_classes: int, below: int, *, bias: bool) -> Callable[[Draw], tuple[Any, ...]]:
+    """Values, a matrix of classes and its bias, whose products are as mild as the values are."""
+
+    def arguments(d: Draw) -> tuple[Any, ...]:
+        weight = d.random.uniform(-1, 1, d.shape((n_classes, "D")))
+        return d.mild("T", "D"), weight, d.mild(n_classes) if bias else None, n_classes - 1 - d.integers(below, "T")
+
+    return arguments
+
+
+def linear_cross_entropy(x: Any, weight: Any, bias: Any, targets: Any, **static: Any) -> Any:
+    return cross_entropy(x @ weight.T + (0 if bias is None else bias), targets, **static)
+
+
+def linear_relu_arguments(d: Draw) -> tuple[Any, ...]:
+    """Sums away from the kink: a bias that puts every second column well above, the others well below it."""
+    x, weight = d.mild("T", "D"), d.random.uniform(-1, 1, d.shape(("D", "S")))
+    signs = np.where(np.arange(weight.shape[1]) % 2, -1.0, 1.0)
+    return x, weight, signs * (1 + np.abs(x).sum(1).max(initial=0))
+
+
+def linear_relu_step(x: Any, weight: Any, bias: Any) -> float:
+    """Far too short to reach the kink from where the bias puts the sums."""
+    return 1e-3 * float(np.abs(bias).min()) / (1 + np.abs(x).sum(1).max(initial=0) + x.shape[1])
+
+
+def attention_arguments(d: Draw, queries: Blocks, keys: Blocks) -> tuple[Any, ...]:
+    return d.mild(queries.n_tokens, "H", "K"), d.mild(keys.n_tokens, "H", "K"), d(keys.n_tokens, "H", "V")
+
+
+def of_drawn_spans(d: Draw) -> tuple[Any, ...]:
+    return attention_arguments(d, d.spans.queries, d.spans.keys)
+
+
+CURVED = [
+    OpCase("relu", lambda d: (d.away_from_zero("T", "D"),), lambda x: np.maximum(x, 0), step=quarter_of_the_smallest),
+    OpCase(
+        "divide", lambda d: (d("T", "D"), d.mild("D")), np.divide, step=lambda x, y: STEP * float(np.abs(y).min()),
+    ),
+    OpCase("softmax", lambda d: (d.logits("T", "D"),), softmax),
+    OpCase("softmax", lambda d: (d.logits("B", "T", "D"),), softmax, name="three axes"),
+    OpCase("log_softmax", lambda d: (d.logits("T", "D"),), log_softmax),
+    OpCase("log_softmax", lambda d: (d.logits("B", "T", "D"),), log_softmax, name="three axes"),
+    OpCase("layer_norm", lambda d: (d("T", "D"), d("D"), d("D")), layer_norm, step=layer_norm_step),
+    OpCase(
+        "layer_norm", lambda d: (d("B", "T", "D"), d("D"), d("D")), layer_norm, lambda d: {"eps": 1e-5},
+        name="three axes", step=layer_norm_step,
+    ),
+    OpCase("cross_entropy", logits_and_targets("W", 1), cross_entropy, name="without smoothing"),
+    OpCase("cross_entropy", logits_and_targets(1, 1), lambda x, t: 0.0, name="one class"),
+    OpCase("cross_entropy", logits_and_targets(5, 5), cross_entropy, lambda d: {"smoothing": 0.1}),
+    OpCase("cross_entropy", logits_and_targets(2, 2), cross_entropy, lambda d: {"smoothing": 0.3}, name="two classes"),
+    OpCase(
+        "cross_entropy", logits_and_targets("W", 1), cross_entropy, lambda d: {"smoothing": 0.1, "over": "V"},
+        name="over V",
+    ),
+    OpCase(
+        "cross_entropy", logits_and_targets(5, 4), cross_entropy,
+        lambda d: {"smoothing": 0.1, "over": "V-2", "impossible": 0}, name="over V-2",
+    ),
+    OpCase(
+        "cross_entropy", logits_and_targets(3, 2), cross_entropy,
+        lambda d: {"smoothing": 0.4, "over": "V-2", "impossible": 0}, name="over V-2 of three",
+    ),
+    OpCase(
+        "linear_relu", linear_relu_arguments, lambda x, w, b: np.maximum(x @ w + b, 0), step=linear_relu_step,
+    ),
+    OpCase("linear_cross_entropy", projected_targets(4, 1, bias=False), linear_cross_entropy, name="without smoothing"),
+    OpCase(
+        "linear_cross_entropy", projected_targets(5, 5, bias=True), linear_cross_entropy,
+        lambda d: {"smoothing": 0.1}, name="bias",
+    ),
+    OpCase(
+        "linear_cross_entropy", projected_targets(5, 4, bias=False), linear_cross_entropy,
+        lambda d: {"smoothing": 0.1, "over": "V-2", "impossible": 0}, name="over V-2",
+    ),
+    OpCase("attention", of_drawn_spans, attention, lambda d: {"spans": d.spans}, step=attention_step),
+    OpCase(
+        "attention", lambda d: attention_arguments(d, UNEQUAL.queries, UNEQUAL.keys), attention,
+        lambda d: {"spans": UNEQUAL}, name="blocks of 1 and 30", step=attention_step,
+    ),
+    OpCase(
+        "attention", of_drawn_spans, attention, lambda d: {"spans": d.spans, "rate": 0.4, "site": SITE},
+        name="dropout", step=attention_step,
+    ),
+]  # fmt: skip
+
+CASES = [replace(case, step=tenth_of_the_largest) for case in LINEAR] + CURVED
