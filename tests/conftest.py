@@ -3,6 +3,8 @@
 ``--hypothesis-profile=explore`` draws new ones.
 """
 
+import signal
+
 from hypothesis import Phase, settings
 
 settings.register_profile("here", deadline=None, derandomize=True)
@@ -11,3 +13,6 @@ settings.register_profile(
     "mutants", deadline=None, derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
 )  # make mutants: that a test fails is enough; the smallest example need not be found
 settings.load_profile("here")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a background job; the tests of Ctrl-C need to hear it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
