@@ -11,15 +11,17 @@ from autograd.op import ShapeError, op
 from autograd.ops.cross_entropy import SmoothedClasses
 from autograd.parameters import Layer, Parameter, ParameterBuffer, named_parameters
 from autograd.random import RandomStream
-from autograd.spans import Blocks, KeySpans
+from autograd.spans import BlockMask, Blocks, KeySets, KeySpans
 from autograd.tensor import TapeError, Tensor, backward, no_tape
 
 if find_spec("autograd.kernels"):  # a tree without them works the same, more slowly
     import autograd.kernels  # noqa: F401
 
 __all__ = [
+    "BlockMask",
     "Blocks",
     "DeviceError",
+    "KeySets",
     "KeySpans",
     "Layer",
     "Parameter",

@@ -1,12 +1,13 @@
-"""Who may attend to whom among packed tokens: a span of keys for every query.
+"""Who may attend to whom among packed tokens: a span, or any set, of keys for every query.
 
-A batch is one flat array of tokens; query i attends to the keys first_i ≤ j < last_i and to no other.  Queries come in
-blocks (sentences), and a block's queries look only into the block's keys; so attention can be computed block by block.
+A batch is one flat array of tokens; with ``KeySpans`` query i attends to the keys first_i ≤ j < last_i and to no other.
+Queries come in blocks (sentences), and a block's queries look only into the block's keys; so attention can be computed
+block by block.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -81,8 +82,34 @@ class Blocks:
         return stride if (self.starts == stride * np.arange(len(self))).all() else None
 
 
+class BlockMask:
+    """Which keys of its block each query of a block may attend to."""
+
+    queries: Blocks
+    keys: Blocks
+    block_mask: Any
+    """(B, longest query block, longest key block), True where allowed; None if all is allowed.
+
+    Places behind the end of a query block are allowed everything: what they compute is dropped.
+    """
+
+    @cached_property
+    def _biases(self) -> dict[tuple[str, str], Array]:
+        return {}
+
+    def bias(self, xp: Any, dtype: Any) -> Array | None:
+        """``block_mask`` as numbers to add to scores, (B, 1, Q, K): 0 where allowed, else −∞; None if all is 0."""
+        if self.block_mask is None:
+            return None
+        wanted = (xp.__name__, np.dtype(dtype).name)
+        if wanted not in self._biases:
+            allowed = xp.asarray(self.block_mask[:, None])
+            self._biases[wanted] = xp.where(allowed, 0, -xp.inf).astype(dtype)
+        return self._biases[wanted]
+
+
 @dataclass(frozen=True, eq=False)
-class KeySpans:
+class KeySpans(BlockMask):
     """Query i of ``queries`` attends to the keys first[i] ≤ j < last[i], inside its block of ``keys``.
 
     Shapes: first, last (T,) int64, indices into the packed keys; as many blocks of queries as of keys.
@@ -93,7 +120,6 @@ class KeySpans:
     last: IntArray
     queries: Blocks
     keys: Blocks
-    _biases: dict[tuple[str, str], Array] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.queries) != len(self.keys):
@@ -120,25 +146,34 @@ class KeySpans:
 
     @cached_property
     def block_mask(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """The mask with blocks side by side (B, longest query block, longest key block); None if all is allowed.
-
-        Places behind the end of a query block are allowed everything: what they compute is dropped.
-        """
+        """See ``BlockMask``."""
         block, place = self.queries.block_of_token, self.queries.place_in_block
         mask = np.ones((len(self.queries), self.queries.longest, self.keys.longest), np.bool_)
         j = self.keys.starts[block][:, None] + np.arange(self.keys.longest)
         mask[block, place] = (self.first[:, None] <= j) & (j < self.last[:, None])
         return None if mask.all() else mask
 
-    def bias(self, xp: Any, dtype: Any) -> Array | None:
-        """``block_mask`` as numbers to add to scores, (B, 1, Q, K): 0 where allowed, else −∞; None if all is 0."""
-        if self.block_mask is None:
-            return None
-        wanted = (xp.__name__, np.dtype(dtype).name)
-        if wanted not in self._biases:
-            allowed = xp.asarray(self.block_mask[:, None])
-            self._biases[wanted] = xp.where(allowed, 0, -xp.inf).astype(dtype)
-        return self._biases[wanted]
+
+@dataclass(frozen=True, eq=False)
+class KeySets(BlockMask):
+    """Query i of ``queries`` attends to those keys of its block that its row of ``block_mask`` names.
+
+    For what is no span: hypotheses that share a past.
+    Raises: ValueError if the mask has another shape, or a query has no key.
+    """
+
+    queries: Blocks
+    keys: Blocks
+    block_mask: np.ndarray[Any, np.dtype[np.bool_]]
+
+    def __post_init__(self) -> None:
+        expected = len(self.queries), self.queries.longest, self.keys.longest
+        if len(self.queries) != len(self.keys) or self.block_mask.shape != expected:
+            raise ValueError(
+                f"KeySets: expected a mask {expected} for {len(self.keys)} blocks of keys; got {self.block_mask.shape}"
+            )
+        if not self.block_mask.any(2).all():
+            raise ValueError("KeySets: every query must attend to at least one key")
 
 
 def place_side_by_side(x: Array, blocks: Blocks) -> Array:

@@ -1,4 +1,4 @@
-"""Work on all cores: a thread for each, and one BLAS thread for each of these.
+"""Work on all cores: a thread for each, and one BLAS thread for each of these while there is work for all.
 
 NumPy lets go of the interpreter while it computes, so threads run every operation side by side, not only the matrix
 products that BLAS would spread.
@@ -24,6 +24,7 @@ def available_cores(n_processes: int = 1) -> int:
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_threads: int) -> Iterator[Result]:
-    """``function`` of every item, in order; at most ``n_threads`` at once, each with one BLAS thread."""
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as executor:
+    """``function`` of every item, in order, on at most ``n_threads``; BLAS has those that fewer items leave idle."""
+    n_workers = max(1, min(n_threads, len(items)))
+    with threadpool_limits(n_threads // n_workers, user_api="blas"), ThreadPoolExecutor(n_workers) as executor:
         yield from executor.map(function, items)

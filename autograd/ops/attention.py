@@ -9,18 +9,19 @@ from autograd.op import ShapeError, op
 from autograd.ops.dropout import dropout_mask
 from autograd.ops.normalisation import softmax_gradient, softmax_values
 from autograd.random import Site
-from autograd.spans import KeySpans, pack, place_side_by_side
+from autograd.spans import BlockMask, pack, place_side_by_side
 from autograd.tensor import Backward
 
 
 @op
 def attention(
-    q: Array, k: Array, v: Array, *, spans: KeySpans, rate: float = 0.0, site: Site | None = None
+    q: Array, k: Array, v: Array, *, spans: BlockMask, rate: float = 0.0, site: Site | None = None
 ) -> tuple[Array, Backward]:
-    """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head, each query over its own span of keys.
+    """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head, each query over its own keys.
 
     Source: Vaswani et al. 2017, equation 1; dropout of the weights (off there) as in tensor2tensor.
-    Shapes: q (T, H, K), k (S, H, K), v (S, H, V), spans for T queries over S keys.  Returns (T, H, V).
+    Shapes: q (T, H, K), k (S, H, K), v (S, H, V); spans, KeySpans or KeySets, for T queries over S keys.
+        Returns (T, H, V).
     Saves: q, k and v with their sentences side by side, the attention weights, and the spans.
     Raises: ShapeError if the arguments do not fit together.
     """
@@ -59,7 +60,7 @@ def _heads_last(x: Array) -> Array:
     return x.transpose(0, 2, 1, 3)
 
 
-def _check_shapes(q: Array, k: Array, v: Array, spans: KeySpans) -> None:
+def _check_shapes(q: Array, k: Array, v: Array, spans: BlockMask) -> None:
     if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1] or q.shape[2] != k.shape[2]:
         raise ShapeError(
             f"attention: expected q (T, H, K), k (S, H, K), v (S, H, V); got q {q.shape}, k {k.shape}, v {v.shape}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autograd.array import Array, namespace
-from autograd.op import op
+from autograd.op import Dispatch, op
 from autograd.tensor import Backward
 
 
@@ -54,10 +54,21 @@ def log_softmax(x: Array) -> tuple[Array, Backward]:
 
 def log_softmax_values(x: Array) -> Array:
     """Log-softmax over the last axis, shifted by the maximum so that no exponential overflows."""
+    greatest, log_total = log_normaliser(x)
+    y = x - greatest
+    y -= log_total
+    return y
+
+
+@Dispatch
+def log_normaliser(x: Array) -> tuple[Array, Array]:
+    """max_j x_j and log Σ_j exp(x_j − max), whose sum is the logarithm of softmax's denominator.
+
+    Shapes: x (…, W); returns two (…, 1), dtype of x.
+    """
     xp = namespace(x)
-    shifted = x - x.max(-1, keepdims=True)
-    shifted -= xp.log(xp.exp(shifted).sum(-1, keepdims=True))
-    return shifted
+    greatest = x.max(-1, keepdims=True)
+    return greatest, xp.log(xp.exp(x - greatest).sum(-1, keepdims=True))
 
 
 @op

@@ -12,18 +12,15 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from autograd import Blocks, namespace, no_tape, to_device, to_host
+from autograd import namespace, no_tape, to_device
 from autograd.array import Array
-from autograd.ops.normalisation import log_softmax_values
 from minitransformer.config import ConfigError
-from minitransformer.inference.cache import LayerCache
+from minitransformer.inference.cache import LayerCache, Memory
+from minitransformer.inference.top import FloatArray, IntArray, likeliest, take, top
 from minitransformer.model.batch import Ids, pack_sequences
-from minitransformer.model.spans import cached_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.spans import cached_sets, self_attention_spans
 from minitransformer.model.transformer import Transformer
 from minitransformer.symbols import END, START, UNKNOWN
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 Normalisation = Literal["gnmt", "length"]
 
@@ -94,17 +91,17 @@ def beam_search(
 class _Search:
     """The live hypotheses of the sentences that are not done: S sentences × k hypotheses.
 
-    Rows of the caches and of ``ids`` (S·k, steps) are hypotheses, sentence after sentence, best first.
+    Rows of ``ids`` (S·k, steps) are hypotheses, sentence after sentence, best first.
     """
 
     def __init__(self, model: Transformer, sources: Sequence[Ids], config: SearchConfig) -> None:
         self.model, self.config = model, config
         source_ids, source = pack_sequences(sources)
         encoded = model.encode(source_ids, self_attention_spans(source, model.config.neighbourhood))
-        self.memory = model.decoder.memory(encoded)
-        self.caches = [LayerCache() for _ in model.decoder.layers]
+        self.memory = Memory(model.decoder.memory(encoded), source, config.beam)
+        self.caches = [LayerCache(len(sources)) for _ in model.decoder.layers]
+        self.writers: IntArray = np.empty((len(sources), config.beam, 0), np.int64)  # whose cached keys are whose past
         self.sentences = np.arange(len(sources))  # which of the sources is live
-        self.source = source
         self.max_lengths = source.lengths - 1 + config.max_extra_tokens
         self.ids: IntArray = np.full((len(sources) * config.beam, 1), START)
         self.log_p: FloatArray = np.full((len(sources), config.beam), -np.inf)
@@ -116,7 +113,7 @@ class _Search:
         length = 0
         while len(self.sentences):
             length += 1
-            self._branch(self._next_log_p(length), length)
+            self._branch(self._next_logits(length), length)
             self._drop_done(length)
         for number, hypotheses in enumerate(self.finished):
             if not hypotheses:
@@ -126,51 +123,48 @@ class _Search:
                 )
         return self.finished
 
-    def _next_log_p(self, length: int) -> Array:
-        """log p of every next token after every hypothesis: (S·k, W), on the model's device."""
-        r, k = self.model.config.neighbourhood, self.config.beam
-        n = len(self.ids)
-        keys = Blocks(self.source.starts[self.sentences], self.source.lengths[self.sentences])
-        queries = Blocks.of_lengths(np.full(len(self.sentences), k))
-        capacity = self.caches[0].next_capacity
+    def _next_logits(self, length: int) -> Array:
+        """Unnormalised log p of every next token after every hypothesis: (S·k, W), on the model's device."""
+        n_sentences, k, _ = self.writers.shape
+        themselves = np.broadcast_to(np.arange(k)[:, None], (n_sentences, k, 1))
+        self.writers = np.concatenate([self.writers, themselves], axis=2)
         decoded = self.model.decode(
             self.ids[:, -1],
-            np.full(n, length - 1),
-            self.memory,
-            cached_spans(n, length, capacity, r),
-            encoder_decoder_spans(queries, keys),
+            np.full(len(self.ids), length - 1),
+            self.memory.keys_values,
+            cached_sets(self.writers, self.caches[0].next_capacity, self.model.config.neighbourhood),
+            self.memory.spans,
             pasts=list(self.caches),
         )
-        return self._allowed(log_softmax_values(self.model.project(decoded).value), length)
+        return self.model.project(decoded).value
 
-    def _allowed(self, log_p: Array, length: int) -> Array:
-        """``log_p``, changed in place to −∞ for what may not follow: at the greatest length all but the end symbol."""
-        log_p[:, NEVER_GENERATED] = -namespace(log_p).inf
+    def _forbid(self, logits: Array, length: int) -> None:
+        """Change in place to −∞ what may not follow: at the greatest length all but the end symbol."""
+        logits[:, NEVER_GENERATED] = -namespace(logits).inf
         last = np.repeat(self.max_lengths[self.sentences] <= length, self.config.beam)
         if last.any():
             rows = to_device(np.flatnonzero(last), self.model.device)
-            of_end = log_p[rows, END].copy()
-            log_p[rows] = -namespace(log_p).inf
-            log_p[rows, END] = of_end
-        return log_p
+            of_end = logits[rows, END].copy()
+            logits[rows] = -namespace(logits).inf
+            logits[rows, END] = of_end
 
-    def _branch(self, log_p: Array, length: int) -> None:
+    def _branch(self, logits: Array, length: int) -> None:
         """Among the best 2k continuations, finish those that end, and keep the best k that do not.
 
         Greedy search looks at the best one only: when that ends, no hypothesis is left alive.
         """
         k, n_sentences = self.config.beam, len(self.sentences)
-        n_candidates = 2 * k if k > 1 else 1
-        of_token, token = _top(log_p, n_candidates)  # no more of one hypothesis can be among the best of its sentence
+        n_candidates = 2 * k if k > 1 else 1  # no more of one hypothesis can be among the best of its sentence
+        of_token, token = likeliest(logits, n_candidates, lambda logits: self._forbid(logits, length))
         n_tokens = token.shape[1]
         of_token += self.log_p.ravel()[:, None]
-        of_token, choice = _top(of_token.reshape(n_sentences, k * n_tokens), n_candidates)
-        token, parent = _take(token.reshape(n_sentences, k * n_tokens), choice), choice // n_tokens
+        of_token, choice = top(of_token.reshape(n_sentences, k * n_tokens), n_candidates)
+        token, parent = take(token.reshape(n_sentences, k * n_tokens), choice), choice // n_tokens
         ends = token == END
         self._finish(np.where(ends, of_token, -np.inf), parent, length)
         best = np.argsort(ends, axis=1, kind="stable")[:, :k]  # the first k that do not end, in their order
-        self.log_p = np.where(_take(ends, best), -np.inf, _take(of_token, best))
-        self._continue_with(np.arange(n_sentences)[:, None] * k + _take(parent, best), _take(token, best))
+        self.log_p = np.where(take(ends, best), -np.inf, take(of_token, best))
+        self._continue_with(take(parent, best), take(token, best))
 
     def _finish(self, log_p: FloatArray, parent: IntArray, length: int) -> None:
         penalty = self.config.length_penalty(length)
@@ -182,15 +176,10 @@ class _Search:
             finished.sort(key=lambda hypothesis: -hypothesis.score)
             del finished[self.config.n_best :]
 
-    def _continue_with(self, rows: IntArray, tokens: IntArray) -> None:
-        flat = rows.ravel()
-        self.ids = np.concatenate([self.ids[flat], tokens.ravel()[:, None]], axis=1)
-        self._select(flat)
-
-    def _select(self, rows: IntArray) -> None:
-        if not np.array_equal(rows, np.arange(self.caches[0].n_sequences)):
-            for cache in self.caches:
-                cache.select(to_device(rows, self.model.device))
+    def _continue_with(self, parents: IntArray, tokens: IntArray) -> None:
+        self.writers = np.take_along_axis(self.writers, parents[:, :, None], axis=1)
+        rows = np.arange(len(parents))[:, None] * self.config.beam + parents
+        self.ids = np.concatenate([self.ids[rows.ravel()], tokens.ravel()[:, None]], axis=1)
 
     def _drop_done(self, length: int) -> None:
         """Let go of the sentences whose n best cannot be beaten any more."""
@@ -200,29 +189,15 @@ class _Search:
         if len(going_on) < len(self.sentences):
             rows = (going_on[:, None] * self.config.beam + np.arange(self.config.beam)).ravel()
             self.sentences, self.log_p, self.ids = self.sentences[going_on], self.log_p[going_on], self.ids[rows]
-            self._select(rows)
+            self._keep(going_on)
+
+    def _keep(self, sentences: IntArray) -> None:
+        self.writers = self.writers[sentences]
+        on_device = to_device(sentences, self.model.device)
+        self.memory.keep(on_device)
+        for cache in self.caches:
+            cache.keep(on_device)
 
     def _worst_kept(self, sentence: np.int64) -> float:
         finished = self.finished[sentence]
         return finished[-1].score if len(finished) == self.config.n_best else -np.inf
-
-
-def _top(log_p: Array, n: int) -> tuple[FloatArray, IntArray]:
-    """The ``n`` greatest of each row with their columns, greatest first, of equals the first columns; on the host."""
-    xp, n_columns = namespace(log_p), log_p.shape[1]
-    n = min(n, n_columns)
-    columns = xp.argpartition(log_p, n_columns - n, axis=1)[:, n_columns - n :]
-    values = xp.take_along_axis(log_p, columns, axis=1)
-    least = values.min(axis=1, keepdims=True)
-    n_equal_or_greater = (log_p >= least).sum(axis=1, keepdims=True)
-    tied = xp.flatnonzero((n_equal_or_greater > n) & (least > -xp.inf))
-    if len(tied):  # the partition has chosen among equals as it liked
-        columns[tied] = xp.argsort(-log_p[tied], axis=1, kind="stable")[:, :n]
-        values = xp.take_along_axis(log_p, columns, axis=1)
-    values, columns = to_host(values), to_host(columns)
-    order = np.lexsort((columns, -values))
-    return _take(values, order).astype(np.float64), _take(columns, order)
-
-
-def _take(x: Any, columns: IntArray) -> Any:
-    return np.take_along_axis(x, columns, axis=1)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from autograd.array import Device
-from minitransformer.data.batching import cut_by_tokens
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
 from minitransformer.model.transformer import Transformer
@@ -56,11 +55,10 @@ class Translator:
         limit = self.longest_source(config)
         sources = [ids[:limit] for ids in self.tokenizer.encode_source(lines)]
         found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
-        batches = _batches_by_length(sources, config.beam)
+        n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
+        batches = _batches_by_length(sources, config.beam, n_threads)
         searched = map_in_threads(
-            lambda batch: beam_search(self.model, [sources[i] for i in batch], config),
-            batches,
-            n_threads or (1 if self.model.device == "cuda" else available_cores()),
+            lambda batch: beam_search(self.model, [sources[i] for i in batch], config), batches, n_threads
         )
         for batch, results in zip(batches, searched, strict=True):
             for i, hypotheses in zip(batch, results, strict=True):
@@ -93,8 +91,13 @@ def _one_line(text: str) -> str:
     return " ".join(text.splitlines()).strip()
 
 
-def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[np.ndarray]:
-    """Indices of the sources that are not empty, longest first, in batches of bounded numbers of hypotheses."""
+def _batches_by_length(sources: Sequence[Sequence[int]], beam: int, n_threads: int) -> list[np.ndarray]:
+    """Indices of the sources that are not empty, longest first, in batches of bounded numbers of hypotheses.
+
+    As many sentences as all threads together hold at once are dealt out to them, so that all have the same to do.
+    """
     full = [i for i, source in enumerate(sources) if len(source)]
     by_length = np.array(sorted(full, key=lambda i: -len(sources[i])), np.int64)
-    return cut_by_tokens(by_length, np.ones((len(sources), 1), np.int64), max(1, HYPOTHESES_AT_ONCE // beam))
+    at_once = max(1, HYPOTHESES_AT_ONCE // beam) * n_threads
+    rounds = [by_length[start : start + at_once] for start in range(0, len(by_length), at_once)]
+    return [batch for dealt in rounds for i in range(n_threads) if len(batch := dealt[i::n_threads])]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from autograd import KeySpans, Layer, Parameter, RandomStream, Tensor, ops, to_device
+from autograd import BlockMask, Layer, Parameter, RandomStream, Tensor, ops, to_device
 from autograd.array import Array
 from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
 from minitransformer.config import ModelConfig
@@ -79,7 +79,7 @@ class MultiHeadAttention(Layer):
         return self._heads(self.key(memory)), self._heads(self.value(memory))
 
     def __call__(
-        self, x: Tensor, keys_values: KeysValues, spans: KeySpans, random: RandomStream | None = None
+        self, x: Tensor, keys_values: KeysValues, spans: BlockMask, random: RandomStream | None = None
     ) -> Tensor:
         """x (T, D) attends to keys and values, each row over its span → (T, D)."""
         site = random.next_site() if random and self.p_drop else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autograd import Blocks, KeySpans
+from autograd import Blocks, KeySets, KeySpans
+from autograd.spans import IntArray
 
 
 def self_attention_spans(blocks: Blocks, neighbourhood: int | None = None) -> KeySpans:
@@ -32,15 +33,19 @@ def causal_spans(blocks: Blocks, neighbourhood: int | None = None) -> KeySpans:
     return KeySpans(start, here + 1, blocks, blocks)
 
 
-def cached_spans(n_sequences: int, length: int, capacity: int, neighbourhood: int | None = None) -> KeySpans:
-    """``causal_spans`` for the newest token of each sequence, over a cache of ``capacity`` keys a sequence.
+def cached_sets(writers: IntArray, capacity: int, neighbourhood: int | None = None) -> KeySets:
+    """``causal_spans`` for the newest token of k hypotheses of each sentence, over what they and others have cached.
 
-    ``length`` counts the keys in the cache, the newest token's included.
+    A sentence's cache has room for ``capacity`` steps of k keys each.  Hypotheses share the keys of their common past:
+    ``writers`` (S, k, steps) says which of the k wrote the key of each step in the past of each hypothesis.
     """
-    starts = np.arange(n_sequences) * capacity
-    reach = length if neighbourhood is None else min(length, neighbourhood + 1)
-    keys = Blocks(starts, np.full(n_sequences, length))
-    return KeySpans(starts + length - reach, starts + length, Blocks.of_lengths(np.ones(n_sequences, int)), keys)
+    n_sentences, k, n_steps = writers.shape
+    mask = writers[:, :, :, None] == np.arange(k)
+    if neighbourhood is not None:
+        mask[:, :, : max(0, n_steps - 1 - neighbourhood)] = False
+    keys = Blocks(np.arange(n_sentences) * capacity * k, np.full(n_sentences, n_steps * k))
+    queries = Blocks.of_lengths(np.full(n_sentences, k))
+    return KeySets(queries, keys, mask.reshape(n_sentences, k, n_steps * k))
 
 
 def encoder_decoder_spans(queries: Blocks, keys: Blocks) -> KeySpans:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from autograd import KeySpans, Layer, RandomStream, Tensor
+from autograd import BlockMask, Layer, RandomStream, Tensor
 from minitransformer.config import ModelConfig
 from minitransformer.model.layers import FeedForward, KeysValues, LayerNorm, MultiHeadAttention, Residual
 
@@ -25,7 +25,7 @@ class EncoderLayer(Layer):
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
 
-    def __call__(self, x: Tensor, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
+    def __call__(self, x: Tensor, spans: BlockMask, random: RandomStream | None = None) -> Tensor:
         def attend_to_self(x: Tensor) -> Tensor:
             return self.self_attention(x, self.self_attention.keys_values(x), spans, random)
 
@@ -48,8 +48,8 @@ class DecoderLayer(Layer):
         self,
         x: Tensor,
         memory: KeysValues,
-        self_spans: KeySpans,
-        source_spans: KeySpans,
+        self_spans: BlockMask,
+        source_spans: BlockMask,
         random: RandomStream | None = None,
         past: Past | None = None,
     ) -> Tensor:
@@ -71,7 +71,7 @@ class Encoder(Layer):
         self.layers = [EncoderLayer(config) for _ in range(config.n_layers)]
         self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm == "pre" else None
 
-    def __call__(self, x: Tensor, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
+    def __call__(self, x: Tensor, spans: BlockMask, random: RandomStream | None = None) -> Tensor:
         for layer in self.layers:
             x = layer(x, spans, random)
         return self.norm(x) if self.norm else x
@@ -92,8 +92,8 @@ class Decoder(Layer):
         self,
         x: Tensor,
         memory: list[KeysValues],
-        self_spans: KeySpans,
-        source_spans: KeySpans,
+        self_spans: BlockMask,
+        source_spans: BlockMask,
         random: RandomStream | None = None,
         pasts: list[Past] | None = None,
     ) -> Tensor:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from autograd import KeySpans, Layer, Parameter, ParameterBuffer, RandomStream, Tensor, no_tape, ops, to_device, to_host
+from autograd import (
+    BlockMask,
+    KeySpans,
+    Layer,
+    Parameter,
+    ParameterBuffer,
+    RandomStream,
+    Tensor,
+    no_tape,
+    ops,
+    to_device,
+    to_host,
+)
 from autograd.array import Array, Device
 from autograd.ops.normalisation import log_softmax_values
 from autograd.parameters import zeros
@@ -72,8 +84,8 @@ class Transformer(Layer):
         ids: IdArray,
         places: IdArray,
         memory: list[KeysValues],
-        self_spans: KeySpans,
-        source_spans: KeySpans,
+        self_spans: BlockMask,
+        source_spans: BlockMask,
         random: RandomStream | None = None,
         pasts: list[Past] | None = None,
     ) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autograd import KeySpans, ops
+from autograd import BlockMask, ops
 from autograd.op import Dispatch
 
 
@@ -39,15 +39,24 @@ def linear_transposed(x: Any, weight: Any) -> Any:
     return product(x, weight.T), None
 
 
-def attention(q: Any, k: Any, v: Any, *, spans: KeySpans, **no_dropout: Any) -> Any:
+def mask_of_all(spans: BlockMask, n_keys: int) -> Any:
+    """Which of all keys each query sees.  Shapes: returns (T, n_keys), True where it does."""
+    queries, keys = spans.queries, spans.keys
+    mask = np.zeros((queries.n_tokens, n_keys), bool)
+    for i, (b, place) in enumerate(zip(queries.block_of_token, queries.place_in_block, strict=True)):
+        sees = slice(keys.starts[b], keys.starts[b] + keys.lengths[b])
+        mask[i, sees] = True if spans.block_mask is None else spans.block_mask[b, place, : keys.lengths[b]]
+    return mask
+
+
+def attention(q: Any, k: Any, v: Any, *, spans: BlockMask, **no_dropout: Any) -> Any:
     """Over all keys of the batch, key after key; those outside a span contribute an exact zero."""
     assert not any(no_dropout.values())
     scores = np.zeros((len(q), q.shape[1], len(k)))
     for i in range(q.shape[2]):
         scores += q[:, :, i, None] * k[:, :, i].T
-    sees = np.zeros((len(q), 1, len(k)), bool)
-    sees[:, 0, : spans.mask().shape[1]] = spans.mask()
-    scores = np.where(sees, scores / math.sqrt(q.shape[2]), -np.inf)
+    sees = mask_of_all(spans, len(k))
+    scores = np.where(sees[:, None], scores / math.sqrt(q.shape[2]), -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     total, y = np.zeros(q.shape[:2]), np.zeros((*q.shape[:2], v.shape[2]))
     for j in range(len(k)):

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from autograd import Blocks, no_tape
-from autograd.ops.normalisation import log_softmax_values
+from autograd import Blocks, KeySpans, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, _Search
-from minitransformer.model.spans import causal_spans, encoder_decoder_spans
+from minitransformer.model.spans import causal_spans
 from minitransformer.symbols import END
 
 W = 6  # unknown, start, end and three words
@@ -90,22 +89,23 @@ def next_log_p(model: Transformer, source: Sequence[int], prefix: Sequence[int])
 class SearchWithoutCache(_Search):
     """Decodes the whole prefix of every hypothesis again for every token."""
 
-    def _next_log_p(self, length: int) -> Any:
+    def _next_logits(self, length: int) -> Any:
+        k, of_source = self.config.beam, self.memory.spans
         blocks = Blocks.of_lengths(np.full(len(self.ids), length))
-        beams = Blocks.of_lengths(np.full(len(self.sentences), self.config.beam * length))
-        keys = Blocks(self.source.starts[self.sentences], self.source.lengths[self.sentences])
+        queries = Blocks.of_lengths(np.full(len(self.sentences), k * length))
+        first, last = (np.repeat(ends[::k], k * length) for ends in (of_source.first, of_source.last))
         decoded = self.model.decode(
             self.ids.reshape(-1),
             blocks.place_in_block,
-            self.memory,
+            self.memory.keys_values,
             causal_spans(blocks, self.model.config.neighbourhood),
-            encoder_decoder_spans(beams, keys),
+            KeySpans(first, last, queries, of_source.keys),
         )
-        log_p = log_softmax_values(self.model.project(decoded).value)[length - 1 :: length]
-        return self._allowed(log_p, length)
+        return self.model.project(decoded).value[length - 1 :: length].copy()
 
-    def _select(self, rows: Any) -> None:
-        """There is no cache to reorder."""
+    def _keep(self, sentences: Any) -> None:
+        self.writers = self.writers[sentences]
+        self.memory.keep(sentences)
 
 
 def search_without_cache(

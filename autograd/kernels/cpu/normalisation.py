@@ -1,4 +1,4 @@
-"""Layer normalisation in runs of rows that stay in the cache."""
+"""Layer normalisation, and the denominator of softmax, in runs of rows that stay in the cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from autograd.array import Array
 from autograd.kernels.cpu.runs import runs
-from autograd.ops.normalisation import layer_norm
+from autograd.ops.normalisation import layer_norm, log_normaliser
 from autograd.tensor import Backward
 
 RUN = 32_768  # elements: x, x̂, y (or dy, x̂, dx and a product) of float32 take 512 KiB of second-level cache
@@ -52,3 +52,16 @@ def layer_norm_in_runs(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6)
 def _mean(rows: Array) -> Array:
     """(T, 1); as a sum, which NumPy computes in fewer steps than its ``mean``."""
     return np.asarray(rows.sum(1, keepdims=True) / rows.dtype.type(max(1, rows.shape[1])))
+
+
+@log_normaliser.kernel("cpu")
+def log_normaliser_in_runs(x: Array) -> tuple[Array, Array]:
+    """The reference's numbers, with a temporary of the size of a run."""
+    rows = x.reshape(-1, x.shape[-1])
+    greatest, log_total = np.empty((2, len(rows), 1), x.dtype)
+    for run in runs(rows, RUN):
+        z = rows[run]
+        np.max(z, axis=1, keepdims=True, out=greatest[run])
+        shifted = z - greatest[run]
+        log_total[run] = np.log(np.exp(shifted, out=shifted).sum(1, keepdims=True))
+    return greatest.reshape(*x.shape[:-1], 1), log_total.reshape(*x.shape[:-1], 1)

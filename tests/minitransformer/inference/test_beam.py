@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from searching import SEEDS, SOURCES, VARIANTS, exhaustive, hypothesis_of, log_p, next_log_p, plain_beam, random_model
 
 from minitransformer import Transformer
-from minitransformer.inference.beam import Hypothesis, SearchConfig, _top, beam_search
+from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
 
 ALPHAS = st.sampled_from([0.0, 0.6, 1.5])
 NORMALISATIONS = st.sampled_from(["gnmt", "length"])
@@ -154,16 +154,6 @@ def test_equal_scores_are_settled_in_the_order_of_the_vocabulary() -> None:
     model.parameters.values[:] = 0
     (hypotheses,) = beam_search(model, [[3, 4]], SearchConfig(beam=3, alpha=0.0, n_best=3, max_extra_tokens=2))
     assert ids_of(hypotheses) == [(), (3,), (4,)]
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 6))
-def test_of_equal_numbers_the_first_are_taken(seed: int, n_columns: int, n: int) -> None:
-    log_p = np.random.default_rng(seed).choice([-np.inf, -2.0, -1.0, 0.0], (5, n_columns))
-    values, columns = _top(log_p, n)
-    order = np.argsort(-log_p, axis=1, kind="stable")[:, :n]
-    np.testing.assert_array_equal(values, np.take_along_axis(log_p, order, 1))
-    possible = values > -np.inf  # which of the impossible ones come along does not matter
-    np.testing.assert_array_equal(columns[possible], order[possible])
 
 
 def test_a_model_that_is_not_finite_is_no_model() -> None:

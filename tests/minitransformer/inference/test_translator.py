@@ -6,11 +6,14 @@ import dataclasses
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_info
 
 from minitransformer import Transformer, Translator, presets
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.files import CheckpointError
 from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.translator import _batches_by_length
+from minitransformer.threads import map_in_threads
 
 PAIRS = [(f"a dog sees {i} red houses", f"ein Hund sieht {i} rote Häuser") for i in range(60)]
 
@@ -35,6 +38,23 @@ def test_threads_change_nothing(translator: Translator, monkeypatch: pytest.Monk
     monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", 4)
     lines = [source for source, _ in PAIRS[:9]]
     assert translator.translate(lines, beam=2, n_threads=1) == translator.translate(lines, beam=2, n_threads=3)
+
+
+def test_sentences_are_dealt_to_threads_by_length_and_none_is_lost() -> None:
+    sources = [[3] * n for n in (5, 0, 2, 9, 7, 1, 3, 8)]
+    batches = _batches_by_length(sources, 64, n_threads=2)  # four sentences of 64 hypotheses a thread
+    assert [batch.tolist() for batch in batches] == [[3, 4, 6, 5], [7, 0, 2]]
+    batches = _batches_by_length(sources, 128, n_threads=2)
+    assert [batch.tolist() for batch in batches] == [[3, 4], [7, 0], [6, 5], [2]]
+    assert [batch.tolist() for batch in _batches_by_length(sources[:1], 4, n_threads=2)] == [[0]]
+
+
+@pytest.mark.parametrize(("n_items", "n_blas_threads"), [(1, 4), (2, 2), (3, 1), (9, 1)])
+def test_threads_that_batches_leave_idle_are_blass(n_items: int, n_blas_threads: int) -> None:
+    def blas_threads(_: int) -> int:
+        return next(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+    assert set(map_in_threads(blas_threads, range(n_items), 4)) == {n_blas_threads}
 
 
 def test_translations_never_span_lines(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:

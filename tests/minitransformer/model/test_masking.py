@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autograd import Blocks, KeySpans, Tensor, backward, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.model.spans import cached_spans, causal_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.spans import cached_sets, causal_spans, encoder_decoder_spans, self_attention_spans
 
 # Spans and masks
 
@@ -79,11 +79,20 @@ def test_encoder_decoder_spans_are_the_padding_mask_of_the_source(pairs: Any) ->
     assert_spans_are_the_mask(spans, padding_mask(sources), targets, begins(sources), sources)
 
 
-@given(st.integers(1, 4), st.integers(1, 6), NEIGHBOURHOODS, st.integers(0, 3))
-def test_cached_spans_are_the_last_row_of_the_look_ahead_mask(n: int, length: int, r: int | None, room: int) -> None:
-    spans, capacity = cached_spans(n, length, length + room, r), length + room
-    newest = (look_ahead_mask(length) | distance_mask(length, r))[None, -1:]
-    assert_spans_are_the_mask(spans, newest, [1] * n, [capacity * i for i in range(n)], [length] * n)
+@given(
+    n=st.integers(1, 4), k=st.integers(1, 3), length=st.integers(1, 6), r=NEIGHBOURHOODS, room=st.integers(0, 3),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_cached_sets_are_the_last_row_of_the_look_ahead_mask_over_what_ancestors_wrote(
+    n: int, k: int, length: int, r: int | None, room: int, seed: int
+) -> None:
+    writers = np.random.default_rng(seed).integers(0, k, (n, k, length))
+    sets = cached_sets(writers, length + room, r)
+    newest = ~(look_ahead_mask(length) | distance_mask(length, r))[-1]
+    np.testing.assert_array_equal(sets.keys.starts, (length + room) * k * np.arange(n))
+    for sentence, hypothesis, step, writer in np.ndindex(n, k, length, k):
+        sees = newest[step] and writers[sentence, hypothesis, step] == writer
+        assert sets.block_mask[sentence, hypothesis, step * k + writer] == sees
 
 
 @given(LENGTHS, NEIGHBOURHOODS, st.integers(0, 3), st.sampled_from([self_attention_spans, causal_spans]))
