@@ -28,3 +28,8 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_
     n_workers = max(1, min(n_threads, len(items)))
     with threadpool_limits(n_threads // n_workers, user_api="blas"), ThreadPoolExecutor(n_workers) as executor:
         yield from executor.map(function, items)
+
+
+def even_slices(size: int, n_parts: int) -> list[slice]:
+    """Slices of nearly equal size that cover ``size`` elements."""
+    return [slice(size * i // n_parts, size * (i + 1) // n_parts) for i in range(n_parts)]

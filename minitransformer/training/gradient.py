@@ -9,6 +9,7 @@ from autograd import RandomStream, backward, namespace, to_device, to_host
 from autograd.array import Array
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
+from minitransformer.threads import even_slices
 from parallel.communicator import Communicator, working_ranks
 
 
@@ -60,9 +61,21 @@ class ShardedGradient:
         else:
             loss = self._sum(left, out, 1)
             loss += self._sum(right, of_right, 1)
-        out += of_right
+        self._add(out, of_right, n_threads)
         self._free.append(of_right)
         return loss
+
+    def _add(self, out: Array, other: Array, n_threads: int) -> None:
+        """out += other, on the threads that have computed both."""
+
+        def add(part: slice) -> None:
+            out[part] += other[part]
+
+        first, *others = even_slices(len(out), n_threads)
+        futures = [self._executor.submit(add, part) for part in others]
+        add(first)
+        for future in futures:
+            future.result()
 
     def _borrow(self, like: Array) -> Array:
         """A buffer that nobody uses, perhaps a new one; zero between the parameters."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -20,6 +19,7 @@ from minitransformer.data.batching import IntArray, cut_into_shards, plan_epoch,
 from minitransformer.data.store import TokenStore
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
+from minitransformer.threads import even_slices
 from minitransformer.training.checkpoint import TrainingState, checkpoints, load_checkpoint, save_checkpoint
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.interrupt import Interrupt
@@ -123,18 +123,20 @@ class Trainer:
         shards = [read_batch(self.store, indices[i]) if len(indices[i]) else None for i in self.shards]
         streams = [RandomStream(self.config.seed, self.state.step, shard) for shard in self.shards]
         loss = self.gradient.compute(shards, streams)
-        gradients = self.model.parameters.gradients
-        gradients *= 1 / float((self.store.lengths[batch, 1] + 1).sum())
+        gradients, per_token = self.model.parameters.gradients, 1 / float((self.store.lengths[batch, 1] + 1).sum())
+
+        def take_mean(part: slice) -> None:
+            gradients[part] *= per_token
+
+        self._on_all_threads(take_mean)
         if self.config.clip_norm is not None:
             self._norm_before_clipping = clip_gradients(gradients, self.config.clip_norm)
-        self._apply_adam()
+        self._on_all_threads(lambda part: self.adam.update(self.learning_rate, self.state.step, part))
         return loss
 
-    def _apply_adam(self) -> None:
-        size = len(self.model.parameters.values)
-        bounds = [size * i // self._n_threads for i in range(self._n_threads + 1)]
-        parts = [slice(a, b) for a, b in pairwise(bounds)]
-        list(self._executor.map(lambda part: self.adam.update(self.learning_rate, self.state.step, part), parts))
+    def _on_all_threads(self, function: Callable[[slice], None]) -> None:
+        """Apply ``function`` to every part of the flat parameters."""
+        list(self._executor.map(function, even_slices(len(self.model.parameters.values), self._n_threads)))
 
     @property
     def learning_rate(self) -> float:
