@@ -11,6 +11,7 @@ from minitransformer.config import ConfigError
 from minitransformer.data.corpus import CorpusError
 from minitransformer.data.download import DownloadError
 from minitransformer.files import CheckpointError
+from minitransformer.memory import keep_freed_memory
 from minitransformer.model.positions import PositionError
 from minitransformer.model.transformer import WeightsError
 from minitransformer.training.trainer import TrainingDivergedError
@@ -31,6 +32,7 @@ EXPECTED = (
 
 def run_command(main: Callable[[], int | None]) -> int:
     """Run ``main``; turn errors that a user can mend into one line on stderr and exit status 1."""
+    keep_freed_memory()
     try:
         return main() or 0
     except EXPECTED as error:

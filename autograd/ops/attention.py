@@ -25,11 +25,11 @@ def attention(
     Saves: q, k and v with their sentences side by side, the attention weights, and the spans.
     Raises: ShapeError if the arguments do not fit together.
     """
-    _check_shapes(q, k, v, spans)
+    check_shapes(q, k, v, spans)
     xp, scale, n_queries, n_keys = namespace(q), 1 / math.sqrt(q.shape[-1]), len(q), len(k)
-    q_rows = _heads_first(place_side_by_side(q, spans.queries))
-    k_rows = _heads_first(place_side_by_side(k, spans.keys))
-    v_rows = _heads_first(place_side_by_side(v, spans.keys))
+    q_rows = heads_first(place_side_by_side(q, spans.queries))
+    k_rows = heads_first(place_side_by_side(k, spans.keys))
+    v_rows = heads_first(place_side_by_side(v, spans.keys))
     scores = q_rows @ k_rows.swapaxes(2, 3)
     scores *= scale
     bias = spans.bias(xp, q.dtype)
@@ -39,28 +39,31 @@ def attention(
     kept = weights * dropout_mask(weights, rate, site) if rate and site else weights
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
-        dy_rows = _heads_first(place_side_by_side(dy, spans.queries))
+        dy_rows = heads_first(place_side_by_side(dy, spans.queries))
         mask = dropout_mask(weights, rate, site) if rate and site else 1
         dweights = dy_rows @ v_rows.swapaxes(2, 3)
         dv_rows = (weights * mask).swapaxes(2, 3) @ dy_rows
         dscores = softmax_gradient(dweights * mask, weights)
         dscores *= scale
-        dq = pack(_heads_last(dscores @ k_rows), spans.queries, n_queries)
-        dk = pack(_heads_last(dscores.swapaxes(2, 3) @ q_rows), spans.keys, n_keys)
-        return dq, dk, pack(_heads_last(dv_rows), spans.keys, n_keys)
+        dq = pack(heads_last(dscores @ k_rows), spans.queries, n_queries)
+        dk = pack(heads_last(dscores.swapaxes(2, 3) @ q_rows), spans.keys, n_keys)
+        return dq, dk, pack(heads_last(dv_rows), spans.keys, n_keys)
 
-    return pack(_heads_last(kept @ v_rows), spans.queries, n_queries), backward
+    return pack(heads_last(kept @ v_rows), spans.queries, n_queries), backward
 
 
-def _heads_first(x: Array) -> Array:
+def heads_first(x: Array) -> Array:
+    """(B, L, H, ·) → (B, H, L, ·)."""
     return x.transpose(0, 2, 1, 3)
 
 
-def _heads_last(x: Array) -> Array:
+def heads_last(x: Array) -> Array:
+    """(B, H, L, ·) → (B, L, H, ·)."""
     return x.transpose(0, 2, 1, 3)
 
 
-def _check_shapes(q: Array, k: Array, v: Array, spans: BlockMask) -> None:
+def check_shapes(q: Array, k: Array, v: Array, spans: BlockMask) -> None:
+    """Raises: ShapeError if the arguments of ``attention`` do not fit together."""
     if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1] or q.shape[2] != k.shape[2]:
         raise ShapeError(
             f"attention: expected q (T, H, K), k (S, H, K), v (S, H, V); got q {q.shape}, k {k.shape}, v {v.shape}"

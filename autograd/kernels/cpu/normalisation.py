@@ -9,22 +9,22 @@ from autograd.kernels.cpu.runs import runs
 from autograd.ops.normalisation import layer_norm, log_normaliser
 from autograd.tensor import Backward
 
-RUN = 32_768  # elements: x, x̂, y (or dy, x̂, dx and a product) of float32 take 512 KiB of second-level cache
+RUN = 65_536  # elements: x, x̂, y (or dy, x̂, dx and a product) of float32 take a second-level cache of 1 MiB
 
 
 @layer_norm.kernel("cpu")
 def layer_norm_in_runs(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> tuple[Array, Backward]:
-    """The reference's equations, a run of rows at a time and without temporaries of the whole size.
+    """The reference's equations, a run of rows at a time, without temporaries of the whole size, with sums by BLAS.
 
     Saves: what the reference saves.
     """
     width = x.shape[-1]
-    rows = x.reshape(-1, width)
+    rows, ones = x.reshape(-1, width), np.ones(width, x.dtype)
     x_hat, y = np.empty_like(rows), np.empty_like(rows)
     inverse_std = np.empty((len(rows), 1), x.dtype)
     for run in runs(rows, RUN):
         h, out = x_hat[run], y[run]
-        np.subtract(rows[run], _mean(rows[run]), out=h)
+        np.subtract(rows[run], _mean(rows[run], ones), out=h)
         inverse_std[run] = 1 / np.sqrt(np.vecdot(h, h)[:, None] / width + eps)
         h *= inverse_std[run]
         np.multiply(h, gain, out=out)
@@ -35,23 +35,21 @@ def layer_norm_in_runs(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6)
         dgain, dbias = np.zeros((2, width), x.dtype)
         for run in runs(x_hat, RUN):
             d, h, out = dy_rows[run], x_hat[run], dx[run]
-            product = d * h
-            dgain += product.sum(0)
-            dbias += d.sum(0)
-            product *= gain
+            product, of_rows = d * h, np.ones(len(d), x.dtype)
+            dgain += of_rows @ product
+            dbias += of_rows @ d
             np.multiply(d, gain, out=out)
-            out -= _mean(out)
-            np.multiply(h, _mean(product), out=product)
-            out -= product
+            out -= _mean(d, gain)
+            out -= np.multiply(h, _mean(product, gain), out=product)
             out *= inverse_std[run]
         return dx.reshape(x.shape), dgain, dbias
 
     return y.reshape(x.shape), backward
 
 
-def _mean(rows: Array) -> Array:
-    """(T, 1); as a sum, which NumPy computes in fewer steps than its ``mean``."""
-    return np.asarray(rows.sum(1, keepdims=True) / rows.dtype.type(max(1, rows.shape[1])))
+def _mean(rows: Array, weight: Array) -> Array:
+    """Means of weighted rows as a product of matrix and vector, several times as fast as NumPy's.  Returns (T, 1)."""
+    return (rows @ weight)[:, None] / rows.dtype.type(len(weight))
 
 
 @log_normaliser.kernel("cpu")

@@ -1,0 +1,75 @@
+"""Attention whose weights are never normalised: their sums are divided out of the result."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from autograd.array import Array
+from autograd.ops.attention import attention, check_shapes, heads_first, heads_last
+from autograd.random import Site
+from autograd.spans import BlockMask, pack, place_side_by_side
+from autograd.tensor import Backward
+
+SAFE_SCORE = 40.0  # exp of ±40 neither overflows nor loses digits in float32, and neither do sums of thousands of them
+
+
+def _without_dropout(*qkv: Array, spans: BlockMask, rate: float = 0.0, site: Site | None = None) -> bool:
+    return not (rate and site)
+
+
+@attention.kernel("cpu", supports=_without_dropout)
+def attention_unnormalised(
+    q: Array, k: Array, v: Array, *, spans: BlockMask, **no_dropout: Any
+) -> tuple[Array, Backward]:
+    """y_i = Σ_j e_ij v_j / t_i with e_ij = exp(s_ij) and t_i = Σ_j e_ij; scores are shifted only where they are large.
+
+    With dy' = dy / t:  de_ij/dy' = ⟨dy'_i, v_j⟩ − ⟨dy'_i, y_i⟩,  ds = e ⊙ de,  dv = eᵀ dy',  dq = ds k,  dk = dsᵀ q.
+    Source: that ⟨dy_i, y_i⟩ is the sum over keys in softmax's gradient, Dao et al. 2022 (FlashAttention), appendix B.2.
+    Saves: q, k and v with their sentences side by side, e, 1/t, and y.
+    """
+    check_shapes(q, k, v, spans)
+    scale = 1 / math.sqrt(q.shape[-1])
+    q_rows, k_rows, v_rows = (
+        heads_first(place_side_by_side(x, blocks))
+        for x, blocks in ((q, spans.queries), (k, spans.keys), (v, spans.keys))
+    )
+    e = q_rows @ _transposed(k_rows)
+    e *= scale
+    _exponentiate(e, spans.bias(np, q.dtype))
+    inverse_total = 1 / (e @ np.ones(e.shape[3], e.dtype))[..., None]
+    y = pack(heads_last((e @ v_rows) * inverse_total), spans.queries, len(q))
+
+    def backward(dy: Array) -> tuple[Array, Array, Array]:
+        dy_rows = heads_first(place_side_by_side(dy, spans.queries)) * inverse_total
+        dy_y = heads_first(place_side_by_side(np.vecdot(dy, y)[..., None], spans.queries))
+        ds = dy_rows @ _transposed(v_rows)
+        ds -= dy_y * inverse_total
+        ds *= e
+        dv = e.swapaxes(2, 3) @ dy_rows
+        ds *= scale
+        dk = ds.swapaxes(2, 3) @ q_rows
+        return (
+            pack(heads_last(ds @ k_rows), spans.queries, len(q)),
+            pack(heads_last(dk), spans.keys, len(k)),
+            pack(heads_last(dv), spans.keys, len(v)),
+        )
+
+    return y, backward
+
+
+def _transposed(rows: Array) -> Array:
+    """(B, H, L, K) → (B, H, K, L), copied: OpenBLAS multiplies small matrices by a transposed one at half its speed."""
+    return np.ascontiguousarray(np.ascontiguousarray(rows).swapaxes(2, 3))
+
+
+def _exponentiate(scores: Array, bias: Array | None) -> None:
+    """exp of scores and bias in place; a row's greatest score is subtracted if exp could overflow or vanish without."""
+    is_safe = scores.max(initial=0) <= SAFE_SCORE and scores.min(initial=0) >= -SAFE_SCORE
+    if bias is not None:
+        scores += bias
+    if not is_safe:
+        scores -= scores.max(-1, keepdims=True)
+    np.exp(scores, out=scores)
