@@ -89,7 +89,7 @@ def beam_search(
 
 
 class _Search:
-    """The live hypotheses of the sentences that are not done: S sentences × k hypotheses.
+    """The live hypotheses of the sentences that are not done: S sentences × k hypotheses, at first only one of each.
 
     Rows of ``ids`` (S·k, steps) are hypotheses, sentence after sentence, best first.
     """
@@ -98,14 +98,13 @@ class _Search:
         self.model, self.config = model, config
         source_ids, source = pack_sequences(sources)
         encoded = model.encode(source_ids, self_attention_spans(source, model.config.neighbourhood))
-        self.memory = Memory(model.decoder.memory(encoded), source, config.beam)
-        self.caches = [LayerCache(len(sources)) for _ in model.decoder.layers]
-        self.writers: IntArray = np.empty((len(sources), config.beam, 0), np.int64)  # whose cached keys are whose past
+        self.memory = Memory(model.decoder.memory(encoded), source)
+        self.caches = [LayerCache(len(sources), config.beam) for _ in model.decoder.layers]
+        self.writers: IntArray = np.empty((len(sources), 1, 0), np.int64)  # whose cached keys are whose past
         self.sentences = np.arange(len(sources))  # which of the sources is live
         self.max_lengths = source.lengths - 1 + config.max_extra_tokens
-        self.ids: IntArray = np.full((len(sources) * config.beam, 1), START)
-        self.log_p: FloatArray = np.full((len(sources), config.beam), -np.inf)
-        self.log_p[:, 0] = 0  # all hypotheses begin alike: only one may branch at first
+        self.ids: IntArray = np.full((len(sources), 1), START)
+        self.log_p: FloatArray = np.zeros((len(sources), 1))
         self.finished: list[list[Hypothesis]] = [[] for _ in sources]
 
     def run(self) -> list[list[Hypothesis]]:
@@ -132,8 +131,8 @@ class _Search:
             self.ids[:, -1],
             np.full(len(self.ids), length - 1),
             self.memory.keys_values,
-            cached_sets(self.writers, self.caches[0].next_capacity, self.model.config.neighbourhood),
-            self.memory.spans,
+            cached_sets(self.writers, self.config.beam, self.caches[0].next_capacity, self.model.config.neighbourhood),
+            self.memory.spans(k),
             pasts=list(self.caches),
         )
         return self.model.project(decoded).value
@@ -141,7 +140,7 @@ class _Search:
     def _forbid(self, logits: Array, length: int) -> None:
         """Change in place to −∞ what may not follow: at the greatest length all but the end symbol."""
         logits[:, NEVER_GENERATED] = -namespace(logits).inf
-        last = np.repeat(self.max_lengths[self.sentences] <= length, self.config.beam)
+        last = np.repeat(self.max_lengths[self.sentences] <= length, self.log_p.shape[1])
         if last.any():
             rows = to_device(np.flatnonzero(last), self.model.device)
             of_end = logits[rows, END].copy()
@@ -153,8 +152,8 @@ class _Search:
 
         Greedy search looks at the best one only: when that ends, no hypothesis is left alive.
         """
-        k, n_sentences = self.config.beam, len(self.sentences)
-        n_candidates = 2 * k if k > 1 else 1  # no more of one hypothesis can be among the best of its sentence
+        beam, (n_sentences, k) = self.config.beam, self.log_p.shape
+        n_candidates = 2 * beam if beam > 1 else 1  # no more of one hypothesis can be among the best of its sentence
         of_token, token = likeliest(logits, n_candidates, lambda logits: self._forbid(logits, length))
         n_tokens = token.shape[1]
         of_token += self.log_p.ravel()[:, None]
@@ -162,14 +161,14 @@ class _Search:
         token, parent = take(token.reshape(n_sentences, k * n_tokens), choice), choice // n_tokens
         ends = token == END
         self._finish(np.where(ends, of_token, -np.inf), parent, length)
-        best = np.argsort(ends, axis=1, kind="stable")[:, :k]  # the first k that do not end, in their order
-        self.log_p = np.where(take(ends, best), -np.inf, take(of_token, best))
+        best = np.argsort(ends, axis=1, kind="stable")[:, :beam]  # the first that do not end, in their order
         self._continue_with(take(parent, best), take(token, best))
+        self.log_p = np.where(take(ends, best), -np.inf, take(of_token, best))
 
     def _finish(self, log_p: FloatArray, parent: IntArray, length: int) -> None:
         penalty = self.config.length_penalty(length)
         for row, column in np.argwhere(log_p > -np.inf):
-            ids = self.ids[row * self.config.beam + parent[row, column], 1:]
+            ids = self.ids[row * self.log_p.shape[1] + parent[row, column], 1:]
             value = float(log_p[row, column])
             finished = self.finished[self.sentences[row]]
             finished.append(Hypothesis(value / penalty, value, tuple(int(i) for i in ids)))
@@ -178,7 +177,7 @@ class _Search:
 
     def _continue_with(self, parents: IntArray, tokens: IntArray) -> None:
         self.writers = np.take_along_axis(self.writers, parents[:, :, None], axis=1)
-        rows = np.arange(len(parents))[:, None] * self.config.beam + parents
+        rows = np.arange(len(parents))[:, None] * self.log_p.shape[1] + parents
         self.ids = np.concatenate([self.ids[rows.ravel()], tokens.ravel()[:, None]], axis=1)
 
     def _drop_done(self, length: int) -> None:
@@ -187,7 +186,8 @@ class _Search:
         worst_kept = np.array([self._worst_kept(sentence) for sentence in self.sentences])
         going_on = np.flatnonzero((bound > worst_kept) & (self.max_lengths[self.sentences] > length))
         if len(going_on) < len(self.sentences):
-            rows = (going_on[:, None] * self.config.beam + np.arange(self.config.beam)).ravel()
+            k = self.log_p.shape[1]
+            rows = (going_on[:, None] * k + np.arange(k)).ravel()
             self.sentences, self.log_p, self.ids = self.sentences[going_on], self.log_p[going_on], self.ids[rows]
             self._keep(going_on)
 

@@ -13,15 +13,15 @@ _FIRST_CAPACITY = 16
 
 
 class LayerCache:
-    """One decoder layer's self-attention keys and values, for S sentences of k hypotheses each.
+    """One decoder layer's self-attention keys and values, for S sentences of at most k hypotheses each.
 
     What was written stays where it is when hypotheses branch and die: ``cached_sets`` says which keys belong to whose
     past.
     Shapes: two arrays (S, capacity, k, H, K or V), of which the first ``length`` steps are filled.
     """
 
-    def __init__(self, n_sentences: int) -> None:
-        self.n_sentences = n_sentences
+    def __init__(self, n_sentences: int, n_hypotheses: int) -> None:
+        self.n_sentences, self.n_hypotheses = n_sentences, n_hypotheses
         self.length = self.capacity = 0
         self._arrays: list[Array] = []
 
@@ -31,12 +31,15 @@ class LayerCache:
         return self.capacity if self.length < self.capacity else max(_FIRST_CAPACITY, 2 * self.capacity)
 
     def extend(self, keys_values: KeysValues) -> KeysValues:
-        """Append the newest tokens' keys and values, (S·k, H, ·) each; return all arrays packed, with their room."""
+        """Append the newest tokens' keys and values, (S·k, H, ·) each; return all arrays packed, with their room.
+
+        A step may have fewer hypotheses than there is room for, as the first one has.
+        """
         newest = [tensor.value.reshape(self.n_sentences, -1, *tensor.shape[1:]) for tensor in keys_values]
         if self.length == self.capacity:
             self._grow(newest)
         for array, x in zip(self._arrays, newest, strict=True):
-            array[:, self.length] = x
+            array[:, self.length, : x.shape[1]] = x
         self.length += 1
         keys, values = (Tensor(array.reshape(-1, *array.shape[3:])) for array in self._arrays)
         return keys, values
@@ -45,7 +48,7 @@ class LayerCache:
         self.capacity = self.next_capacity
         grown = []
         for i, x in enumerate(newest):
-            array = namespace(x).zeros((len(x), self.capacity, *x.shape[1:]), x.dtype)
+            array = namespace(x).zeros((len(x), self.capacity, self.n_hypotheses, *x.shape[2:]), x.dtype)
             if self._arrays:
                 array[:, : self.length] = self._arrays[i]
             grown.append(array)
@@ -58,26 +61,32 @@ class LayerCache:
 
 
 class Memory:
-    """Every decoder layer's keys and values of S sources, laid side by side once, for k hypotheses of each.
+    """Every decoder layer's keys and values of S sources, laid side by side once.
 
     Shapes: ``keys_values`` (S·longest, H, K or V) for each layer, zeros behind the end of each source.
     """
 
-    def __init__(self, keys_values: list[KeysValues], source: Blocks, n_hypotheses: int) -> None:
-        self._lengths, self._longest, self._n_hypotheses = source.lengths, source.longest, n_hypotheses
+    def __init__(self, keys_values: list[KeysValues], source: Blocks) -> None:
+        self._lengths, self._longest = source.lengths, source.longest
         self._arrays = [[place_side_by_side(tensor.value, source) for tensor in layer] for layer in keys_values]
-        self._lay_out()
+        self._spans: dict[int, KeySpans] = {}
 
-    def _lay_out(self) -> None:
+    @property
+    def keys_values(self) -> list[KeysValues]:
+        """What decoder layers attend to, packed."""
         packed = [[Tensor(x.reshape(-1, *x.shape[2:])) for x in layer] for layer in self._arrays]
-        self.keys_values: list[KeysValues] = [(keys, values) for keys, values in packed]
-        places = Blocks.of_lengths(np.full(len(self._lengths), self._longest))
-        queries = Blocks.of_lengths(np.full(len(self._lengths), self._n_hypotheses))
-        first = np.repeat(places.starts, self._n_hypotheses)
-        self.spans = KeySpans(first, first + np.repeat(self._lengths, self._n_hypotheses), queries, places)
+        return [(keys, values) for keys, values in packed]
+
+    def spans(self, n_queries: int) -> KeySpans:
+        """``encoder_decoder_spans`` for so many queries of each sentence; made once, with the mask that they need."""
+        if n_queries not in self._spans:
+            places = Blocks.of_lengths(np.full(len(self._lengths), self._longest))
+            queries = Blocks.of_lengths(np.full(len(self._lengths), n_queries))
+            first = np.repeat(places.starts, n_queries)
+            self._spans[n_queries] = KeySpans(first, first + np.repeat(self._lengths, n_queries), queries, places)
+        return self._spans[n_queries]
 
     def keep(self, sentences: Array) -> None:
         """Go on with these sentences."""
         self._arrays = [[x[sentences] for x in layer] for layer in self._arrays]
-        self._lengths = self._lengths[to_host(sentences)]
-        self._lay_out()
+        self._lengths, self._spans = self._lengths[to_host(sentences)], {}

@@ -13,7 +13,7 @@ from autograd.ops.normalisation import log_normaliser
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-BLOCK = 64  # columns: a maximum for each such block is found at the speed of memory
+DEPTH = 32  # columns in a class: their maxima are found at the speed of memory
 
 
 def likeliest(logits: Array, n: int, forbidden: Any) -> tuple[FloatArray, IntArray]:
@@ -29,43 +29,44 @@ def likeliest(logits: Array, n: int, forbidden: Any) -> tuple[FloatArray, IntArr
 
 
 def top(x: Array, n: int) -> tuple[FloatArray, IntArray]:
-    """The ``n`` greatest of each row with their columns, greatest first, of equals the first columns; on the host.
-
-    The n greatest numbers lie in the n blocks with the greatest maxima, so only these are searched.
-    """
-    n_blocks = x.shape[1] // BLOCK
-    if n_blocks <= 2 * n:
-        return _top_of_all(x, n)
-    whole = n_blocks * BLOCK
-    maxima = to_host(x[:, :whole].reshape(len(x), n_blocks, BLOCK).max(2))
-    blocks = np.sort(np.argpartition(maxima, n_blocks - n, axis=1)[:, n_blocks - n :], axis=1)
-    in_blocks = (blocks[:, :, None] * BLOCK + np.arange(BLOCK)).reshape(len(x), n * BLOCK)
-    rest = np.broadcast_to(np.arange(whole, x.shape[1]), (len(x), x.shape[1] - whole))
-    searched = np.concatenate([in_blocks, rest], axis=1)
-    values, places = _top_of_all(namespace(x).take_along_axis(x, to_device(searched, device_of(x)), axis=1), n)
-    columns = take(searched, places)
-    least = values[:, -1:]  # an equal number may stand in a block that was not searched, further left
-    tied = np.flatnonzero(((maxima >= least).sum(1) > n) & (least[:, 0] > -np.inf))
-    if len(tied):
-        values[tied], columns[tied] = _top_of_all(x[to_device(tied, device_of(x))], n)
-    return values, columns
-
-
-def _top_of_all(x: Array, n: int) -> tuple[FloatArray, IntArray]:
-    """``top`` by a partition of whole rows."""
-    xp, n_columns = namespace(x), x.shape[1]
-    n = min(n, n_columns)
-    columns = xp.argpartition(x, n_columns - n, axis=1)[:, n_columns - n :]
-    values = xp.take_along_axis(x, columns, axis=1)
-    least = values.min(axis=1, keepdims=True)
-    n_equal_or_greater = (x >= least).sum(axis=1, keepdims=True)
-    tied = xp.flatnonzero((n_equal_or_greater > n) & (least > -xp.inf))
+    """The ``n`` greatest of each row with their columns, greatest first, of equals the first columns; on the host."""
+    n = min(n, x.shape[1])
+    values, columns, n_reaching = _top_in_any_order(x, n)
+    tied = np.flatnonzero((n_reaching > n) & (values.min(1) > -np.inf))
     if len(tied):  # the partition has chosen among equals as it liked
-        columns[tied] = xp.argsort(-x[tied], axis=1, kind="stable")[:, :n]
-        values = xp.take_along_axis(x, columns, axis=1)
-    values, columns = to_host(values), to_host(columns)
+        rows = to_host(x[to_device(tied, device_of(x))])
+        columns[tied] = np.argsort(-rows, axis=1, kind="stable")[:, :n]
+        values[tied] = take(rows, columns[tied])
     order = np.lexsort((columns, -values))
     return take(values, order).astype(np.float64), take(columns, order)
+
+
+def _top_in_any_order(x: Array, n: int) -> tuple[Any, IntArray, IntArray]:
+    """The ``n`` greatest, their columns, and for each row a number greater than n if others equal the n-th greatest."""
+    maxima, searched = _candidates(x, n)
+    numbers = to_host(x[namespace(x).arange(len(x))[:, None], to_device(searched, device_of(x))])
+    best = np.argpartition(numbers, numbers.shape[1] - n, axis=1)[:, numbers.shape[1] - n :]
+    values = take(numbers, best)
+    least = values.min(1, keepdims=True)
+    return values, take(searched, best), np.maximum((maxima >= least).sum(1), (numbers >= least).sum(1))
+
+
+def _candidates(x: Array, n: int) -> tuple[Any, IntArray]:
+    """Columns among which are the ``n`` greatest of each row, and the maxima of all classes of columns.
+
+    Columns c, c + C, c + 2 C … of the first ``DEPTH`` · C are a class: the n greatest numbers lie in the n classes with
+    the greatest maxima, or behind all classes.
+    """
+    n_rows, n_columns = x.shape
+    n_classes = n_columns // DEPTH
+    if n_classes <= n:
+        return np.empty((n_rows, 0)), np.broadcast_to(np.arange(n_columns), x.shape)
+    in_classes = n_classes * DEPTH
+    maxima = to_host(x[:, :in_classes].reshape(n_rows, DEPTH, n_classes).max(1))
+    classes = np.argpartition(maxima, n_classes - n, axis=1)[:, n_classes - n :]
+    members = (classes[:, None, :] + n_classes * np.arange(DEPTH)[:, None]).reshape(n_rows, n * DEPTH)
+    behind = np.broadcast_to(np.arange(in_classes, n_columns), (n_rows, n_columns - in_classes))
+    return maxima, np.concatenate([members, behind], axis=1)
 
 
 def take(x: Any, columns: IntArray) -> Any:

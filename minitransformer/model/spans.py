@@ -33,19 +33,19 @@ def causal_spans(blocks: Blocks, neighbourhood: int | None = None) -> KeySpans:
     return KeySpans(start, here + 1, blocks, blocks)
 
 
-def cached_sets(writers: IntArray, capacity: int, neighbourhood: int | None = None) -> KeySets:
+def cached_sets(writers: IntArray, n_writers: int, capacity: int, neighbourhood: int | None = None) -> KeySets:
     """``causal_spans`` for the newest token of k hypotheses of each sentence, over what they and others have cached.
 
-    A sentence's cache has room for ``capacity`` steps of k keys each.  Hypotheses share the keys of their common past:
-    ``writers`` (S, k, steps) says which of the k wrote the key of each step in the past of each hypothesis.
+    A sentence's cache has room for ``capacity`` steps of ``n_writers`` keys each.  Hypotheses share the keys of their
+    common past: ``writers`` (S, k, steps) says who wrote the key of each step in the past of each hypothesis.
     """
     n_sentences, k, n_steps = writers.shape
-    mask = writers[:, :, :, None] == np.arange(k)
+    mask = writers[:, :, :, None] == np.arange(n_writers)
     if neighbourhood is not None:
         mask[:, :, : max(0, n_steps - 1 - neighbourhood)] = False
-    keys = Blocks(np.arange(n_sentences) * capacity * k, np.full(n_sentences, n_steps * k))
+    keys = Blocks(np.arange(n_sentences) * capacity * n_writers, np.full(n_sentences, n_steps * n_writers))
     queries = Blocks.of_lengths(np.full(n_sentences, k))
-    return KeySets(queries, keys, mask.reshape(n_sentences, k, n_steps * k))
+    return KeySets(queries, keys, mask.reshape(n_sentences, k, n_steps * n_writers))
 
 
 def encoder_decoder_spans(queries: Blocks, keys: Blocks) -> KeySpans:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from draws import KINDS, SEEDS, SIZES, Draw
+from draws import KINDS, SEEDS, SIZES, Draw, whole_spans
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from op_cases import CASES, OpCase
@@ -69,3 +69,21 @@ def test_the_reference_has_the_right_gradient_too(case: OpCase, sizes: dict[str,
     arguments = case.arguments(draw)
     reference = functools.partial(Operation(operations[case.op].reference), **case.static(draw))
     check_gradients(reference, *arguments, name=case.id, step=case.step(*arguments), seed=seed)
+
+
+@pytest.mark.parametrize("shift", [0.0, 300.0, -300.0])
+@pytest.mark.parametrize("spread", [1.0, 100.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_attention_with_large_scores_neither_overflows_nor_vanishes(shift: float, spread: float, dtype: str) -> None:
+    spans = whole_spans([3, 20, 1], [5, 1, 30])
+    random = np.random.default_rng(1)
+    q, k, v = (random.standard_normal((n, 2, 4)) for n in (24, 36, 36))
+    q[..., 0], k[..., 0] = 1, 2 * shift  # the scores' common part
+    arguments = tuple(x.astype(dtype) for x in (q, k * [1, spread, spread, spread], v))
+    run = operations["attention"].choose(arguments, {"spans": spans})
+    assert run is not operations["attention"].reference
+    got = results(run, arguments, {"spans": spans}, 1)
+    expected = results(operations["attention"].reference, arguments, {"spans": spans}, 1)
+    for x, y in zip(got, expected, strict=True):
+        assert np.isfinite(x).all()
+        np.testing.assert_allclose(x, y, rtol=0, atol=(1e-4 if dtype == "float32" else 1e-11) * np.abs(y).max())

@@ -90,7 +90,8 @@ class SearchWithoutCache(_Search):
     """Decodes the whole prefix of every hypothesis again for every token."""
 
     def _next_logits(self, length: int) -> Any:
-        k, of_source = self.config.beam, self.memory.spans
+        k = self.log_p.shape[1]
+        of_source = self.memory.spans(k)
         blocks = Blocks.of_lengths(np.full(len(self.ids), length))
         queries = Blocks.of_lengths(np.full(len(self.sentences), k * length))
         first, last = (np.repeat(ends[::k], k * length) for ends in (of_source.first, of_source.last))

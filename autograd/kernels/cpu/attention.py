@@ -13,6 +13,7 @@ from autograd.random import Site
 from autograd.spans import BlockMask, pack, place_side_by_side
 from autograd.tensor import Backward
 
+FEW = 12
 SAFE_SCORE = 40.0  # exp of ±40 neither overflows nor loses digits in float32, and neither do sums of thousands of them
 
 
@@ -36,7 +37,7 @@ def attention_unnormalised(
         heads_first(place_side_by_side(x, blocks))
         for x, blocks in ((q, spans.queries), (k, spans.keys), (v, spans.keys))
     )
-    e = q_rows @ _transposed(k_rows)
+    e = q_rows @ _transposed(k_rows, q_rows.shape[2])
     e *= scale
     _exponentiate(e, spans.bias(np, q.dtype))
     inverse_total = 1 / (e @ np.ones(e.shape[3], e.dtype))[..., None]
@@ -45,7 +46,7 @@ def attention_unnormalised(
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dy_rows = heads_first(place_side_by_side(dy, spans.queries)) * inverse_total
         dy_y = heads_first(place_side_by_side(np.vecdot(dy, y)[..., None], spans.queries))
-        ds = dy_rows @ _transposed(v_rows)
+        ds = dy_rows @ _transposed(v_rows, q_rows.shape[2])
         ds -= dy_y * inverse_total
         ds *= e
         dv = e.swapaxes(2, 3) @ dy_rows
@@ -60,16 +61,24 @@ def attention_unnormalised(
     return y, backward
 
 
-def _transposed(rows: Array) -> Array:
-    """(B, H, L, K) → (B, H, K, L), copied: OpenBLAS multiplies small matrices by a transposed one at half its speed."""
-    return np.ascontiguousarray(np.ascontiguousarray(rows).swapaxes(2, 3))
+def _transposed(rows: Array, n_factors: int) -> Array:
+    """(B, H, L, K) → (B, H, K, L), to be multiplied by matrices of ``n_factors`` rows.
+
+    OpenBLAS multiplies small matrices by a transposed one at half its speed, so that from some rows on a copy pays.
+    """
+    transposed = rows.swapaxes(2, 3)
+    return transposed if n_factors < FEW else np.ascontiguousarray(np.ascontiguousarray(rows).swapaxes(2, 3))
 
 
 def _exponentiate(scores: Array, bias: Array | None) -> None:
-    """exp of scores and bias in place; a row's greatest score is subtracted if exp could overflow or vanish without."""
-    is_safe = scores.max(initial=0) <= SAFE_SCORE and scores.min(initial=0) >= -SAFE_SCORE
+    """exp of scores and bias in place, less the greatest score of a row where exp could overflow or vanish without.
+
+    A row's numbers depend on nothing but the row: where no score at all is large, none need be looked at one by one.
+    """
+    all_safe = scores.max(initial=0) <= SAFE_SCORE and scores.min(initial=0) >= -SAFE_SCORE
     if bias is not None:
         scores += bias
-    if not is_safe:
-        scores -= scores.max(-1, keepdims=True)
+    if not all_safe:
+        greatest = scores.max(-1, keepdims=True)
+        scores -= np.where(np.abs(greatest) > SAFE_SCORE, greatest, 0)
     np.exp(scores, out=scores)

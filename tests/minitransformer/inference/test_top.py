@@ -7,15 +7,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from textbook import log_softmax
 
-from minitransformer.inference.top import BLOCK, likeliest, top
+from minitransformer.inference.top import DEPTH, likeliest, top
 
 SEEDS = st.integers(0, 2**32 - 1)
-WIDTHS = st.integers(1, 12) | st.integers(1, 30 * BLOCK)
+WIDTHS = st.integers(1, 12) | st.integers(1, 30 * DEPTH)
 
 
 @given(SEEDS, WIDTHS, st.integers(1, 6), st.sampled_from([2, 5, 10**6]))
-@example(1, 13 * BLOCK + 5, 6, 10**6)
-@example(1, 20 * BLOCK, 2, 2)
+@example(1, 13 * DEPTH + 5, 6, 10**6)
+@example(1, 20 * DEPTH, 2, 2)
 def test_of_equal_numbers_the_first_are_taken(seed: int, n_columns: int, n: int, n_values: int) -> None:
     random = np.random.default_rng(seed)
     x = np.where(random.random((5, n_columns)) < 0.2, -np.inf, random.integers(0, n_values, (5, n_columns)))
@@ -26,8 +26,8 @@ def test_of_equal_numbers_the_first_are_taken(seed: int, n_columns: int, n: int,
     np.testing.assert_array_equal(columns[possible], order[possible])
 
 
-def test_an_equal_number_in_a_block_that_is_not_searched_is_found() -> None:
-    x = np.zeros((2, 20 * BLOCK))
+def test_an_equal_number_in_a_class_that_is_not_searched_is_found() -> None:
+    x = np.zeros((2, 40 * DEPTH))
     x[0, [700, 900, 1000]] = 3
     x[1, [100, 1000]] = 3
     values, columns = top(x, 4)

@@ -86,11 +86,12 @@ def test_encoder_decoder_spans_are_the_padding_mask_of_the_source(pairs: Any) ->
 def test_cached_sets_are_the_last_row_of_the_look_ahead_mask_over_what_ancestors_wrote(
     n: int, k: int, length: int, r: int | None, room: int, seed: int
 ) -> None:
-    writers = np.random.default_rng(seed).integers(0, k, (n, k, length))
-    sets = cached_sets(writers, length + room, r)
+    n_live = 1 + seed % k
+    writers = np.random.default_rng(seed).integers(0, k, (n, n_live, length))
+    sets = cached_sets(writers, k, length + room, r)
     newest = ~(look_ahead_mask(length) | distance_mask(length, r))[-1]
     np.testing.assert_array_equal(sets.keys.starts, (length + room) * k * np.arange(n))
-    for sentence, hypothesis, step, writer in np.ndindex(n, k, length, k):
+    for sentence, hypothesis, step, writer in np.ndindex(n, n_live, length, k):
         sees = newest[step] and writers[sentence, hypothesis, step] == writer
         assert sets.block_mask[sentence, hypothesis, step * k + writer] == sees
 

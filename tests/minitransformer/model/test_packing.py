@@ -220,12 +220,12 @@ def test_token_by_token_over_a_cache_is_all_at_once(variant: str, sources: Any, 
     targets = np.random.default_rng(seed).integers(3, 7, (len(sources), n - 1)).tolist()
     batch, r = Batch.from_token_ids(sources, targets), model.config.neighbourhood
     ids, newest = batch.decoder_ids.reshape(len(sources), n), Blocks.of_lengths([1] * len(sources))
-    caches, steps = [LayerCache(len(sources)) for _ in model.decoder.layers], []
+    caches, steps = [LayerCache(len(sources), 1) for _ in model.decoder.layers], []
     with no_tape():
         memory = model.decoder.memory(model.encode(batch.source_ids, self_attention_spans(batch.source, r)))
         to_source = encoder_decoder_spans(newest, batch.source)
         for t in range(n):
-            over = cached_sets(np.zeros((len(sources), 1, t + 1), int), caches[0].next_capacity, r)
+            over = cached_sets(np.zeros((len(sources), 1, t + 1), int), 1, caches[0].next_capacity, r)
             places = np.full(len(sources), t)
             steps.append(model.decode(ids[:, t], places, memory, over, to_source, pasts=[*caches]))
         logits = np.stack([model.projection.logits(step).value for step in steps], axis=1)
