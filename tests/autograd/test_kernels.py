@@ -86,4 +86,4 @@ def test_attention_with_large_scores_neither_overflows_nor_vanishes(shift: float
     expected = results(operations["attention"].reference, arguments, {"spans": spans}, 1)
     for x, y in zip(got, expected, strict=True):
         assert np.isfinite(x).all()
-        np.testing.assert_allclose(x, y, rtol=0, atol=(1e-4 if dtype == "float32" else 1e-11) * np.abs(y).max())
+        np.testing.assert_allclose(x, y, rtol=0, atol=(1e-3 if dtype == "float32" else 1e-11) * np.abs(y).max())
