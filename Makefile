@@ -2,13 +2,14 @@
 # make test      lint, type-check, test (minutes; nothing needed but what it installs)
 # make test-all  besides that the slow tests, the comparisons with PyTorch, and the branches that tests cover
 # make mutants   change the code in a thousand places, one at a time: some test must notice each (long)
+# make bench     speed and memory beside those of PyTorch and CTranslate2, in turns (half an hour; leave the machine alone)
 # make check-gpu the tests that need a CUDA device (and CuPy: pip install -e ".[cuda12]" or "[cuda13]")
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all mutants check-gpu lint clean
+.PHONY: demo test test-all mutants bench check-gpu lint clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -31,6 +32,10 @@ $(VENV)/installed-mutants: $(VENV)/installed-for-tests
 	$(BIN)/pip install --quiet -e ".[mutants]"
 	touch $@
 
+$(VENV)/installed-for-bench: $(VENV)/installed-for-tests
+	$(BIN)/pip install --quiet -e ".[bench]"
+	touch $@
+
 demo: $(VENV)/installed
 	$(BIN)/minitransformer-train
 	@echo
@@ -50,6 +55,12 @@ test-all: lint $(VENV)/installed-oracles
 
 mutants: $(VENV)/installed-mutants
 	$(BIN)/python tests/mutants.py
+
+bench: $(VENV)/installed-for-bench
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/translation.py
+	$(BIN)/python benchmarks/input.py
+	$(BIN)/python benchmarks/startup.py
 
 check-gpu: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -m gpu

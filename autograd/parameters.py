@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from autograd.array import Array, Device, namespace_of_device, to_device
+from autograd.array import Array, Device, namespace, namespace_of_device, to_device
 from autograd.random import Site, named_site, normal, uniform
 from autograd.tensor import Tensor
 
@@ -25,13 +26,14 @@ ALIGNMENT = 64  # elements: 256 bytes of float32, so that every parameter starts
 class Parameter(Tensor):
     """A tensor that training changes: a view into a ``ParameterBuffer``, once one has been made of it."""
 
-    __slots__ = ("declared_shape", "initialise", "offset")
+    __slots__ = ("declared_shape", "initialise", "offset", "room")
 
     def __init__(self, shape: tuple[int, ...], initialise: Initialiser) -> None:
         super().__init__(np.empty(0))
         self.declared_shape = shape
         self.initialise = initialise
         self.offset = -1
+        self.room: _Gradients | None = None
 
     @property
     def size(self) -> int:
@@ -43,9 +45,11 @@ class Parameter(Tensor):
 
     def receive_gradient(self, gradient: Array, destination: Array | None, *, first: bool) -> None:
         """Write (``first``) or add ``gradient`` into ``destination``, or into the buffer's own gradients."""
-        view = self.grad if destination is None else self.view_of(destination)
-        if view is None:
+        if self.room is None:
             raise ValueError("backward: a Parameter receives gradients only after a ParameterBuffer was made of it")
+        view = self.view_of(self.room.array if destination is None else destination)
+        if destination is None:
+            self.grad = view
         if first:
             view[...] = gradient
         else:
@@ -53,6 +57,17 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter(shape {self.declared_shape}, {self.dtype})"
+
+
+class _Gradients:
+    """A flat array of zeros like another, which takes no memory before somebody asks for it."""
+
+    def __init__(self, like: Array) -> None:
+        self._like = like
+
+    @cached_property
+    def array(self) -> Array:
+        return namespace(self._like).zeros(self._like.shape, self._like.dtype)
 
 
 class Layer:
@@ -96,12 +111,19 @@ class ParameterBuffer:
         for parameter in reversed(self.named.values()):
             parameter.offset = size
             size += -(-parameter.size // ALIGNMENT) * ALIGNMENT
-        self.values, self.gradients = xp.zeros(size, dtype), xp.zeros(size, dtype)
+        self.values = xp.zeros(size, dtype)
+        self._room = _Gradients(self.values)
         for name, parameter in self.named.items():
-            parameter.value = parameter.view_of(self.values)
-            parameter.grad = parameter.view_of(self.gradients)
+            parameter.room, parameter.value = self._room, parameter.view_of(self.values)
             if seed is not None:
                 parameter.value[...] = to_device(parameter.initialise(named_site(seed, name), parameter.shape), device)
+
+    @cached_property
+    def gradients(self) -> Array:
+        """dloss/dθ where θ lies in ``values``; who only translates never asks for it, and needs no memory for it."""
+        for parameter in self.named.values():
+            parameter.grad = parameter.view_of(self._room.array)
+        return self._room.array
 
     @property
     def n_parameters(self) -> int:

@@ -88,6 +88,15 @@ def test_a_parameter_outside_a_buffer_cannot_receive_a_gradient() -> None:
         backward(ops.sum(parameter * 1.0))
 
 
+def test_gradients_take_no_memory_before_somebody_asks_for_them() -> None:
+    tree = Tree()
+    buffer = ParameterBuffer(tree, seed=1)
+    assert all(parameter.grad is None for parameter in buffer.named.values())
+    backward(ops.sum(next(iter(buffer.named.values())) * 2.0))
+    assert buffer.gradients.sum() == 2 * next(iter(buffer.named.values())).size
+    assert all(np.shares_memory(parameter.grad, buffer.gradients) for parameter in buffer.named.values())
+
+
 def textbook_adam(gradients: list[Any], rates: list[float], theta: Any) -> Any:
     m = v = 0
     for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):

@@ -123,7 +123,7 @@ def parameters_from_zero(dtype: str) -> tuple[ParameterBuffer, list[Any]]:
 
 def give_gradients(buffer: ParameterBuffer, twins: list[Any], random: Any, *, scale: float) -> None:
     for parameter, twin in zip(buffer.named.values(), twins, strict=True):
-        parameter.grad[...] = random.standard_normal(parameter.shape) * scale
+        parameter.view_of(buffer.gradients)[...] = random.standard_normal(parameter.shape) * scale
         twin.grad = torch.tensor(parameter.grad, dtype=torch.float64)
 
 

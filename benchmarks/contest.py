@@ -1,0 +1,130 @@
+"""Contestants, each in a process of its own, that compute in turns on the same work.
+
+What disturbs the machine disturbs all of them alike, so their ratios are worth more than their times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from minitransformer.provenance import code_version
+from minitransformer.threads import available_cores
+
+# What an expert sets: freed memory is kept for the next allocation, instead of going back to the system page by page.
+MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "8589934592",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+
+Work = Callable[[], int]  # does one unit of work and returns the tokens that count
+
+
+@dataclass
+class Contestant:
+    """A process that serves ``work``; ``seconds`` are those of its units, in order."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    tokens: int = 0
+    peak_mb: float = 0
+
+    def start(self) -> None:
+        """Start the process and wait until it is ready, which includes its warm-up."""
+        self._process = subprocess.Popen(
+            [sys.executable, *self.command], env=os.environ | self.environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        self._receive()
+
+    def run(self) -> None:
+        """One unit of work."""
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        answer = self._receive()
+        self.seconds.append(answer["seconds"])
+        self.tokens, self.peak_mb = answer["tokens"], answer["peak_mb"]
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _receive(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name}: the process ended with status {self._process.wait()}")
+        return dict(json.loads(line))
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def serve(work: Work, *, warm_up: int = 1) -> None:
+    """Be a contestant: do a unit of ``work`` for every line that comes in."""
+    for _ in range(warm_up):
+        work()
+    print("{}", flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        tokens = work()
+        seconds = time.perf_counter() - start
+        print(json.dumps({"seconds": seconds, "tokens": tokens, "peak_mb": _peak_mb()}), flush=True)
+
+
+def _peak_mb() -> float:
+    """Of this program alone: what getrusage reports begins with the peak of the process that started it."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def compete(contestants: Sequence[Contestant], rounds: int) -> None:
+    """All of them in turns, in the other order in every second round."""
+    for contestant in contestants:
+        contestant.start()
+    for number in range(rounds):
+        for contestant in contestants if number % 2 else reversed(contestants):
+            contestant.run()
+    for contestant in contestants:
+        contestant.stop()
+
+
+def report(title: str, contestants: Sequence[Contestant], **facts: Any) -> None:
+    """A table for people, then a line of JSON for each row; ratios are to the first contestant."""
+    first = contestants[0]
+    columns = ["", "ms, median (least to greatest)", "tokens/s", "ours is … times as fast", "peak MB"]
+    print(f"\n### {title}\n\n| {' | '.join(columns)} |\n{'|-' * len(columns)}|")
+    for c in contestants:
+        print(
+            f"| {c.name} | {1e3 * c.median:.1f} ({1e3 * min(c.seconds):.1f} to {1e3 * max(c.seconds):.1f})"
+            f" | {c.tokens / c.median:,.0f} | {c.median / first.median:.2f} | {c.peak_mb:,.0f} |"
+        )
+    print()
+    for c in contestants:
+        row = {"bench": title, "row": c.name, "median_s": c.median, "seconds": c.seconds, "tokens": c.tokens,
+               "peak_mb": c.peak_mb, "ratio": c.median / first.median, **facts}  # fmt: skip
+        print(json.dumps(row, ensure_ascii=False))
+    sys.stdout.flush()
+
+
+def describe_machine(*packages: str) -> None:
+    """What a figure needs beside it: processor, cores, versions, commit."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", *packages))
+    print(f"{model}, {available_cores()} cores; Python {platform.python_version()}, {versions}; {code_version()}")

@@ -1,0 +1,79 @@
+"""How fast is text made into batches?
+
+    python benchmarks/input.py [SOURCE TARGET] [--rounds 5]
+
+Prepares two files of parallel lines (or the demonstration's corpus), on one core: sentencepiece is trained, text
+becomes tokens, tokens are written.
+Then compares what an epoch's plan, cutting a batch into shards and reading it cost with an update of the small model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from contest import describe_machine
+from training import ours
+from workload import WORKLOADS
+
+from minitransformer.config import DataConfig
+from minitransformer.data.batching import cut_into_shards, plan_epoch, read_batch
+from minitransformer.data.prepare import PreparedData, prepare
+from minitransformer.data.store import TokenStore
+
+VOCABULARY = 10_000
+
+
+def prepared(files: list[str], directory: Path) -> PreparedData:
+    """Both files, or the demonstration's corpus, prepared from scratch; says how many pairs a minute that was."""
+    config = DataConfig()
+    if files:
+        source, target = files
+        config = DataConfig(train_source=(source,), train_target=(target,), vocabulary_size=VOCABULARY)
+    start = time.perf_counter()
+    data = prepare(config, directory)
+    minutes = (time.perf_counter() - start) / 60
+    n_pairs = len(data.store("train"))
+    print(f"prepare: {n_pairs:,} pairs in {60 * minutes:.1f} s on one core: {n_pairs / minutes:,.0f} pairs a minute")
+    return data
+
+
+def seconds_of_a_batch(store: TokenStore, batch_tokens: int) -> float:
+    """Its share of the epoch's plan, its shards, and reading them."""
+    start = time.perf_counter()
+    plan = plan_epoch(store.lengths, batch_tokens, seed=1, epoch=0)
+    for batch in plan:
+        for shard in cut_into_shards(batch, store.lengths, 2):
+            read_batch(store, shard)
+    return (time.perf_counter() - start) / len(plan)
+
+
+def main() -> None:
+    """Measure both."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    describe_machine("sentencepiece")
+    workload, cores = WORKLOADS["small"], os.sched_getaffinity(0)
+    with tempfile.TemporaryDirectory() as name:
+        os.sched_setaffinity(0, {min(cores)})
+        data = prepared(options.files, Path(name))
+        os.sched_setaffinity(0, cores)
+        of_batch = seconds_of_a_batch(data.store("train"), workload.batch_tokens)
+    updates, n_batches, seconds = ours(workload), len(workload.batches()), []
+    for _ in range(options.rounds):
+        start = time.perf_counter()
+        updates()
+        seconds.append((time.perf_counter() - start) / n_batches)
+    of_update = statistics.median(seconds)
+    print(f"input of a batch of {workload.batch_tokens:,} tokens: {1e3 * of_batch:.1f} ms,", end=" ")
+    print(f"{100 * of_batch / of_update:.1f} % of an update of the small model ({1e3 * of_update:.0f} ms)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""How long from the command to the first translation?
+
+    python benchmarks/startup.py [--rounds 7]
+
+A unit of work is a process of its own that imports the package, loads a base model from disk and translates one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from contest import describe_machine
+
+from minitransformer import ModelConfig, Transformer
+from minitransformer.data.tokenizer import Tokenizer
+
+WORDS = 12_000  # different ones, so that the tokenizer finds its 37,000 pieces
+
+
+def save_run(directory: Path) -> None:
+    """A base model with random weights and a tokenizer, as a training run leaves them."""
+    lines = [" ".join(f"{i * 7919 % 99_991}x{(i + j) * 104_729 % 99_991}" for j in range(8)) for i in range(WORDS)]
+    tokenizer = Tokenizer.train([(line, line) for line in lines], vocabulary_size=37_000)
+    tokenizer.save(directory)
+    Transformer(ModelConfig(37_000)).save(directory)
+
+
+def seconds_to_first_line(run: Path) -> float:
+    """From the start of ``minitransformer-translate`` to its first line of output, greedily and with one thread."""
+    command = [str(Path(sys.executable).with_name("minitransformer-translate")), "--run", str(run), "--beam", "1"]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"1x2 3x4\n")
+    process.stdin.close()
+    process.stdout.readline()
+    seconds = time.perf_counter() - start
+    process.wait()
+    return seconds
+
+
+def main() -> None:
+    """Measure, and report median and spread."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    describe_machine()
+    with tempfile.TemporaryDirectory() as name:
+        save_run(Path(name))
+        seconds = [seconds_to_first_line(Path(name)) for _ in range(rounds)]
+    print(f"first line after {statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})")
+
+
+if __name__ == "__main__":
+    main()

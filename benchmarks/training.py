@@ -1,0 +1,161 @@
+"""How fast does it train, against PyTorch and against the matrix products alone?
+
+    python benchmarks/training.py [tiny small base] [--rounds 7]
+
+A unit of work is one update (forward, backward, Adam) for each batch of the workload; only real target tokens count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from contest import MALLOC, Contestant, compete, describe_machine, report, serve
+from threadpoolctl import threadpool_limits
+from workload import WORKLOADS, Workload
+
+from minitransformer.config import TrainingConfig
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.memory import keep_freed_memory
+from minitransformer.model.transformer import Transformer
+from minitransformer.threads import available_cores
+from minitransformer.training.trainer import Trainer
+from parallel.communicator import SerialCommunicator
+
+PEERS = {
+    "PyTorch, eager": (["torch"], MALLOC),
+    "PyTorch, eager, malloc as it comes": (["torch"], {}),
+    "PyTorch, torch.compile": (["torch", "--compiled"], MALLOC),
+    "PyTorch, eager, packed": (["torch", "--packed"], MALLOC),
+    "PyTorch, eager, bfloat16 autocast": (["torch", "--bf16"], MALLOC),
+}
+
+
+def ours(workload: Workload) -> Callable[[], int]:
+    """Updates as minitransformer-train makes them, without its logging and checkpoints."""
+    keep_freed_memory()
+    batches = workload.batches()
+    directory = Path(tempfile.mkdtemp())
+    write_store(directory, "train", (pair for batch in batches for pair in batch), workload.config.vocabulary_size)
+    ends = np.cumsum([0, *map(len, batches)])
+    indices = [np.arange(a, b) for a, b in pairwise(ends)]
+    n_threads = available_cores()
+    config = TrainingConfig(batch_tokens=workload.batch_tokens, n_shards=2, warmup_steps=100)
+    trainer = Trainer(
+        Transformer(workload.config), TokenStore(directory, "train"), None, config, directory, SerialCommunicator(),
+        n_threads=n_threads,
+    )  # fmt: skip
+
+    def work() -> int:
+        with threadpool_limits(1, user_api="blas"):
+            for batch in indices:
+                trainer._advance(step=trainer.state.step + 1)
+                trainer._update(batch)
+        return sum(len(target) + 1 for batch in batches for _, target in batch)
+
+    return work
+
+
+def matrix_products(workload: Workload) -> Callable[[], int]:
+    """The products of the same updates and nothing else: forward, and twice as many backward; attention's too."""
+    config, batches = workload.config, workload.batches()
+    d, width = config.d_model, config.n_heads * config.d_k
+    random = np.random.default_rng(1)
+
+    def array(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape, dtype=np.float32)
+
+    def linear(n_tokens: int, d_in: int, d_out: int, times: int) -> None:
+        x, w, dy = inputs[d_in][:n_tokens], weights[d_in, d_out], inputs[d_out][:n_tokens]
+        for _ in range(times):
+            x @ w, dy @ w.T, x.T @ dy
+
+    def attention(queries: np.ndarray, keys: np.ndarray, times: int) -> None:
+        shape = len(queries), config.n_heads
+        q, k = array(*shape, queries.max(), config.d_k), array(*shape, keys.max(), config.d_k)
+        for _ in range(times):
+            scores = q @ k.swapaxes(2, 3)
+            scores @ k, q @ k.swapaxes(2, 3), scores.swapaxes(2, 3) @ q, scores @ k, scores.swapaxes(2, 3) @ q
+
+    sizes = [(d, width), (width, d), (d, config.d_ff), (config.d_ff, d), (d, config.vocabulary_size)]
+    weights = {(i, o): array(i, o) for i, o in sizes}
+    inputs = {n: array(workload.batch_tokens, n) for n in {n for pair in sizes for n in pair}}
+
+    def half(pairs: list[tuple[list[int], list[int]]]) -> None:
+        n, lengths = config.n_layers, np.array([(len(s) + 1, len(t) + 1) for s, t in pairs])
+        n_source, n_target = map(int, lengths.sum(0))
+        linear(n_source, d, width, n * (3 + 2))
+        linear(n_source, width, d, n)
+        linear(n_target, d, width, n * (3 + 1))
+        linear(n_target, width, d, n * 2)
+        for n_tokens in (n_source, n_target):
+            linear(n_tokens, d, config.d_ff, n)
+            linear(n_tokens, config.d_ff, d, n)
+        linear(n_target, d, config.vocabulary_size, 1)
+        source, target = lengths.T
+        attention(source, source, n), attention(target, target, n), attention(target, source, n)
+
+    executor = ThreadPoolExecutor(2)
+
+    def work() -> int:
+        with threadpool_limits(1, user_api="blas"):
+            for batch in batches:
+                list(executor.map(half, [batch[0::2], batch[1::2]]))
+        return sum(len(target) + 1 for batch in batches for _, target in batch)
+
+    return work
+
+
+def torch(workload: Workload, **how: bool) -> Callable[[], int]:
+    """The same batches through PyTorch."""
+    from torch_peer import TorchTraining  # noqa: PLC0415 (of the contestants only these have PyTorch in memory)
+
+    training = TorchTraining(workload.config, workload.batches(), **how)
+    return lambda: sum(training.update() for _ in training.batches)
+
+
+def bench(name: str, rounds: int) -> None:
+    """Let ours and its peers compete on a workload."""
+
+    def contestant(title: str, words: list[str], environment: dict[str, str]) -> Contestant:
+        return Contestant(title, [__file__, name, "--serve", *words], environment)
+
+    contestants = [contestant("ours", ["ours"], {}), contestant("the matrix products alone", ["matrix-products"], {})]
+    if importlib.util.find_spec("torch"):
+        contestants += [contestant(title, *how) for title, how in PEERS.items()]
+    compete(contestants, rounds)
+    report(f"training, {name}", contestants)
+
+
+def main() -> None:
+    """Compete, or be a contestant."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--serve", choices=["ours", "matrix-products", "torch"])
+    for how in ("--packed", "--compiled", "--bf16"):
+        parser.add_argument(how, action="store_true")
+    options = parser.parse_args()
+    if options.serve:
+        workload = WORKLOADS[options.workloads[0]]
+        works = {
+            "ours": lambda: ours(workload),
+            "matrix-products": lambda: matrix_products(workload),
+            "torch": lambda: torch(workload, packed=options.packed, compiled=options.compiled, bf16=options.bf16),
+        }
+        serve(works[options.serve]())
+        return
+    describe_machine(*(["torch"] if importlib.util.find_spec("torch") else []))
+    for name in options.workloads:
+        bench(name, options.rounds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""How fast does it translate, against CTranslate2 with the same weights and against PyTorch?
+
+    pip install ctranslate2 torch
+    python benchmarks/translation.py [1 32 96] [--rounds 5]
+
+A unit of work is beam search, beam 4, with the base model, for so many sentences at once: 27 words and the end symbol
+in, 30 decoder steps for every hypothesis of everybody.  The weights are random, and such that no sentence ends by
+itself.  Whether the peers find the same translations is counted; int8 is not meant to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from contest import MALLOC, Contestant, compete, describe_machine, report, serve
+
+from minitransformer import ModelConfig, Transformer, Translator
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.memory import keep_freed_memory
+from minitransformer.symbols import END, START, UNKNOWN
+from minitransformer.threads import available_cores
+
+CONFIG = ModelConfig(37_000)
+BEAM = 4
+SOURCE_WORDS = 27
+N_STEPS = 30
+SENTENCES_AT_ONCE = 64  # in a batch of CTranslate2's, as in one of ours
+
+Translations = list[list[str]]  # for each sentence the best ones: ids, separated by spaces
+Search = Callable[[int, int], Translations]  # of how many words, how many for each sentence
+
+
+def model_without_end(config: ModelConfig) -> Transformer:
+    """A random model that never ends a sentence nor generates another symbol, whatever program computes it.
+
+    The last norm becomes s (x + 1), s random signs, Σ x = 0: a symbol whose row of the softmax is −30 s/D then has the
+    logit −30; words, with rows of their own, have what they had but for a constant each.  The signs and a quarter of
+    the sublayers' outputs also keep the model from the babble of random ones, which repeat a word to the end: here
+    nearly every step puts the hypotheses in another order, as in real translations.
+    """
+    model = Transformer(config, seed=1)
+    for name, parameter in model.named_parameters():
+        if name.endswith(".output.weight"):
+            parameter.value /= 4
+    signs = np.random.default_rng(1).choice([-1, 1], config.d_model)
+    norm = model.decoder.layers[-1].feed_forward_residual.norm
+    norm.gain.value[...] = norm.bias.value[...] = signs
+    model.target_embedding.weight.value[[UNKNOWN, START, END]] = -30 * signs / config.d_model
+    return model
+
+
+class IdsAsText:
+    """The tokenizer of a language whose words are numbers."""
+
+    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
+        """Numbers of lines."""
+        return [[int(word) for word in line.split()] for line in lines]
+
+    def decode_target(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Lines of numbers."""
+        return [" ".join(map(str, ids)) for ids in sequences]
+
+
+def ours(directory: Path, sources: list[list[int]]) -> Search:
+    """Batches and threads as minitransformer-translate makes them."""
+    keep_freed_memory()
+    translator = Translator(Transformer.load(directory / "ours"), cast(Tokenizer, IdsAsText()))
+    lines = IdsAsText().decode_target(sources)
+
+    def search(n_words: int, n_best: int) -> Translations:
+        config = SearchConfig(beam=BEAM, n_best=n_best, max_extra_tokens=n_words + 1 - SOURCE_WORDS)
+        return [[translation.text for translation in found] for found in translator.n_best(lines, config)]
+
+    return search
+
+
+def ctranslate2(directory: Path, sources: list[list[int]], *, n_workers: int, compute_type: str) -> Search:
+    """``n_workers`` translate batches side by side, and share the cores."""
+    sys.modules["torch"] = None  # type: ignore[assignment]  # would be imported for nothing, and count as its memory
+    from ctranslate2 import Translator as CTranslate2  # noqa: PLC0415 (of the contestants only these have it in memory)
+
+    translator = CTranslate2(
+        str(directory / "ctranslate2"), compute_type=compute_type,
+        inter_threads=n_workers, intra_threads=available_cores() // n_workers,
+    )  # fmt: skip
+    lines = [[*map(str, ids), "</s>"] for ids in sources]
+    n_batches = n_workers * math.ceil(len(lines) / n_workers / SENTENCES_AT_ONCE)
+
+    def search(n_words: int, n_best: int) -> Translations:
+        results = translator.translate_batch(
+            lines, beam_size=BEAM, num_hypotheses=n_best, max_batch_size=math.ceil(len(lines) / n_batches),
+            length_penalty=0.6, min_decoding_length=n_words, max_decoding_length=n_words,
+        )  # fmt: skip
+        return [[" ".join(words) for words in result.hypotheses] for result in results]
+
+    return search
+
+
+def torch(directory: Path, sources: list[list[int]]) -> Search:
+    """All sentences in one batch, on all cores."""
+    from translation_peers import TorchSearch  # noqa: PLC0415 (of the contestants only this one has PyTorch in memory)
+
+    search = TorchSearch(directory / "ours", beam=BEAM)
+    return lambda n_words, n_best: [IdsAsText().decode_target(found[:n_best]) for found in search(sources, n_words)]
+
+
+def be_contestant(options: argparse.Namespace) -> None:
+    """Write all hypotheses of all sentences into a file; then translate for every line that comes in.
+
+    Our last step is the end symbol's.  The others close a sentence of the greatest length without one: to go as many
+    steps they need a word more, but not when translations are compared.
+    """
+    sources = json.loads((options.directory / "sources.json").read_text(encoding="utf-8"))
+    searches: dict[str, Callable[[], Search]] = {
+        "ours": lambda: ours(options.directory, sources),
+        "ctranslate2": lambda: ctranslate2(
+            options.directory, sources, n_workers=options.workers, compute_type=options.compute_type
+        ),
+        "torch": lambda: torch(options.directory, sources),
+    }
+    search = searches[options.serve]()
+    options.answers.write_text(json.dumps(search(N_STEPS - 1, BEAM)), encoding="utf-8")
+    n_words = N_STEPS - 1 if options.serve == "ours" else N_STEPS
+    serve(lambda: len(search(n_words, 1)) * N_STEPS)
+
+
+def command_lines(n: int) -> dict[str, list[str]]:
+    """The names of those who translate ``n`` sentences, and how they are called; ours first."""
+    n_workers = {"one worker": 1, "a worker per core": available_cores()} if n > 1 else {"one worker": 1}
+    theirs = {
+        f"CTranslate2 {compute_type}, {name}": ["ctranslate2", f"--workers={number}", f"--compute-type={compute_type}"]
+        for name, number in n_workers.items()
+        for compute_type in ("float32", "int8")
+    }
+    return {"ours": ["ours"], **theirs, "PyTorch, eager": ["torch"]}
+
+
+def bench(n: int, rounds: int, directory: Path) -> None:
+    """Let ours and its peers compete on ``n`` sentences, and compare what they found."""
+    sources = np.random.default_rng(1).integers(3, CONFIG.vocabulary_size, (n, SOURCE_WORDS)).tolist()
+    (directory / "sources.json").write_text(json.dumps(sources), encoding="utf-8")
+    contestants: list[Contestant] = []
+    answers: list[Path] = []
+    for name, words in command_lines(n).items():
+        answers.append(directory / f"answers-{len(answers)}.json")
+        files = ["--directory", str(directory), "--answers", str(answers[-1])]
+        environment = MALLOC if words == ["torch"] else {}
+        contestants.append(Contestant(name, [__file__, *files, "--serve", *words], environment))
+    compete(contestants, rounds)
+    first, *others = [json.loads(path.read_text(encoding="utf-8")) for path in answers]
+    same = {
+        contestant.name: sum(set(a) == set(b) for a, b in zip(first, other, strict=True))
+        for contestant, other in zip(contestants[1:], others, strict=True)
+    }
+    report(f"translation, {n} at once", contestants, same_translations=same)
+    for name, number in same.items():
+        print(f"{name}: the same {BEAM} translations as ours for {number} of {n} sentences")
+
+
+def main() -> None:
+    """Compete, or be a contestant."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sentences", nargs="*", type=int, default=[1, 32, 96])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--serve", choices=["ours", "ctranslate2", "torch"])
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--answers", type=Path)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--compute-type")
+    options = parser.parse_args()
+    if options.serve:
+        be_contestant(options)
+        return
+    from translation_peers import convert_to_ctranslate2  # noqa: PLC0415 (contestants shall not import all peers)
+
+    describe_machine("ctranslate2", "torch")
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        model_without_end(CONFIG).save(directory / "ours")
+        convert_to_ctranslate2(directory / "ours", directory / "ctranslate2")
+        for n in options.sentences:
+            bench(n, options.rounds, directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The same sentences for everybody: random words, with the lengths of real ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minitransformer import ModelConfig
+from minitransformer.data.batching import plan_epoch
+
+IdPairs = list[tuple[list[int], list[int]]]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model, and batches of at most ``batch_tokens`` tokens a side for it."""
+
+    config: ModelConfig
+    batch_tokens: int
+    n_batches: int
+
+    def pairs(self) -> IdPairs:
+        """Enough pairs for the batches, of log-normal lengths: median 20 tokens, one in a hundred over 65."""
+        random = np.random.default_rng(1)
+        n = 20 + 130 * self.n_batches * self.batch_tokens // 24 // 100
+        lengths = np.clip(np.exp(random.normal(3.0, 0.5, n)), 1, 100)
+        targets = np.clip(lengths * np.exp(random.normal(0, 0.15, n)), 1, 100)
+        words = self.config.vocabulary_size
+        return [
+            (random.integers(3, words, int(s)).tolist(), random.integers(3, words, int(t)).tolist())
+            for s, t in zip(lengths, targets, strict=True)
+        ]
+
+    def batches(self) -> list[IdPairs]:
+        """The pairs in batches of similar lengths."""
+        pairs = self.pairs()
+        lengths = np.array([(len(source), len(target)) for source, target in pairs])
+        plan = plan_epoch(lengths, self.batch_tokens, seed=1, epoch=0)
+        full = [batch for batch in plan if (lengths[batch] + 1).sum(0).max() > 0.8 * self.batch_tokens]
+        return [[pairs[i] for i in batch] for batch in full[: self.n_batches]]
+
+
+WORKLOADS = {
+    "tiny": Workload(ModelConfig(4_000, n_layers=2, d_model=128, d_ff=512, n_heads=4, d_k=32, d_v=32), 1_280, 8),
+    "small": Workload(ModelConfig(10_000, n_layers=3, d_model=256, d_ff=1024, n_heads=4, d_k=64, d_v=64), 2_560, 4),
+    "base": Workload(ModelConfig(37_000), 2_000, 3),
+}
