@@ -15,6 +15,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.threads import available_cores, map_in_threads
 
 HYPOTHESES_AT_ONCE = 256  # live hypotheses of one batch: enough to fill the matrix products
+FEW = 8  # sentences: fewer than these are quicker together, with BLAS on all cores
 MAX_SOURCE_TOKENS = 1_024  # a longer line is no sentence; what is beyond is cut off, so that memory stays bounded
 
 
@@ -56,7 +57,7 @@ class Translator:
         sources = [ids[:limit] for ids in self.tokenizer.encode_source(lines)]
         found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
-        batches = _batches_by_length(sources, config.beam, n_threads)
+        batches = _batches_by_length(sources, config.beam)
         searched = map_in_threads(
             lambda batch: beam_search(self.model, [sources[i] for i in batch], config), batches, n_threads
         )
@@ -91,13 +92,13 @@ def _one_line(text: str) -> str:
     return " ".join(text.splitlines()).strip()
 
 
-def _batches_by_length(sources: Sequence[Sequence[int]], beam: int, n_threads: int) -> list[np.ndarray]:
+def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[np.ndarray]:
     """Indices of the sources that are not empty, longest first, in batches of bounded numbers of hypotheses.
 
-    As many sentences as all threads together hold at once are dealt out to them, so that all have the same to do.
+    Whatever the number of threads, so that it changes no bit: what two batches hold together is dealt out to both.
     """
     full = [i for i, source in enumerate(sources) if len(source)]
     by_length = np.array(sorted(full, key=lambda i: -len(sources[i])), np.int64)
-    at_once = max(1, HYPOTHESES_AT_ONCE // beam) * n_threads
+    at_once = 2 * max(1, HYPOTHESES_AT_ONCE // beam)
     rounds = [by_length[start : start + at_once] for start in range(0, len(by_length), at_once)]
-    return [batch for dealt in rounds for i in range(n_threads) if len(batch := dealt[i::n_threads])]
+    return [batch for dealt in rounds for batch in ([dealt] if len(dealt) < FEW else [dealt[0::2], dealt[1::2]])]

@@ -15,7 +15,7 @@ from autograd.ops.cross_entropy import (
 )
 from autograd.tensor import Backward
 
-RUN = 131_072  # elements: 512 KiB of float32, which stay in the second-level cache from the maximum to the gradient
+RUN = 262_144  # elements: 1 MiB of float32, which stays in the second-level cache from the maximum to the gradient
 
 
 @linear_cross_entropy.kernel("cpu")
@@ -49,15 +49,15 @@ def linear_cross_entropy_in_place(
 
 def _loss_leaving_gradient(z: Array, targets: Array, share: float, confidence: float, impossible: int | None) -> float:
     """The loss of a run of rows of logits z, which become p − q; q as in the reference."""
-    rows = np.arange(len(z))
+    rows, ones = np.arange(len(z)), np.ones(z.shape[1], z.dtype)
     z -= z.max(1, keepdims=True)
     weighted = confidence * z[rows, targets]
     if share:
-        weighted += share * z.sum(1)
+        weighted += share * (z @ ones)
         if impossible is not None:
             weighted -= share * z[:, impossible]
     np.exp(z, out=z)
-    total = z.sum(1)
+    total = z @ ones  # BLAS sums faster than NumPy
     z *= (1 / total)[:, None]
     if share:
         z -= share
