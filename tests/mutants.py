@@ -48,14 +48,17 @@ TESTS = {  # the nearest first: it kills most
     "autograd/spans.py": f"tests/autograd/test_spans.py {MODEL}/test_masking.py {MODEL}/test_packing.py",
     "autograd/optim.py": "tests/autograd/test_parameters.py tests/minitransformer/training/test_trainer.py",
     "autograd/kernels/cpu/adam.py": "tests/autograd/test_parameters.py",
+    "autograd/kernels/cpu/attention.py": f"{KERNELS} {MODEL}/test_masking.py -k attention",
     "autograd/kernels/cpu/cross_entropy.py": f"{KERNELS} -k cross_entropy",
     "autograd/kernels/cpu/dropout.py": f"{KERNELS} -k dropout",
-    "autograd/kernels/cpu/normalisation.py": f"{KERNELS} -k layer_norm",
+    "autograd/kernels/cpu/linear.py": f"{KERNELS} -k linear_transposed",
+    "autograd/kernels/cpu/normalisation.py": f"{KERNELS} -k 'layer_norm or normaliser'",
     "minitransformer/model/spans.py": f"{MODEL}/test_masking.py {MODEL}/test_packing.py",
     "minitransformer/training/schedule.py": "tests/minitransformer/training/test_schedule.py",
     "minitransformer/training/gradient.py": f"{TREE} tests/minitransformer/training/test_trainer.py",
     "minitransformer/inference/beam.py": f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py",
     "minitransformer/inference/cache.py": f"{SEARCH}/test_invariance.py {MODEL}/test_packing.py",
+    "minitransformer/inference/top.py": f"{SEARCH}/test_top.py {SEARCH}/test_beam.py",
     "parallel/communicator.py": f"{TREE} tests/minitransformer/training/test_trainer.py",
 }
 PYTEST = "-m pytest -x -q -p no:cacheprovider --hypothesis-profile=mutants"

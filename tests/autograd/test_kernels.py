@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from op_cases import CASES, OpCase
 
 from autograd.op import Operation, operations
+from autograd.ops.normalisation import log_normaliser
 from autograd.testing import check_gradients
 
 WITH_KERNELS = sorted(name for name, operation in operations.items() if operation.kernels)
@@ -87,3 +88,31 @@ def test_attention_with_large_scores_neither_overflows_nor_vanishes(shift: float
     for x, y in zip(got, expected, strict=True):
         assert np.isfinite(x).all()
         np.testing.assert_allclose(x, y, rtol=0, atol=(1e-3 if dtype == "float32" else 1e-11) * np.abs(y).max())
+
+
+@pytest.mark.parametrize("n_rows", [1, 8, 9, 32])
+@pytest.mark.parametrize("n_words", [33, 1_024, 2_500])
+def test_few_rows_of_linear_transposed_are_those_of_many(n_rows: int, n_words: int) -> None:
+    random = np.random.default_rng(n_rows)
+    arguments = random.standard_normal((n_rows, 5)), random.standard_normal((n_words, 5))
+    operation = operations["linear_transposed"]
+    run = operation.choose(arguments, {})
+    assert run is not operation.reference
+    for x, y in zip(results(run, arguments, {}, 1), results(operation.reference, arguments, {}, 1), strict=True):
+        assert x.flags.c_contiguous
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("n_rows", "n_words"), [(33, 100), (4, 32)])
+def test_many_rows_or_few_words_are_the_references(n_rows: int, n_words: int) -> None:
+    operation = operations["linear_transposed"]
+    assert operation.choose((np.ones((n_rows, 5)), np.ones((n_words, 5))), {}) is operation.reference
+
+
+@given(sizes=SIZES, kind=st.sampled_from(KINDS), seed=SEEDS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_normaliser_is_its_references(runs: None, sizes: dict[str, int], kind: str, seed: int) -> None:
+    x = Draw(np.random.default_rng(seed), sizes, kind)("B", "T", "W")
+    for got, expected in zip(log_normaliser(x), log_normaliser.reference(x), strict=True):
+        assert got.shape == expected.shape == (*x.shape[:-1], 1)
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)

@@ -83,6 +83,10 @@ def test_cross_entropy_at_its_least_is_the_entropy_of_the_smoothed_target(conven
     np.testing.assert_allclose(gradient, 0, atol=1e-15)
 
 
+def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...]) -> Tensor:
+    return ops.linear_cross_entropy(np.ones(x), np.ones(weight), None, np.zeros(2, int))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -90,6 +94,10 @@ def test_cross_entropy_at_its_least_is_the_entropy_of_the_smoothed_target(conven
         (lambda: ops.linear_transposed(np.ones((2, 3)), np.ones((4, 5))), r"linear_transposed: expected"),
         (lambda: ops.linear(np.ones((1, 2, 3)), np.ones((2, 5)), None), r"linear: expected x \(T, I\).*\(1, 2, 3"),
         (lambda: ops.linear_transposed(np.ones((1, 2, 3)), np.ones((4, 2))), r"linear_transposed: expected"),
+        (lambda: ops.linear_relu(np.ones((2, 3)), np.ones((4, 5)), np.ones(5)), r"linear_relu: expected x \(T, I\)"),
+        (lambda: linear_cross_entropy((2, 3), (5, 4)), r"linear_cross_entropy: expected x \(T, D\) and weight"),
+        (lambda: linear_cross_entropy((2, 3, 3), (5, 3)), r"linear_cross_entropy: .* got x \(2, 3, 3\)"),
+        (lambda: linear_cross_entropy((2, 5), (1, 5, 3)), r"linear_cross_entropy: .* weight \(1, 5, 3\)"),
         (lambda: ops.matmul(np.ones((2, 3)), np.ones((4, 5))), r"matmul: expected x \(…, M, K\)"),
         (lambda: ops.matmul(np.ones(3), np.ones((3, 2))), r"matmul: expected x \(…, M, K\).*got x \(3,\)"),
         (lambda: ops.matmul(np.ones((2, 3)), np.ones(3)), r"matmul: expected x \(…, M, K\)"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autograd import Blocks, KeySpans, Tensor, backward, ops
+from autograd import Blocks, KeySets, KeySpans, Tensor, backward, ops
 from autograd.spans import pack, place_side_by_side
 
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
@@ -184,3 +184,26 @@ def test_blocks_and_spans_do_not_change_and_are_what_they_are_not_what_they_hold
         assert thing != dataclasses.replace(thing)
         assert thing in {thing}
         assert "_biases" not in repr(thing)
+
+
+def test_sets_of_keys_bias_what_they_do_not_name() -> None:
+    queries, keys = Blocks.of_lengths([2, 2]), Blocks.of_lengths([3, 3])
+    mask = np.random.default_rng(1).random((2, 2, 3)) < 0.5
+    mask[:, :, 0] = True
+    bias = KeySets(queries, keys, mask).bias(np, "float32")
+    assert bias.dtype == np.float32
+    np.testing.assert_array_equal(bias[:, 0] == 0, mask)
+    np.testing.assert_array_equal(np.isneginf(bias[:, 0]), ~mask)
+
+
+@pytest.mark.parametrize(
+    ("shape", "key_lengths", "message"),
+    [
+        ((2, 2, 4), [3, 3], r"expected a mask \(2, 2, 3\) for 2 blocks of keys; got \(2, 2, 4\)"),
+        ((2, 2, 3), [3, 3, 3], "for 3 blocks of keys"),
+        ((2, 2, 0), [0, 0], "every query must attend to at least one key"),
+    ],
+)
+def test_sets_that_are_none(shape: tuple[int, ...], key_lengths: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        KeySets(Blocks.of_lengths([2, 2]), Blocks.of_lengths(key_lengths), np.ones(shape, bool))

@@ -178,9 +178,11 @@ def test_or_the_length_itself() -> None:
     assert SearchConfig(alpha=0.0, normalisation="length").length_penalty(7) == 1
 
 
-def test_what_was_found_does_not_change() -> None:
+def test_what_was_found_does_not_change_nor_how() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Hypothesis(-1.0, -1.0, (3,)).score = 0.0  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        SearchConfig().beam = 5  # type: ignore[misc]
 
 
 def test_the_defaults_are_the_papers() -> None:
