@@ -76,6 +76,15 @@ class Blocks:
 
     def stride_over(self, n_tokens: int) -> int | None:
         """The distance between blocks of one length that divide ``n_tokens`` evenly; None if they do not."""
+        if n_tokens not in self._strides:  # every layer asks the same again
+            self._strides[n_tokens] = self._find_stride(n_tokens)
+        return self._strides[n_tokens]
+
+    @cached_property
+    def _strides(self) -> dict[int, int | None]:
+        return {}
+
+    def _find_stride(self, n_tokens: int) -> int | None:
         if not len(self) or n_tokens % len(self) or (self.lengths != self.longest).any():
             return None
         stride = n_tokens // len(self)
