@@ -1,0 +1,33 @@
+"""Averaging from end to end: the mean of a run's last checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from small_run import Trained, contents, said_while, translated
+
+from cli.average import average
+from minitransformer.files import CheckpointError
+
+
+def test_the_average_of_checkpoints_is_a_model_that_translates(trained: Trained, tmp_path: Path) -> None:
+    words = ["--run", str(trained.run), "--last", "2", "--output", str(tmp_path / "mean")]
+    said = said_while(lambda: average(words))
+    assert said == f"averaged step-00000040, step-00000060 into {tmp_path / 'mean'}\n"
+    averaged = dataclasses.replace(trained, run=tmp_path / "mean")
+    assert translated(averaged, b"one\ntwo\n").count(b"\n") == 2
+
+
+def test_the_average_of_the_last_is_the_last(trained: Trained, tmp_path: Path) -> None:
+    said_while(lambda: average(["--run", str(trained.run), "--last", "1", "--output", str(tmp_path)]))
+    last = trained.run / "checkpoints" / "step-00000060"
+    assert contents(tmp_path)["model.safetensors"] == contents(last)["model.safetensors"]
+
+
+@pytest.mark.parametrize("n", ["0", "4", "-1"])
+def test_more_checkpoints_than_there_are_cannot_be_averaged(trained: Trained, tmp_path: Path, n: str) -> None:
+    with pytest.raises(CheckpointError, match=f"has 3 checkpoints; cannot average the last {n}"):
+        average(["--run", str(trained.run), "--last", n, "--output", str(tmp_path / "mean")])
+    assert not (tmp_path / "mean").exists()

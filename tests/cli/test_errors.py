@@ -1,0 +1,95 @@
+"""What the commands say when something goes wrong: errors are one line."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_run import Trained, as_command, written
+
+from cli.command import run_command
+from minitransformer.data.corpus import CorpusError
+
+ROOT = Path(__file__).parents[2]
+
+
+def process(module: str, *words: str) -> subprocess.Popen[bytes]:
+    """The command as a process, which translates line by line."""
+    code = f"import sys, cli.translate, cli.{module}; cli.translate.LINES_AT_ONCE = 1; sys.exit(cli.{module}.main())"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-W", "error", "-c", code, *words]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+
+
+@pytest.mark.parametrize(
+    "command", [["translate"], ["average"], ["score", "pairs", "text", "text"]], ids=lambda w: w[0]
+)
+def test_a_missing_run_is_one_line_with_the_remedy_and_status_1(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "text", "one\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
+    assert as_command(command[0], [*command[1:], "--run", "nowhere"], monkeypatch) == 1
+    assert re.fullmatch(r"error: nowhere: [^\n]+\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("module", "remedy"), [("translate", "minitransformer-train"), ("prepare", "data.raw")])
+def test_a_process_that_fails_writes_one_line_and_no_traceback(module: str, remedy: str, tmp_path: Path) -> None:
+    words = {
+        "translate": ["--run", str(tmp_path / "nowhere")],
+        "prepare": ["--run", str(tmp_path), "--data.train-source", "absent.en", "--data.train-target", "absent.de"],
+    }
+    with process(module, *words[module]) as running:
+        out, error = running.communicate(b"one\n", timeout=60)
+    assert (running.returncode, out) == (1, b"")
+    assert re.fullmatch(rf"(reading the text\n)?error: [^\n]*{remedy}[^\n]*\n", error.decode())
+
+
+def test_expected_errors_become_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise CorpusError("text: is empty")
+
+    assert run_command(fail) == 1
+    assert capsys.readouterr().err == "error: text: is empty\n"
+
+
+def test_an_interrupt_is_one_line_and_status_130(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise KeyboardInterrupt
+
+    assert run_command(fail) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_errors_that_no_user_can_mend_keep_their_traceback() -> None:
+    def fail() -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_command(fail)
+
+
+@pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (130, 130)])
+def test_the_status_is_what_the_command_returns(returned: int | None, status: int) -> None:
+    assert run_command(lambda: returned) == status
+
+
+def test_a_reader_that_leaves_early_ends_the_command_without_a_word(trained: Trained) -> None:
+    with process("translate", "--run", str(trained.run), "--beam", "1") as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdin.write(b"one\n" * 300)
+        running.stdin.close()
+        first = running.stdout.readline()
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait(timeout=60) == 141
+    assert first.endswith(b"\n")

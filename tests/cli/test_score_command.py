@@ -1,0 +1,111 @@
+"""Scoring from end to end: translations against references, and pairs under a model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from small_run import Trained, translated, written
+
+from cli.score import score
+from minitransformer.data.corpus import CorpusError
+
+
+def test_bleu_and_chrf_of_perfect_translations_are_100(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hypothesis = written(tmp_path / "hypothesis", "eins zwei drei vier fünf\nsechs drei zwei eins eins\n")
+    assert score(["bleu", hypothesis, hypothesis]) == 0
+    out, error = capsys.readouterr()
+    bleu, chrf = out.splitlines()
+    assert bleu.startswith("BLEU = 100.00 100.0/100.0/100.0/100.0 (BP = 1.000 ratio = 1.000 hyp_len = 10 ref_len = 10)")
+    assert re.search(r"\[nrefs:1\|case:mixed\|eff:no\|tok:13a\|smooth:exp\|version:[\d.]+\]$", bleu)
+    assert chrf.startswith("chrF2 = 100.00")
+    assert re.fullmatch(r"code \S+\n", error)
+
+
+def test_a_translation_may_match_any_of_several_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hypothesis = written(tmp_path / "hypothesis", "eins zwei drei vier\nsechs drei zwei eins\n")
+    one = written(tmp_path / "one", "eins zwei drei vier\nganz etwas anderes hier\n")
+    two = written(tmp_path / "two", "ganz etwas anderes hier\nsechs drei zwei eins\n")
+    score(["bleu", hypothesis, one, two])
+    assert capsys.readouterr().out.startswith("BLEU = 100.00")
+    score(["bleu", hypothesis, one])
+    assert not capsys.readouterr().out.startswith("BLEU = 100.00")
+
+
+def test_case_matters_unless_said_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hypothesis, reference = (
+        written(tmp_path / "h", "EINS zwei drei vier\n"),
+        written(tmp_path / "r", "eins ZWEI drei VIER\n"),
+    )
+    score(["bleu", hypothesis, reference, "--lowercase"])
+    assert capsys.readouterr().out.startswith("BLEU = 100.00")
+    score(["bleu", hypothesis, reference])
+    assert not capsys.readouterr().out.startswith("BLEU = 100.00")
+
+
+def test_only_line_feeds_separate_translations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hypothesis = written(tmp_path / "h", "eins\u2028zwei drei vier fünf\n")
+    assert score(["bleu", hypothesis, hypothesis]) == 0
+
+
+@pytest.mark.parametrize(("n_hypotheses", "n_references", "shorter"), [(3, 2, "second"), (2, 3, "hypothesis")])
+def test_unequal_numbers_of_lines_name_the_shorter_file(
+    tmp_path: Path, n_hypotheses: int, n_references: int, shorter: str
+) -> None:
+    hypothesis = written(tmp_path / "hypothesis", "a b\n" * n_hypotheses)
+    first = written(tmp_path / "first", "a b\n" * n_hypotheses)
+    second = written(tmp_path / "second", "a b\n" * n_references)
+    with pytest.raises(CorpusError, match=f"{shorter}: ends after line 2"):
+        score(["bleu", hypothesis, first, second])
+
+
+def test_nothing_to_score_or_nothing_to_compare_with_is_refused(tmp_path: Path) -> None:
+    empty, full = written(tmp_path / "empty", ""), written(tmp_path / "full", "a\n")
+    with pytest.raises(CorpusError, match="empty: is empty"):
+        score(["bleu", empty, empty])
+    with pytest.raises(CorpusError, match="name at least one file of references"):
+        score(["bleu", full])
+
+
+def test_scores_of_pairs_add_up_to_that_of_the_whole(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = written(tmp_path / "source", "one two\nsix\n\nfive five five\n")
+    target = written(tmp_path / "target", "eins zwei\n\neins\nfünf fünf\n")
+    assert score(["pairs", source, target, "--run", str(trained.run)]) == 0
+    out, error = capsys.readouterr()
+    rows = [line.split("\t") for line in out.splitlines()]
+    log_probability, n_tokens = sum(float(row[0]) for row in rows), sum(int(row[1]) for row in rows)
+    whole = re.fullmatch(
+        r"4 pairs, (\d+) target tokens: log-probability (-[\d.]+), ([\d.]+) nats per token, perplexity ([\d.]+)\n",
+        error,
+    )
+    assert whole is not None
+    assert len(rows) == 4
+    assert int(rows[1][1]) == 1
+    assert int(whole[1]) == n_tokens
+    assert float(whole[2]) == pytest.approx(log_probability, abs=4e-4)
+    assert float(whole[3]) == pytest.approx(-log_probability / n_tokens, abs=1e-4)
+    assert float(whole[4]) == pytest.approx(2.718281828459045 ** float(whole[3]), rel=1e-3)
+
+
+def test_the_score_of_a_pair_is_the_log_probability_that_search_gives_it(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, log_probability, text = translated(trained, b"one two\n", "--n-best", "1").decode().rstrip("\n").split("\t")
+    pair = [written(tmp_path / "source", "one two\n"), written(tmp_path / "target", f"{text}\n")]
+    score(["pairs", *pair, "--run", str(trained.run)])
+    assert float(capsys.readouterr().out.split("\t")[0]) == pytest.approx(float(log_probability), abs=2e-3)
+
+
+def test_pairs_of_files_of_unequal_lengths_are_refused(trained: Trained, tmp_path: Path) -> None:
+    source, target = written(tmp_path / "source", "one\ntwo\n"), written(tmp_path / "target", "eins\n")
+    with pytest.raises(CorpusError, match="target: ends after line 1"):
+        score(["pairs", source, target, "--run", str(trained.run)])
+
+
+def test_no_pairs_have_a_score_of_nothing(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = written(tmp_path / "empty", "")
+    assert score(["pairs", empty, empty, "--run", str(trained.run)]) == 0
+    assert capsys.readouterr().out == ""

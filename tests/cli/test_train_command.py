@@ -1,0 +1,109 @@
+"""Training from end to end: what the command says, what a run holds, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import Trained, contents, plain, said_while
+
+from cli.prepare import prepare_data
+from cli.train import train
+from minitransformer.config import ConfigError
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_training_says_what_it_does(trained: Trained) -> None:
+    for line in ("reading the text", "training a bpe tokenizer of 40 pieces", "200 training pairs (dropped: none)"):
+        assert line in trained.log
+    assert re.search(r"[\d,]+ parameters, 200 training pairs; processes 1, threads each \d+", trained.log)
+    assert f"done: translate with minitransformer-translate --run {trained.run}" in trained.log
+
+
+def test_the_log_of_a_file_has_plain_lines(trained: Trained) -> None:
+    steps = re.findall(
+        r"^step (\d+), epoch \d+: loss [\d.]+, [\d,]+ tokens/s, learning rate [\d.e-]+$", trained.log, re.M
+    )
+    assert steps == ["10", "20", "30", "40", "50", "60"]
+    assert re.findall(r"^step (\d+): validation loss [\d.]+, perplexity", trained.log, re.M) == ["30", "60"]
+    assert "\x1b" not in trained.log
+    assert "━" not in trained.log
+
+
+def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
+    assert names_in(trained.run) == [
+        "best", "checkpoints", "data", "metrics.jsonl", "model.json", "model.safetensors", "results.json", "run.json",
+        "tokenizer.model",
+    ]  # fmt: skip
+    assert names_in(trained.run / "checkpoints") == ["step-00000020", "step-00000040", "step-00000060"]
+
+
+def test_metrics_are_json_lines_with_their_fields(trained: Trained) -> None:
+    lines = (trained.run / "metrics.jsonl").read_text().splitlines()
+    of_kind: dict[str, list[dict[str, Any]]] = {"training": [], "validation": []}
+    for record in map(json.loads, lines):
+        of_kind[record["kind"]].append(record)
+    assert [record["step"] for record in of_kind["training"]] == [10, 20, 30, 40, 50, 60]
+    assert [record["step"] for record in of_kind["validation"]] == [30, 60]
+    assert of_kind["training"][0].keys() == {
+        "kind", "time", "step", "epoch", "loss", "learning_rate", "gradient_norm", "target_tokens_per_second",
+        "seconds",
+    }  # fmt: skip
+    assert of_kind["validation"][0].keys() == {
+        "kind", "time", "step", "loss", "perplexity", "bleu", "signature", "best", "seconds",
+    }  # fmt: skip
+    assert of_kind["training"][-1]["loss"] < of_kind["training"][0]["loss"]
+
+
+def test_results_have_signature_code_and_configuration(trained: Trained) -> None:
+    results = json.loads((trained.run / "results.json").read_text())
+    assert results.keys() == {
+        "code", "configuration", "updates", "training_seconds", "parameters", "validation", "evaluation_seconds",
+    }  # fmt: skip
+    assert results["updates"] == 60
+    assert "tok:13a" in results["validation"]["signature"]
+    assert re.fullmatch(r"[0-9a-f]{10}", results["configuration"])
+    assert results["code"]
+    for noted in ("code", "configuration"):
+        assert results[noted] in trained.log
+    assert results["validation"]["signature"] in trained.log
+
+
+def test_a_finished_run_says_so_and_changes_nothing(trained: Trained) -> None:
+    before = contents(trained.run)
+    said = said_while(lambda: train(trained.arguments))
+    assert "finished after 60 updates; nothing is left to do" in plain(said)
+    assert contents(trained.run) == before
+
+
+def test_another_seed_in_the_same_run_is_refused_by_the_field(trained: Trained) -> None:
+    before = contents(trained.run)
+    with pytest.raises(ConfigError, match="holds another run: training.seed is 1 there, 2 here. Choose another --run"):
+        train([*trained.arguments, "--training.seed", "2"])
+    assert contents(trained.run) == before
+
+
+def test_more_updates_go_on_from_where_the_run_ended(trained: Trained, tmp_path: Path) -> None:
+    for path, content in contents(trained.run).items():
+        (tmp_path / "copy" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "copy" / path).write_bytes(content)
+    arguments = [*trained.arguments, "--run", str(tmp_path / "copy"), "--training.max-updates", "70"]
+    said = said_while(lambda: train(arguments))
+    assert "going on from update 60 of 70" in said
+    assert json.loads((tmp_path / "copy" / "results.json").read_text())["updates"] == 70
+
+
+def test_prepared_data_is_what_training_would_have_made(trained: Trained, tmp_path: Path) -> None:
+    words = [word for word in trained.arguments if not word.startswith("--model")]
+    first = words.index("--data.raw")
+    data = words[first : words.index("--training.max-updates")]
+    data = [word for word in data if not re.fullmatch(r"\d+", word) or word == "40"]
+    said = said_while(lambda: prepare_data(["--run", str(tmp_path), *data]))
+    assert "200 training pairs (dropped: none), 20 validation pairs" in said
+    assert contents(tmp_path / "data") == contents(trained.run / "data")

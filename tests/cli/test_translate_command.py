@@ -1,0 +1,120 @@
+"""Translating from end to end: one line out for each line in."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+from small_run import Trained, as_command, translated
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"",
+        b"one two\n",
+        b"one two",
+        b"\n",
+        b"\n\none\n\n",
+        b"one\r\ntwo\r\n\r\n",
+        b"one \x0b two\x0cthree\x1cfour\n\x85\n",
+        "one\u2028two\u2029three\x85four\n".encode(),
+        b"\x00\x01\x02\x1b[31m\x7f\n\t\n",
+        "🙂 one 👩‍👩‍👧 two\n漢字\n".encode(),
+        b"one\rtwo\n",
+        b"one \xff\xfe two\nthree\n",
+        b" \n  one  \n",
+    ],
+    ids=repr,
+)
+def test_every_line_in_is_one_line_out(trained: Trained, source: bytes) -> None:
+    n_lines = source.count(b"\n") + (not source.endswith(b"\n") and source != b"")
+    target = translated(trained, source)
+    assert target.count(b"\n") == n_lines
+    assert target.endswith(b"\n") or n_lines == 0
+    assert len(target.decode("utf-8").splitlines()) == n_lines
+
+
+def test_line_ends_within_a_translation_do_not_end_its_line(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = "eins\nzwei\r\ndrei\u2028vier\x85fünf\x0bsechs\x1dacht"
+    monkeypatch.setattr("minitransformer.data.tokenizer.Tokenizer.decode_target", lambda self, ids: [odd] * len(ids))
+    assert translated(trained, b"one\n").decode() == "eins zwei drei vier fünf sechs acht\n"
+
+
+def test_very_long_lines_are_cut_with_a_warning_and_one_line_each(
+    trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = b"two " * 3_000 + b"\n" + b"x" * 20_000 + b"\none\n"
+    target = translated(trained, source, "--beam", "1")
+    assert [line[:15] for line in capsys.readouterr().err.splitlines()] == ["warning: line 1", "warning: line 2"]
+    assert target.count(b"\n") == 3
+    assert target.split(b"\n")[2] + b"\n" == translated(trained, b"one\n", "--beam", "1")
+
+
+def test_empty_lines_stay_empty_and_do_not_shift_the_others(trained: Trained) -> None:
+    alone = translated(trained, b"one two\nsix\n").splitlines()
+    assert translated(trained, b"\none two\n \n\nsix\n").split(b"\n") == [b"", alone[0], b"", b"", alone[1], b""]
+
+
+@pytest.mark.parametrize("source", [b"one two\r\nsix\r\n", b"one two\nsix", b"  one two \n\tsix\n"])
+def test_line_ends_and_blanks_around_a_line_change_nothing(trained: Trained, source: bytes) -> None:
+    assert translated(trained, source) == translated(trained, b"one two\nsix\n")
+
+
+def test_invalid_utf8_is_translated_with_a_warning_that_names_the_line(
+    trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert translated(trained, b"one\ntwo \xff\nsix\n").count(b"\n") == 3
+    said = capsys.readouterr().err
+    assert said == "warning: line 2 is not UTF-8 (invalid start byte); read with replacements\n"
+
+
+def test_chunks_do_not_change_translations(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = b"one two\nsix five four\n\nthree\n"
+    whole = translated(trained, source)
+    monkeypatch.setattr("cli.translate.LINES_AT_ONCE", 1)
+    assert translated(trained, source) == whole
+
+
+def test_n_best_numbers_the_lines_and_orders_by_score(trained: Trained) -> None:
+    target = translated(trained, b"one two\n\nsix\n", "--beam", "4", "--n-best", "3").decode()
+    rows = [line.split("\t") for line in target.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "1", "2", "3", "3", "3"]
+    assert all(len(row) == 4 for row in rows)
+    for number in ("1", "3"):
+        scores = [float(row[1]) for row in rows if row[0] == number]
+        assert scores == sorted(scores, reverse=True)
+        assert all(float(row[2]) <= float(row[1]) < 0 for row in rows if row[0] == number)
+    assert rows[3] == ["2", "0.0000", "0.0000", ""]
+
+
+def test_scores_are_divided_by_the_penalty_that_is_asked_for(trained: Trained) -> None:
+    options = ["--n-best", "1", "--alpha", "2", "--normalisation"]
+    by_length, by_gnmt = (
+        translated(trained, b"one two\n", *options, name).decode().split("\t") for name in ("length", "gnmt")
+    )
+    assert by_length[1] != by_gnmt[1]
+    score, log_p = float(by_length[1]), float(by_length[2])
+    assert min(abs(score - log_p / length**2) for length in range(1, 60)) < 1.1e-4  # four decimals are printed
+    assert min(abs(float(by_gnmt[1]) - log_p / ((5 + n) / 6) ** 2) for n in range(1, 60)) < 1.1e-4
+
+
+def test_the_first_of_the_n_best_is_the_translation(trained: Trained) -> None:
+    best = translated(trained, b"one two\nsix\n", "--beam", "4").decode().splitlines()
+    ranked = translated(trained, b"one two\nsix\n", "--beam", "4", "--n-best", "2").decode().splitlines()
+    assert [line.split("\t")[3] for line in ranked[::2]] == best
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--beam", "2", "--n-best", "3"], ["--beam", "0"], ["--n-best", "0"], ["--alpha", "-1"], ["--threads", "-1"]],
+    ids=" ".join,
+)
+def test_a_search_that_makes_no_sense_is_refused_in_one_line(
+    trained: Trained, options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
+    assert as_command("translate", ["--run", str(trained.run), *options], monkeypatch) == 1
+    assert re.fullmatch(r"error: [^\n]+\n", capsys.readouterr().err)

@@ -1,0 +1,77 @@
+"""A very small model's training run, and the commands' words, files and messages."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from cli.translate import translate
+
+NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
+SMALL_MODEL = """--data.train-source train.en --data.train-target train.de --data.vocabulary-size 40
+    --data.validation-source valid.en --data.validation-target valid.de
+    --model.n-layers 1 --model.d-model 32 --model.d-ff 64 --model.n-heads 2 --model.d-k 16 --model.d-v 16
+    --training.max-updates 60 --training.batch-tokens 300 --training.n-shards 2 --training.warmup-steps 30
+    --training.log-every 10 --training.validate-every 30 --training.checkpoint-every 20
+    --training.keep-checkpoints 3 --training.average-checkpoints 2"""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run, the words that made it, and what it said."""
+
+    run: Path
+    arguments: list[str]
+    log: str
+
+
+def write_parallel_text(folder: Path, name: str, n: int, seed: int) -> None:
+    words = random.Random(seed)
+    lines = [words.choices(list(NUMBERS), k=words.randint(1, 5)) for _ in range(n)]
+    for language, translated in (("en", lines), ("de", [[NUMBERS[word] for word in line] for line in lines])):
+        text = "".join(f"{' '.join(line)}\n" for line in translated)
+        (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
+
+
+def said_while(command: Callable[[], int], status: int = 0) -> str:
+    """What a command writes on stderr; it must return this status."""
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        assert command() == status
+    return said.getvalue()
+
+
+def translated(trained: Trained, source: bytes, *options: str) -> bytes:
+    target = io.BytesIO()
+    assert translate(["--run", str(trained.run), "--beam", "2", *options], io.BytesIO(source), target) == 0
+    return target.getvalue()
+
+
+def written(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def plain(text: str) -> str:
+    """Text without boxes, in one line."""
+    return " ".join(re.sub(r"[╭╮╰╯─│]", " ", text).split())
+
+
+def as_command(module: str, words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """What the installed command does: its main function, with these words on its command line."""
+    monkeypatch.setattr(sys, "argv", [module, *words])
+    status = import_module(f"cli.{module}").main()
+    assert isinstance(status, int)
+    return status
