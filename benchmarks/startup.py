@@ -15,17 +15,21 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 from contest import describe_machine
 
 from minitransformer import ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
 
-WORDS = 12_000  # different ones, so that the tokenizer finds its 37,000 pieces
+WORDS = 30_000  # different ones, so that the tokenizer finds its 37,000 pieces
+SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwz" for vowel in "aeiou"]
 
 
 def save_run(directory: Path) -> None:
-    """A base model with random weights and a tokenizer, as a training run leaves them."""
-    lines = [" ".join(f"{i * 7919 % 99_991}x{(i + j) * 104_729 % 99_991}" for j in range(8)) for i in range(WORDS)]
+    """A base model with random weights and a tokenizer of invented words, as a training run leaves them."""
+    random = np.random.default_rng(1)
+    words = ["".join(random.choice(SYLLABLES, n)) for n in random.integers(2, 6, WORDS)]
+    lines = [" ".join(random.choice(words, 12)) for _ in range(WORDS)]
     tokenizer = Tokenizer.train([(line, line) for line in lines], vocabulary_size=37_000)
     tokenizer.save(directory)
     Transformer(ModelConfig(37_000)).save(directory)
@@ -38,7 +42,7 @@ def seconds_to_first_line(run: Path) -> float:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(b"1x2 3x4\n")
+    process.stdin.write(b"bada kelo\n")
     process.stdin.close()
     process.stdout.readline()
     seconds = time.perf_counter() - start

@@ -90,6 +90,18 @@ def test_attention_with_large_scores_neither_overflows_nor_vanishes(shift: float
         np.testing.assert_allclose(x, y, rtol=0, atol=(1e-3 if dtype == "float32" else 1e-11) * np.abs(y).max())
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_score_of_a_lone_key_has_no_gradient_at_all(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    arguments = tuple(random.standard_normal((n, 2, 4)).astype("float32") for n in (4, 2, 2))
+    static = {"spans": whole_spans([3, 1], [1, 1])}
+    y, dq, dk, dv = results(operations["attention"].choose(arguments, static), arguments, static, seed)
+    assert (y == arguments[2][[0, 0, 0, 1]]).all()
+    assert not dq.any()
+    assert not dk.any()
+    assert dv.all()
+
+
 @pytest.mark.parametrize("n_rows", [1, 8, 9, 32])
 @pytest.mark.parametrize("n_words", [33, 1_024, 2_500])
 def test_few_rows_of_linear_transposed_are_those_of_many(n_rows: int, n_words: int) -> None:
