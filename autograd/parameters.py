@@ -16,7 +16,7 @@ import numpy as np
 
 from autograd.array import Array, Device, namespace, namespace_of_device, to_device
 from autograd.random import Site, named_site, normal, uniform
-from autograd.tensor import Tensor
+from autograd.tensor import Gradient, SparseGradient, Tensor
 
 Initialiser: TypeAlias = Callable[[Site, tuple[int, ...]], Array]
 
@@ -43,14 +43,18 @@ class Parameter(Tensor):
         """The stretch of a flat array that belongs to this parameter, in its shape."""
         return flat[self.offset : self.offset + self.size].reshape(self.declared_shape)
 
-    def receive_gradient(self, gradient: Array, destination: Array | None, *, first: bool) -> None:
+    def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
         """Write (``first``) or add ``gradient`` into ``destination``, or into the buffer's own gradients."""
         if self.room is None:
             raise ValueError("backward: a Parameter receives gradients only after a ParameterBuffer was made of it")
         view = self.view_of(self.room.array if destination is None else destination)
         if destination is None:
             self.grad = view
-        if first:
+        if isinstance(gradient, SparseGradient):
+            if first:
+                view[...] = 0
+            gradient.add_to(view)
+        elif first:
             view[...] = gradient
         else:
             view += gradient

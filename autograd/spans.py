@@ -70,6 +70,16 @@ class Blocks:
         """(T,) where each token stands once the blocks lie side by side, all as wide as the longest."""
         return self.block_of_token * self.longest + self.place_in_block
 
+    def head_index(self, n_heads: int) -> HeadIndex:
+        """Where the rows of heads lie and stand; every layer asks the same again."""
+        if n_heads not in self._head_indices:
+            self._head_indices[n_heads] = HeadIndex.of(self, n_heads)
+        return self._head_indices[n_heads]
+
+    @cached_property
+    def _head_indices(self) -> dict[int, HeadIndex]:
+        return {}
+
     def fill(self, n_tokens: int) -> bool:
         """Whether the blocks are a whole packed axis of ``n_tokens``, in order and without gaps."""
         return n_tokens == self.n_tokens and bool((self.starts == np.cumsum(self.lengths) - self.lengths).all())
@@ -89,6 +99,28 @@ class Blocks:
             return None
         stride = n_tokens // len(self)
         return stride if (self.starts == stride * np.arange(len(self))).all() else None
+
+
+@dataclass(frozen=True, eq=False)
+class HeadIndex:
+    """Rows of packed heads (T, H) and rows of blocks of heads (B, H, longest), as indices from one to the other."""
+
+    wanted: IntArray
+    """(T · H,) the row among the blocks at which each packed row belongs."""
+
+    sources: IntArray
+    """(B · H · longest,) the packed row that belongs there; any, where none does."""
+
+    empty: IntArray
+    """The rows behind the ends of blocks, to which none belongs."""
+
+    @classmethod
+    def of(cls, blocks: Blocks, n_heads: int) -> HeadIndex:
+        heads, block, place = np.arange(n_heads), blocks.block_of_token[:, None], blocks.place_in_block[:, None]
+        wanted = ((block * n_heads + heads) * blocks.longest + place).reshape(-1)
+        sources = np.full(len(blocks) * n_heads * blocks.longest, -1)
+        sources[wanted] = (blocks.tokens[:, None] * n_heads + heads).reshape(-1)
+        return cls(wanted, sources, np.flatnonzero(sources < 0))
 
 
 class BlockMask:

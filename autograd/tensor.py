@@ -8,6 +8,7 @@ global: threads record side by side, and a result that goes out of scope takes i
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -16,7 +17,23 @@ import numpy as np
 
 from autograd.array import Array, Device, device_of, namespace
 
-Backward: TypeAlias = Callable[[Array], Sequence[Array | None]]
+
+class SparseGradient(ABC):
+    """A gradient that is zero almost everywhere, and cheaper to add to an array than to write down."""
+
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def add_to(self, out: Array) -> None:
+        """Add the gradient to ``out``, of the same shape, in place."""
+
+    @abstractmethod
+    def dense(self) -> Array:
+        """The gradient as an array."""
+
+
+Gradient: TypeAlias = Array | SparseGradient
+Backward: TypeAlias = Callable[[Array], Sequence[Gradient | None]]
 
 
 class TapeError(RuntimeError):
@@ -105,9 +122,10 @@ class Tensor:
         maker = f", from {self.node.name}" if self.node else ""
         return f"Tensor(shape {self.shape}, {self.dtype}{maker})"
 
-    def receive_gradient(self, gradient: Array, destination: Array | None, *, first: bool) -> None:
+    def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
         """Set (``first``) or add to ``grad``; a leaf of its own keeps its gradient itself and needs no destination."""
         del destination
+        gradient = dense(gradient)
         self.grad = gradient.copy() if first or self.grad is None else self.grad + gradient
 
 
@@ -154,6 +172,7 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
     gradients: dict[Node, Array] = {result.node: _checked_seed(result, gradient)}
+    summed: set[Node] = set()  # nodes whose gradient is an array of this function's own, not one that others may hold
     reached: set[Tensor] = set()
     nodes = _in_order(result.node)
     while nodes:
@@ -168,8 +187,18 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
             if isinstance(origin, Tensor):
                 origin.receive_gradient(dx, into, first=origin not in reached)
                 reached.add(origin)
+            elif origin in summed:
+                gradients[origin] += dense(dx)
+            elif origin in gradients:
+                gradients[origin] = gradients[origin] + dense(dx)
+                summed.add(origin)
             else:
-                gradients[origin] = gradients[origin] + dx if origin in gradients else dx
+                gradients[origin] = dense(dx)
+
+
+def dense(gradient: Gradient) -> Array:
+    """The gradient as an array, whatever it was."""
+    return gradient.dense() if isinstance(gradient, SparseGradient) else gradient
 
 
 def _checked_seed(result: Tensor, gradient: Array | None) -> Array:

@@ -16,6 +16,7 @@ from op_cases import CASES, OpCase
 
 from autograd.op import Operation, operations
 from autograd.ops.normalisation import log_normaliser
+from autograd.tensor import dense
 from autograd.testing import check_gradients
 
 WITH_KERNELS = sorted(name for name, operation in operations.items() if operation.kernels)
@@ -41,7 +42,7 @@ def test_some_operations_have_kernels() -> None:
 def results(run: Any, arguments: tuple[Any, ...], static: dict[str, Any], seed: int) -> list[Any]:
     value, backward = run(*arguments, **static)
     dy = np.asarray(np.random.default_rng(seed).standard_normal(value.shape), value.dtype)
-    return [value, *backward(dy)]
+    return [value, *map(dense, backward(dy))]
 
 
 @cases_with_kernels
@@ -88,6 +89,31 @@ def test_attention_with_large_scores_neither_overflows_nor_vanishes(shift: float
     for x, y in zip(got, expected, strict=True):
         assert np.isfinite(x).all()
         np.testing.assert_allclose(x, y, rtol=0, atol=(1e-3 if dtype == "float32" else 1e-11) * np.abs(y).max())
+
+
+@pytest.mark.parametrize("shift", [0.0, 39.0, 300.0, -39.0, -300.0])
+@pytest.mark.parametrize("spread", [1.0, 30.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_cross_entropy_of_large_logits_neither_overflows_nor_vanishes(shift: float, spread: float, dtype: str) -> None:
+    random = np.random.default_rng(1)
+    x, weight = random.standard_normal((6, 5)), random.standard_normal((20, 5))
+    x[:3, 0], x[:, 1:], weight[:, 0] = (
+        shift,
+        spread * x[:, 1:],
+        1,
+    )  # only three rows are shifted, and all that is common
+    arguments = (*(a.astype(dtype) for a in (x, weight)), None, random.integers(0, 20, 6))
+    operation = operations["linear_cross_entropy"]
+    static = {"smoothing": 0.1, "over": "V-2", "impossible": 7}
+    run = operation.choose(arguments, static)
+    assert run is not operation.reference
+    for got, expected in zip(
+        results(run, arguments, static, 1), results(operation.reference, arguments, static, 1), strict=True
+    ):
+        if expected is not None:
+            np.testing.assert_allclose(
+                got, expected, rtol=0, atol=(1e-5 if dtype == "float32" else 1e-13) * np.abs(expected).max()
+            )
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -82,6 +82,18 @@ def test_backward_fills_the_buffer_or_another_one() -> None:
     np.testing.assert_array_equal(tree.gain.grad, np.full(4, 4.0))
 
 
+@pytest.mark.parametrize("also", [False, True])
+def test_a_sparse_gradient_replaces_what_a_buffer_held_and_adds_to_what_it_got(also: bool) -> None:
+    tree = Tree()
+    buffer = ParameterBuffer(tree, seed=1, dtype="float64")
+    elsewhere = np.full_like(buffer.gradients, 5)
+    loss = ops.sum(ops.embedding(tree.embedding, np.array([0, 69, 69])))
+    backward(loss + ops.sum(tree.embedding) if also else loss, into=elsewhere)
+    expected = np.full((70, 3), float(also))
+    expected[[0, 69]] += [[1], [2]]
+    np.testing.assert_array_equal(tree.embedding.view_of(elsewhere), expected)
+
+
 def test_a_parameter_outside_a_buffer_cannot_receive_a_gradient() -> None:
     parameter = Parameter((2,), ones)
     with pytest.raises(ValueError, match="after a ParameterBuffer was made"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,14 @@ def test_gradient_of_a_leaf_used_twice_is_the_sum() -> None:
     x = Tensor(np.array([2.0, 3.0]))
     backward(ops.sum(x * x + x))
     np.testing.assert_array_equal(x.grad, 2 * x.value + 1)
+
+
+def test_sums_leave_alone_what_others_hold() -> None:
+    """The gradient of z goes as it is to x and to y, of which each gets two more."""
+    x, y = Tensor(np.array([2.0])), Tensor(np.array([5.0]))
+    a, b = x * 1.0, y * 1.0
+    backward(ops.sum((a + b) + a * 2.0 + a * 10.0 + b * 100.0 + b * 1000.0))
+    assert (x.grad, y.grad) == (13, 1101)
 
 
 def test_diamond_visits_every_node_once_after_all_its_uses() -> None:
@@ -119,6 +128,28 @@ def test_constants_get_no_gradient_and_none_stops_the_walk() -> None:
     y = ops.embedding(table, np.array([0, 2, 2]))
     backward(ops.sum(y))
     np.testing.assert_array_equal(table.grad, [[1, 1], [0, 0], [2, 2]])
+
+
+IDS = np.array([0, 2, 2])
+
+
+@pytest.mark.parametrize("of_result", [False, True])
+@pytest.mark.parametrize(
+    ("function", "lookups", "others"),
+    [
+        (lambda table: ops.embedding(table, IDS), 1, 0),
+        (lambda table: ops.embedding(table, IDS) + table, 1, 1),
+        (lambda table: table + ops.embedding(table, IDS), 1, 1),
+        (lambda table: ops.embedding(table, IDS) + (table + ops.embedding(table, IDS)), 2, 1),
+    ],
+)
+def test_a_sparse_gradient_goes_where_others_go(
+    function: Callable[[Tensor], Tensor], lookups: int, others: int, of_result: bool
+) -> None:
+    """To a leaf and to the result of an operation, before others and after them."""
+    table = Tensor(np.ones((3, 2)))
+    backward(ops.sum(function(table * 1.0 if of_result else table)))
+    np.testing.assert_array_equal(table.grad, np.array([[1, 1], [0, 0], [2, 2]]) * lookups + others)
 
 
 def test_threads_write_tapes_of_their_own() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from autograd.array import Array
-from autograd.ops.attention import attention, check_shapes, heads_first, heads_last
+from autograd.kernels.cpu.head_rows import HeadRows
+from autograd.ops.attention import attention, check_shapes
 from autograd.random import Site
-from autograd.spans import BlockMask, pack, place_side_by_side
+from autograd.spans import BlockMask
 from autograd.tensor import Backward
 
 FEW = 12
@@ -36,31 +37,26 @@ def attention_unnormalised(
     Saves: q, k and v with their sentences side by side, e, 1/t, and y.
     """
     check_shapes(q, k, v, spans)
-    scale = 1 / math.sqrt(q.shape[-1])
-    q_rows, k_rows, v_rows = (
-        heads_first(place_side_by_side(x, blocks))
-        for x, blocks in ((q, spans.queries), (k, spans.keys), (v, spans.keys))
-    )
+    scale, n_heads = 1 / math.sqrt(q.shape[-1]), q.shape[1]
+    queries, keys = HeadRows(spans.queries, n_heads, len(q)), HeadRows(spans.keys, n_heads, len(k))
+    q_rows, k_rows, v_rows = queries.of(q), keys.of(k), keys.of(v)
     e = q_rows @ _transposed(k_rows, q_rows.shape[2])
     e *= scale
     _exponentiate(e, spans.bias(np, q.dtype))
-    inverse_total = 1 / (e @ np.ones(e.shape[3], e.dtype))[..., None]
-    y = pack(heads_last((e @ v_rows) * inverse_total), spans.queries, len(q))
+    inverse_total = 1 / queries.packed((e @ np.ones(e.shape[3], e.dtype))[..., None])
+    y = queries.packed(e @ v_rows)
+    y *= inverse_total
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
-        dy_rows = heads_first(place_side_by_side(dy, spans.queries)) * inverse_total
-        dy_y = heads_first(place_side_by_side(np.vecdot(dy, y)[..., None], spans.queries))
+        dy = dy * inverse_total
+        dy_rows = queries.of(dy)
         ds = dy_rows @ _transposed(v_rows, q_rows.shape[2])
-        ds -= dy_y * inverse_total
+        ds -= queries.of(np.vecdot(dy, y)[..., None])
         ds *= e
         dv = e.swapaxes(2, 3) @ dy_rows
         ds *= scale
         dk = ds.swapaxes(2, 3) @ q_rows
-        return (
-            pack(heads_last(ds @ k_rows), spans.queries, len(q)),
-            pack(heads_last(dk), spans.keys, len(k)),
-            pack(heads_last(dv), spans.keys, len(v)),
-        )
+        return queries.packed(ds @ k_rows), keys.packed(dk), keys.packed(dv)
 
     return y, backward
 

@@ -16,6 +16,9 @@ from autograd.ops.cross_entropy import (
 from autograd.tensor import Backward
 
 RUN = 262_144  # elements: 1 MiB of float32, which stays in the second-level cache from the maximum to the gradient
+SAFE_LOGIT = (
+    40.0  # a row whose greatest logit is within ± this needs no shift: exp cannot overflow, nor all of it vanish
+)
 
 
 @linear_cross_entropy.kernel("cpu")
@@ -31,37 +34,46 @@ def linear_cross_entropy_in_place(
 ) -> tuple[Array, Backward]:
     """The reference's numbers with one array of the size of the vocabulary instead of three.
 
-    Saves: p − q (T, W), x and the weight.
+    p − q = (e − t q) / t for e = exp(z) and t = Σ e: the division by t is left to the small factors of the products.
+    Saves: e − t q (T, W), 1/t, x and the weight.
     """
     logits = linear_logits(x, weight, bias)
     share, of_target = smoothed_masses(smoothing, over, impossible, checked_shape(logits, targets)[1])
-    loss = 0.0
+    loss, inverse_total = 0.0, np.empty((len(logits), 1), logits.dtype)
     for run in runs(logits, RUN):
-        loss += _loss_leaving_gradient(logits[run], targets[run], share, of_target - share, impossible)
-    gradient = logits
+        run_loss, total = _loss_leaving_gradient(logits[run], targets[run], share, of_target - share, impossible)
+        loss += run_loss
+        inverse_total[run] = 1 / total
+    unscaled = logits
 
     def backward(dy: Array) -> tuple[Array | None, ...]:
-        dbias = gradient.sum(0) * dy if bias is not None else None
-        return (gradient @ weight) * dy, gradient.T @ (x * dy), dbias, None
+        scale = inverse_total * dy
+        dbias = scale[:, 0] @ unscaled if bias is not None else None
+        return (unscaled @ weight) * scale, unscaled.T @ (x * scale), dbias, None
 
     return np.asarray(loss, x.dtype), backward
 
 
-def _loss_leaving_gradient(z: Array, targets: Array, share: float, confidence: float, impossible: int | None) -> float:
-    """The loss of a run of rows of logits z, which become p − q; q as in the reference."""
+def _loss_leaving_gradient(
+    z: Array, targets: Array, share: float, confidence: float, impossible: int | None
+) -> tuple[float, Array]:
+    """The loss of a run of rows of logits z, which become e − t q, and t (T, 1); q as in the reference."""
     rows, ones = np.arange(len(z)), np.ones(z.shape[1], z.dtype)
-    z -= z.max(1, keepdims=True)
+    greatest = z.max(1, keepdims=True)
+    shift = np.where(np.abs(greatest) > SAFE_LOGIT, greatest, 0)
+    if shift.any():
+        z -= shift
     weighted = confidence * z[rows, targets]
     if share:
         weighted += share * (z @ ones)
         if impossible is not None:
             weighted -= share * z[:, impossible]
     np.exp(z, out=z)
-    total = z @ ones  # BLAS sums faster than NumPy
-    z *= (1 / total)[:, None]
+    total = (z @ ones)[:, None]  # BLAS sums faster than NumPy
     if share:
-        z -= share
+        of_share = share * total
+        z -= of_share
         if impossible is not None:
-            z[:, impossible] += share
-    z[rows, targets] -= confidence
-    return float((np.log(total) - weighted).sum(dtype=np.float64))
+            z[:, impossible] += of_share[:, 0]
+    z[rows, targets] -= confidence * total[:, 0]
+    return float((np.log(total[:, 0]) - weighted).sum(dtype=np.float64)), total
