@@ -7,27 +7,11 @@ import sys
 from collections.abc import Callable
 
 from autograd import DeviceError
-from minitransformer.config import ConfigError
-from minitransformer.data.corpus import CorpusError
-from minitransformer.data.download import DownloadError
-from minitransformer.files import CheckpointError
+from minitransformer.errors import UserError
 from minitransformer.memory import keep_freed_memory
-from minitransformer.model.positions import PositionError
-from minitransformer.model.transformer import WeightsError
-from minitransformer.training.trainer import TrainingDivergedError
 from parallel.launch import LaunchError
 
-EXPECTED = (
-    CheckpointError,
-    ConfigError,
-    CorpusError,
-    DeviceError,
-    DownloadError,
-    LaunchError,
-    PositionError,
-    TrainingDivergedError,
-    WeightsError,
-)
+EXPECTED = (UserError, DeviceError, LaunchError)
 
 
 def run_command(main: Callable[[], int | None]) -> int:

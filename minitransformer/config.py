@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from autograd import SmoothedClasses
+from minitransformer.errors import UserError
 
 PositionLayout = Literal["interleaved", "halves", "learned"]
 NormPlacement = Literal["post", "pre"]
@@ -21,7 +22,7 @@ _CHOICES = {
 }  # fmt: skip
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError, ValueError):
     """A configuration that makes no model or no training run."""
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 from minitransformer.config import DataConfig
-from minitransformer.data.demo import demo_corpus
+from minitransformer.errors import UserError
 
 Pair: TypeAlias = tuple[str, str]
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
-class CorpusError(ValueError):
+class CorpusError(UserError, ValueError):
     """Text that cannot be used, with file, line and remedy."""
 
 
@@ -117,30 +117,6 @@ class FileCorpus:
 
     def _is_held_out(self, i: int) -> bool:
         return self.stride > 0 and i % self.stride == self.stride // 2
-
-
-class GeneratedCorpus:
-    """The demonstration's own English and German."""
-
-    def __init__(self) -> None:
-        self._corpus = demo_corpus()
-
-    def train(self) -> Iterator[Pair]:
-        """The training pairs."""
-        return iter(self._corpus.train)
-
-    def validation(self) -> Iterator[Pair]:
-        """The held-out pairs."""
-        return iter(self._corpus.validation)
-
-    def test(self) -> Iterator[Pair]:
-        """Further held-out pairs."""
-        return iter(self._corpus.test)
-
-
-def corpus_of(config: DataConfig) -> Corpus:
-    """The corpus that a configuration names: its files, or the demonstration."""
-    return GeneratedCorpus() if config.is_demo else FileCorpus.of(config)
 
 
 def _paths(config: DataConfig, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Path, Path]]:

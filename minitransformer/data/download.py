@@ -9,9 +9,10 @@ from pathlib import Path
 import pooch
 
 from minitransformer.config import DataConfig
+from minitransformer.errors import UserError
 
 
-class DownloadError(RuntimeError):
+class DownloadError(UserError, RuntimeError):
     """A file cannot be fetched, or is not what it should be."""
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.config import DataConfig
-from minitransformer.data.corpus import CorpusError, Pair, corpus_of
+from minitransformer.data.corpus import CorpusError, Pair
+from minitransformer.data.sources import corpus_of
 from minitransformer.data.store import IdPair, TokenStore, write_store
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.files import CheckpointError, read_json, write_text

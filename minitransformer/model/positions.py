@@ -11,9 +11,10 @@ from autograd import Layer, Parameter, Tensor, ops, to_device
 from autograd.array import Array, Device, namespace_of_device
 from autograd.parameters import scaled_normal
 from minitransformer.config import ModelConfig
+from minitransformer.errors import UserError
 
 
-class PositionError(ValueError):
+class PositionError(UserError, ValueError):
     """A sentence is longer than the learned table of positions."""
 
 

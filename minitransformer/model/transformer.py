@@ -22,6 +22,7 @@ from autograd.array import Array, Device
 from autograd.ops.normalisation import log_softmax_values
 from autograd.parameters import zeros
 from minitransformer.config import ModelConfig
+from minitransformer.errors import UserError
 from minitransformer.model.batch import Batch, IdArray
 from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.model.layers import Embedding, KeysValues, drop
@@ -31,7 +32,7 @@ from minitransformer.model.stacks import Decoder, Encoder, Past
 from minitransformer.symbols import START
 
 
-class WeightsError(ValueError):
+class WeightsError(UserError, ValueError):
     """Weights that do not fit the model they are meant for."""
 
 

@@ -17,6 +17,7 @@ from autograd.optim import Adam, clip_gradients, gradient_norm
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray, cut_into_shards, plan_epoch, read_batch
 from minitransformer.data.store import TokenStore
+from minitransformer.errors import UserError
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import even_slices
@@ -31,7 +32,7 @@ from parallel.communicator import Communicator, shards_of_rank
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 
 
-class TrainingDivergedError(RuntimeError):
+class TrainingDivergedError(UserError, RuntimeError):
     """The loss is no longer a number."""
 
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
-from minitransformer.data.corpus import CorpusError, FileCorpus, corpus_of, read_lines, read_pairs
+from minitransformer.data.corpus import CorpusError, FileCorpus, read_lines, read_pairs
+from minitransformer.data.sources import corpus_of
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 
@@ -242,7 +243,7 @@ def test_held_out_pairs_are_the_same_every_time(tmp_path: Path) -> None:
 
 def test_a_configuration_without_files_is_the_generated_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"train": [("a", "b")], "validation": [("c", "d")], "test": [("e", "f")]}
-    monkeypatch.setattr("minitransformer.data.corpus.demo_corpus", lambda: SimpleNamespace(**parts))
+    monkeypatch.setattr("minitransformer.data.sources.demo_corpus", lambda: SimpleNamespace(**parts))
     corpus = corpus_of(DataConfig())
     assert {
         "train": list(corpus.train()),
