@@ -51,6 +51,8 @@ TESTS = {  # the nearest first: it kills most
     "autograd/kernels/cpu/attention.py": f"{KERNELS} {MODEL}/test_masking.py -k attention",
     "autograd/kernels/cpu/cross_entropy.py": f"{KERNELS} -k cross_entropy",
     "autograd/kernels/cpu/dropout.py": f"{KERNELS} -k dropout",
+    "autograd/kernels/cpu/embedding.py": f"{KERNELS} tests/autograd/test_tensor.py -k 'embedding or sparse'",
+    "autograd/kernels/cpu/head_rows.py": f"{KERNELS} {MODEL}/test_masking.py -k attention",
     "autograd/kernels/cpu/linear.py": f"{KERNELS} -k linear_transposed",
     "autograd/kernels/cpu/normalisation.py": f"{KERNELS} -k 'layer_norm or normaliser'",
     "minitransformer/model/spans.py": f"{MODEL}/test_masking.py {MODEL}/test_packing.py",
