@@ -16,7 +16,7 @@ import numpy as np
 
 from autograd.array import Array, Device, namespace, namespace_of_device, to_device
 from autograd.random import Site, named_site, normal, uniform
-from autograd.tensor import Gradient, SparseGradient, Tensor
+from autograd.tensor import Gradient, PendingGradient, Tensor
 
 Initialiser: TypeAlias = Callable[[Site, tuple[int, ...]], Array]
 
@@ -50,10 +50,9 @@ class Parameter(Tensor):
         view = self.view_of(self.room.array if destination is None else destination)
         if destination is None:
             self.grad = view
-        if isinstance(gradient, SparseGradient):
-            if first:
-                view[...] = 0
-            gradient.add_to(view)
+        if isinstance(gradient, PendingGradient):
+            place = gradient.write_to if first else gradient.add_to
+            place(view)
         elif first:
             view[...] = gradient
         else:

@@ -18,21 +18,22 @@ import numpy as np
 from autograd.array import Array, Device, device_of, namespace
 
 
-class SparseGradient(ABC):
-    """A gradient that is zero almost everywhere, and cheaper to add to an array than to write down."""
+class PendingGradient(ABC):
+    """A gradient that is cheaper to put in its place than to write down and then to move there."""
 
     shape: tuple[int, ...]
+    dtype: Any
+
+    @abstractmethod
+    def write_to(self, out: Array) -> None:
+        """Put the gradient into ``out``, a contiguous array of its shape and dtype."""
 
     @abstractmethod
     def add_to(self, out: Array) -> None:
-        """Add the gradient to ``out``, of the same shape, in place."""
-
-    @abstractmethod
-    def dense(self) -> Array:
-        """The gradient as an array."""
+        """Add the gradient to ``out``, in place."""
 
 
-Gradient: TypeAlias = Array | SparseGradient
+Gradient: TypeAlias = Array | PendingGradient
 Backward: TypeAlias = Callable[[Array], Sequence[Gradient | None]]
 
 
@@ -125,7 +126,7 @@ class Tensor:
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
         """Set (``first``) or add to ``grad``; a leaf of its own keeps its gradient itself and needs no destination."""
         del destination
-        gradient = dense(gradient)
+        gradient = written(gradient)
         self.grad = gradient.copy() if first or self.grad is None else self.grad + gradient
 
 
@@ -188,17 +189,21 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
                 origin.receive_gradient(dx, into, first=origin not in reached)
                 reached.add(origin)
             elif origin in summed:
-                gradients[origin] += dense(dx)
+                gradients[origin] += written(dx)
             elif origin in gradients:
-                gradients[origin] = gradients[origin] + dense(dx)
+                gradients[origin] = gradients[origin] + written(dx)
                 summed.add(origin)
             else:
-                gradients[origin] = dense(dx)
+                gradients[origin] = written(dx)
 
 
-def dense(gradient: Gradient) -> Array:
+def written(gradient: Gradient) -> Array:
     """The gradient as an array, whatever it was."""
-    return gradient.dense() if isinstance(gradient, SparseGradient) else gradient
+    if not isinstance(gradient, PendingGradient):
+        return gradient
+    array = np.empty(gradient.shape, gradient.dtype)
+    gradient.write_to(array)
+    return array
 
 
 def _checked_seed(result: Tensor, gradient: Array | None) -> Array:

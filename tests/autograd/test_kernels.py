@@ -16,7 +16,7 @@ from op_cases import CASES, OpCase
 
 from autograd.op import Operation, operations
 from autograd.ops.normalisation import log_normaliser
-from autograd.tensor import dense
+from autograd.tensor import written
 from autograd.testing import check_gradients
 
 WITH_KERNELS = sorted(name for name, operation in operations.items() if operation.kernels)
@@ -42,7 +42,7 @@ def test_some_operations_have_kernels() -> None:
 def results(run: Any, arguments: tuple[Any, ...], static: dict[str, Any], seed: int) -> list[Any]:
     value, backward = run(*arguments, **static)
     dy = np.asarray(np.random.default_rng(seed).standard_normal(value.shape), value.dtype)
-    return [value, *map(dense, backward(dy))]
+    return [value, *map(written, backward(dy))]
 
 
 @cases_with_kernels

@@ -83,7 +83,7 @@ def test_backward_fills_the_buffer_or_another_one() -> None:
 
 
 @pytest.mark.parametrize("also", [False, True])
-def test_a_sparse_gradient_replaces_what_a_buffer_held_and_adds_to_what_it_got(also: bool) -> None:
+def test_a_pending_gradient_replaces_what_a_buffer_held_and_adds_to_what_it_got(also: bool) -> None:
     tree = Tree()
     buffer = ParameterBuffer(tree, seed=1, dtype="float64")
     elsewhere = np.full_like(buffer.gradients, 5)

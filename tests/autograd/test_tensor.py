@@ -143,7 +143,7 @@ IDS = np.array([0, 2, 2])
         (lambda table: ops.embedding(table, IDS) + (table + ops.embedding(table, IDS)), 2, 1),
     ],
 )
-def test_a_sparse_gradient_goes_where_others_go(
+def test_a_pending_gradient_goes_where_others_go(
     function: Callable[[Tensor], Tensor], lookups: int, others: int, of_result: bool
 ) -> None:
     """To a leaf and to the result of an operation, before others and after them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array
+from autograd.kernels.cpu.linear import PendingProduct
 from autograd.kernels.cpu.runs import runs
 from autograd.ops.cross_entropy import (
     SmoothedClasses,
@@ -13,7 +14,7 @@ from autograd.ops.cross_entropy import (
     linear_logits,
     smoothed_masses,
 )
-from autograd.tensor import Backward
+from autograd.tensor import Backward, PendingGradient
 
 RUN = 262_144  # elements: 1 MiB of float32, which stays in the second-level cache from the maximum to the gradient
 SAFE_LOGIT = (
@@ -46,10 +47,10 @@ def linear_cross_entropy_in_place(
         inverse_total[run] = 1 / total
     unscaled = logits
 
-    def backward(dy: Array) -> tuple[Array | None, ...]:
+    def backward(dy: Array) -> tuple[Array | PendingGradient | None, ...]:
         scale = inverse_total * dy
         dbias = scale[:, 0] @ unscaled if bias is not None else None
-        return (unscaled @ weight) * scale, unscaled.T @ (x * scale), dbias, None
+        return (unscaled @ weight) * scale, PendingProduct(unscaled.T, x * scale), dbias, None
 
     return np.asarray(loss, x.dtype), backward
 

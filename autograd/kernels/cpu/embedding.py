@@ -6,11 +6,11 @@ import numpy as np
 
 from autograd.array import Array
 from autograd.ops.linear import embedding
-from autograd.tensor import Backward, SparseGradient
+from autograd.tensor import Backward, PendingGradient
 
 
 @embedding.kernel("cpu")
-def embedding_with_sparse_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
+def embedding_with_pending_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
     """The reference's numbers, at a cost that does not depend on the size of the table.
 
     Saves: what the reference saves.
@@ -19,11 +19,16 @@ def embedding_with_sparse_gradient(table: Array, ids: Array) -> tuple[Array, Bac
     return table[ids], lambda dy: (_Rows(shape, ids, dy), None)
 
 
-class _Rows(SparseGradient):
+class _Rows(PendingGradient):
     """Row t added to row ids[t] of zeros."""
 
     def __init__(self, shape: tuple[int, ...], ids: Array, rows: Array) -> None:
-        self.shape, self.ids, self.rows = shape, ids, rows
+        self.shape, self.dtype, self.ids, self.rows = shape, rows.dtype, ids, rows
+
+    def write_to(self, out: Array) -> None:
+        """See ``PendingGradient``."""
+        out[...] = 0
+        self.add_to(out)
 
     def add_to(self, out: Array) -> None:
         """One row after the other: faster than ``np.add.at``, several times so in a table larger than the cache."""
@@ -31,9 +36,3 @@ class _Rows(SparseGradient):
         for row_id, row in zip(self.ids.reshape(-1).tolist(), self.rows.reshape(-1, width), strict=True):
             row_of_out = out[row_id]
             np.add(row_of_out, row, out=row_of_out)
-
-    def dense(self) -> Array:
-        """See ``SparseGradient``."""
-        table = np.zeros(self.shape, self.rows.dtype)
-        self.add_to(table)
-        return table

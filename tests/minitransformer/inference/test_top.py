@@ -35,6 +35,18 @@ def test_an_equal_number_in_a_class_that_is_not_searched_is_found() -> None:
     np.testing.assert_array_equal(columns, [[700, 900, 1000, 0], [100, 1000, 0, 1]])
 
 
+@given(SEEDS, st.integers(1, 6), st.integers(1, 3))
+def test_of_equals_that_are_each_alone_in_their_class_the_first_are_taken(seed: int, n: int, n_more: int) -> None:
+    """No class that is searched holds two of them: only the maxima of the others show that there are more."""
+    n_classes = 20
+    random = np.random.default_rng(seed)
+    x = -random.random((4, n_classes * DEPTH))
+    classes = random.permutation(n_classes)[: n + n_more]
+    columns = np.sort(classes + n_classes * random.integers(0, DEPTH, n + n_more))
+    x[:, columns] = 1
+    np.testing.assert_array_equal(top(x, n)[1], np.broadcast_to(columns[:n], (4, n)))
+
+
 @given(SEEDS, WIDTHS.filter(lambda width: width > 2))
 def test_log_probabilities_are_over_all_tokens_also_those_that_may_not_follow(seed: int, n_columns: int) -> None:
     logits = 3 * np.random.default_rng(seed).standard_normal((3, n_columns))

@@ -1,0 +1,113 @@
+"""Where does the time of an update go, and what does a second thread cost the first?
+
+    python benchmarks/operations.py [tiny] [--rounds 20]
+
+Forward and backward of a shard (half a batch), operation by operation: alone, and beside the other shard on its thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+from contest import describe_machine
+from threadpoolctl import threadpool_limits
+from workload import WORKLOADS
+
+from autograd import RandomStream, backward
+from autograd.op import Operation
+from minitransformer import Batch, Transformer
+from minitransformer.memory import keep_freed_memory
+
+ALL = "everything"
+
+
+class Stopwatch(threading.local):
+    """Seconds of every operation, of this thread."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, whose time counts as ``name``'s."""
+
+        def run(*arguments: Any, **static: Any) -> Any:
+            start = time.perf_counter()
+            result = function(*arguments, **static)
+            self.seconds[name] += time.perf_counter() - start
+            return result
+
+        return run
+
+
+WATCH = Stopwatch()
+
+
+def timed_choose(choose: Callable[..., Any]) -> Callable[..., Any]:
+    """``Operation.choose``, whose choices are timed forward and backward."""
+
+    def chosen(operation: Operation, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
+        run = WATCH.timed(operation.__name__, choose(operation, arguments, static))
+
+        def forward(*inputs: Any, **more: Any) -> Any:
+            value, of_value = run(*inputs, **more)
+            return value, WATCH.timed(operation.__name__, of_value)
+
+        return forward
+
+    return chosen
+
+
+def measure(shards: list[Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Median seconds by operation of the first of ``shards``, all of which run side by side."""
+    kept: list[Counter[str]] = []
+
+    def work(shard: Callable[[], None], keep: bool) -> None:
+        for _ in range(rounds + 1):
+            WATCH.seconds.clear()
+            WATCH.timed(ALL, shard)()
+            WATCH.seconds["outside operations"] = 2 * WATCH.seconds[ALL] - WATCH.seconds.total()
+            if keep:
+                kept.append(Counter(WATCH.seconds))
+
+    threads = [threading.Thread(target=work, args=(shard, i == 0)) for i, shard in enumerate(shards)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {name: statistics.median(seconds[name] for seconds in kept[1:]) for name in kept[-1]}
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workload", nargs="?", choices=list(WORKLOADS), default="tiny")
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    keep_freed_memory()
+    describe_machine()
+    workload = WORKLOADS[options.workload]
+    model, pairs = Transformer(workload.config), workload.batches()[0]
+    gradients = [model.parameters.gradients, model.parameters.gradients.copy()]
+
+    def shard(i: int) -> Callable[[], None]:
+        sources, targets = zip(*pairs[i::2], strict=True)
+        batch = Batch.from_token_ids(list(sources), list(targets))
+        return lambda: backward(model.loss(batch, RandomStream(1, 1, i)), into=gradients[i])
+
+    with threadpool_limits(1, user_api="blas"), patch.object(Operation, "choose", timed_choose(Operation.choose)):
+        alone = measure([shard(0)], options.rounds)
+        beside = measure([shard(0), shard(1)], options.rounds)
+    print("\n| ms | alone | beside another thread |\n|-|-|-|")
+    for name in sorted(beside, key=lambda name: -beside[name]):
+        print(f"| {name} | {1e3 * alone[name]:.1f} | {1e3 * beside[name]:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
