@@ -1,0 +1,5 @@
+"""Kernels for CuPy arrays, in CUDA C++; compiled when first used."""
+
+import autograd.kernels.cuda.adam
+import autograd.kernels.cuda.cross_entropy
+import autograd.kernels.cuda.layer_norm  # noqa: F401  (importing registers)

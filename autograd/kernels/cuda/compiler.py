@@ -1,0 +1,95 @@
+"""CUDA C++ to machine code, by NVIDIA's run-time compiler; needs no GPU.
+
+CuPy's own entry points to the same compiler ask a device what it is, and do not know architectures like ``sm_90a``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+from collections.abc import Iterator
+from ctypes.util import find_library
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCES = Path(__file__).parent
+_HEADERS = ("common.cuh",)
+
+
+class CompilerError(RuntimeError):
+    """The compiler is missing, or refuses a source; its own words follow."""
+
+
+class Program(NamedTuple):
+    """Machine code, and what the assembler said of registers and spills."""
+
+    cubin: bytes
+    log: str
+
+
+def compile_source(name: str, architecture: str) -> Program:
+    """Compile ``name``, a file beside this one, for an architecture such as "sm_90".  Raises: CompilerError."""
+    nvrtc = _nvrtc()
+    program = ctypes.c_void_p()
+    contents = [(SOURCES / header).read_bytes() for header in _HEADERS]
+    options = [
+        f"--gpu-architecture={architecture}".encode(),
+        b"--std=c++17",
+        b"--ptxas-options=-v",
+    ]
+    _check(
+        nvrtc.nvrtcCreateProgram(
+            ctypes.byref(program), (SOURCES / name).read_bytes(), name.encode(), len(_HEADERS),
+            (ctypes.c_char_p * len(_HEADERS))(*contents),
+            (ctypes.c_char_p * len(_HEADERS))(*(header.encode() for header in _HEADERS)),
+        ),
+        name,
+    )  # fmt: skip
+    try:
+        code = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        log = _bytes_of(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).rstrip(b"\0").decode()
+        _check(code, f"{name} for {architecture}: {log}")
+        return Program(_bytes_of(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log)
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def is_available() -> bool:
+    """Whether the compiler can be found."""
+    return next(_candidates(), None) is not None
+
+
+def _candidates() -> Iterator[str]:
+    """Paths of the library: in NVIDIA's wheels, then wherever the system has it."""
+    wheels = importlib.util.find_spec("nvidia")
+    for folder in (wheels.submodule_search_locations or ()) if wheels else ():
+        yield from map(str, sorted(Path(folder).glob("*/lib/libnvrtc.so.*"), reverse=True))
+    system = find_library("nvrtc")
+    if system:
+        yield system
+
+
+@functools.cache
+def _nvrtc() -> ctypes.CDLL:
+    path = next(_candidates(), None)
+    if path is None:
+        raise CompilerError('NVRTC, the compiler of CUDA kernels, is not installed; pip install "nvidia-cuda-nvrtc"')
+    for builtins in sorted(Path(path).parent.glob("libnvrtc-builtins.so.*")):
+        ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(path)
+
+
+def _bytes_of(get_size: ctypes._NamedFuncPointer, get: ctypes._NamedFuncPointer, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    get_size(program, ctypes.byref(size))
+    buffer = ctypes.create_string_buffer(size.value)
+    get(program, buffer)
+    return buffer.raw
+
+
+def _check(code: int, what: str) -> None:
+    if code:
+        nvrtc = _nvrtc()
+        nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+        raise CompilerError(f"{nvrtc.nvrtcGetErrorString(code).decode()}: {what}")

@@ -1,0 +1,44 @@
+"""Every CUDA kernel compiles for the architectures that people have, without spills; needs no GPU."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from autograd.kernels.cuda import adam, cross_entropy, layer_norm
+from autograd.kernels.cuda.compiler import CompilerError, compile_source, is_available
+from autograd.kernels.cuda.driver import STORAGE
+
+ASKED_FOR = {  # every name that Python can form
+    adam.SOURCE: {adam.KERNEL},
+    cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
+    layer_norm.SOURCE: {
+        layer_norm.kernel_name(direction, dtype, width)
+        for direction in ("forward", "backward") for dtype in STORAGE for width in layer_norm.WIDTHS
+    },
+}  # fmt: skip
+MOST_REGISTERS = {adam.SOURCE: 32, cross_entropy.SOURCE: 32, layer_norm.SOURCE: 208}
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="NVRTC is not installed (pip install nvidia-cuda-nvrtc)")
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("source", ASKED_FOR)
+def test_every_kernel_compiles_without_spills(source: str, architecture: str) -> None:
+    program = compile_source(source, architecture)
+    reports = re.findall(
+        r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers",
+        program.log,
+        re.DOTALL,
+    )
+    assert {name for name, *_ in reports} == ASKED_FOR[source]
+    for name, stores, loads, registers in reports:
+        assert (stores, loads) == ("0", "0"), name
+        assert int(registers) <= MOST_REGISTERS[source], name
+    assert all(name.encode() in program.cubin for name in ASKED_FOR[source])
+
+
+def test_a_source_that_is_refused_is_named_with_the_compilers_words() -> None:
+    with pytest.raises(CompilerError, match=r"(?s)adam\.cu for sm_1: .*invalid value for --gpu-architecture"):
+        compile_source("adam.cu", "sm_1")

@@ -1,0 +1,184 @@
+"""CUDA kernels without a GPU: the very sources, run on the CPU against their references, forwards and backwards."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cuda_on_cpu
+import numpy as np
+import pytest
+from cuda_on_cpu import from_bf16, to_bf16
+
+from autograd.kernels.cuda import adam, cross_entropy, layer_norm
+from autograd.ops.cross_entropy import linear_cross_entropy, smoothed_masses
+from autograd.ops.normalisation import layer_norm as layer_norm_operation
+from autograd.optim import adam_update
+
+MODULES = (adam, cross_entropy, layer_norm)
+
+pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler (g++)")
+
+
+@pytest.fixture(params=[False, True], ids=["first thread first", "last thread first"], autouse=True)
+def launch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Kernels run on the CPU; if they lack a barrier, the order of threads changes their results."""
+    run = functools.partial(cuda_on_cpu.launch, backwards=request.param)
+    for module in MODULES:
+        monkeypatch.setattr(module, "launch", run)
+    return run
+
+
+def near(got: Any, expected: Any, tolerance: float) -> None:
+    """By the Euclidean norm."""
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    assert got.shape == expected.shape
+    assert np.isfinite(got).all()
+    assert np.linalg.norm(got - expected) <= tolerance * max(np.linalg.norm(expected), 1e-30)
+
+
+def double(*arrays: Any) -> tuple[Any, ...]:
+    return tuple(x.astype(np.float64) if x is not None and x.dtype == np.float32 else x for x in arrays)
+
+
+# Adam.
+
+STATIC = {"step_size": 0.01, "beta1": 0.9, "beta2": 0.98, "variance_correction": 0.1, "eps": 1e-9}
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 1000])
+def test_adam(size: int) -> None:
+    random = np.random.default_rng(size)
+    values, gradients, m = random.standard_normal((3, size)).astype(np.float32)
+    v = random.random(size).astype(np.float32)
+    expected = double(values, gradients, m, v)
+    adam_update.reference(*expected, **STATIC)
+    gradients.flags.writeable = False
+    adam.adam_update_in_one_pass(values, gradients, m, v, **STATIC)
+    for got, of_reference in zip((values, gradients, m, v), expected, strict=True):
+        near(got, of_reference, 1e-6)
+
+
+def test_adam_leaves_a_copy_in_sixteen_bits(launch: Callable[..., None]) -> None:
+    values, gradients, m, v = np.random.default_rng(1).random((4, 300)).astype(np.float32)
+    copy = np.zeros(300, np.uint16)
+    scalars = map(np.float32, STATIC.values())
+    launch(adam.SOURCE, adam.KERNEL, 2, adam.THREADS, values, gradients, m, v, copy, np.int64(300), *scalars)
+    np.testing.assert_array_equal(copy, to_bf16(values))
+
+
+# Layer normalisation.
+
+
+def rows(n: int, width: int) -> Any:
+    random = np.random.default_rng(n)
+    return (3 + 2 * random.standard_normal((n, width))).astype(np.float32)
+
+
+@pytest.mark.parametrize("width", layer_norm.WIDTHS)
+@pytest.mark.parametrize("n", [1, 8, 21])
+def test_layer_norm(n: int, width: int) -> None:
+    arguments = rows(n, width), *np.random.default_rng(1).standard_normal((2, width)).astype(np.float32)
+    dy = rows(n + 1, width)[:n]
+    expected, expected_backward = layer_norm_operation.reference(*double(*arguments))
+    y, backward = layer_norm.layer_norm_in_registers(*arguments)
+    for got, of_reference in zip((y, *backward(dy)), (expected, *expected_backward(dy.astype(float))), strict=True):
+        near(got, of_reference, 2e-6)
+
+
+def test_layer_norm_whose_blocks_have_several_rows_for_a_warp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_norm, "MOST_BLOCKS", 2)
+    test_layer_norm(45, 128)
+
+
+def test_layer_norm_of_no_rows() -> None:
+    y, backward = layer_norm.layer_norm_in_registers(rows(0, 128), *np.ones((2, 128), np.float32))
+    dx, dgain, dbias = backward(y)
+    assert (y.shape, dx.shape) == ((0, 128), (0, 128))
+    assert not dgain.any()
+    assert not dbias.any()
+
+
+def test_layer_norm_in_sixteen_bits(launch: Callable[..., None]) -> None:
+    x, dy, gain = to_bf16(rows(5, 128)), to_bf16(rows(6, 128)[:5]), np.float32(np.linspace(-1, 2, 128))
+    y, dx, statistics, sums = (
+        np.zeros_like(x), np.zeros_like(x), np.zeros((5, 2), np.float32), np.zeros((1, 2, 128), np.float32),
+    )  # fmt: skip
+    n, eps = np.int64(5), np.float32(1e-6)
+    launch("layer_norm.cu", "layer_norm_forward_bf16_128", 1, 256, x, gain, gain, y, statistics, n, eps)
+    launch("layer_norm.cu", "layer_norm_backward_bf16_128", 1, 256, dy, x, gain, statistics, dx, sums, n)
+    expected, backward = layer_norm_operation.reference(*double(from_bf16(x), gain, gain))
+    expected_dx, dgain, dbias = backward(from_bf16(dy).astype(float))
+    near(from_bf16(y), expected, 4e-3)
+    near(from_bf16(dx), expected_dx, 4e-3)
+    near(sums[0], [dgain, dbias], 1e-6)
+
+
+# Cross-entropy.
+
+SMOOTHINGS = [
+    {},
+    {"smoothing": 0.1},
+    {"smoothing": 0.1, "over": "V"},
+    {"smoothing": 0.1, "over": "V-2", "impossible": 0},
+]
+
+
+@pytest.mark.parametrize("static", SMOOTHINGS, ids=str)
+@pytest.mark.parametrize("n_words", [3, 1000, 1025, 8193])
+def test_cross_entropy(n_words: int, static: dict[str, Any]) -> None:
+    random = np.random.default_rng(n_words)
+    x, weight = (3 * random.standard_normal((n, 4)).astype(np.float32) for n in (3, n_words))
+    arguments = x, weight, random.standard_normal(n_words).astype(np.float32), np.array([1, n_words - 1, 2])
+    expected, expected_backward = linear_cross_entropy.reference(*double(*arguments), **static)
+    loss, backward = cross_entropy.linear_cross_entropy_in_place(*arguments, **static)
+    near(loss, expected, 1e-6)
+    *gradients, of_targets = backward(np.float32(2))
+    *expected_gradients, _ = expected_backward(np.float64(2))
+    assert of_targets is None
+    for got, of_reference in zip(gradients, expected_gradients, strict=True):
+        near(got, of_reference, 3e-6)
+
+
+def test_cross_entropy_of_large_logits() -> None:
+    x, weight = np.float32([[1000.0], [-1000.0]]), np.float32([[1.0], [0.5], [-1.0]])
+    loss, backward = cross_entropy.linear_cross_entropy_in_place(x, weight, None, np.array([0, 0]))
+    assert loss == 2000
+    assert backward(np.float32(1))[0].tolist() == [[0], [-2]]
+
+
+def test_cross_entropy_in_sixteen_bits(launch: Callable[..., None]) -> None:
+    logits = to_bf16(3 * np.random.default_rng(1).standard_normal((2, 50)))
+    targets, losses, x = np.array([7, 0]), np.zeros(2, np.float32), from_bf16(logits).astype(float)
+    share, of_target = smoothed_masses(0.1, "V-1", None, 50)
+    launch(
+        "cross_entropy.cu", cross_entropy.kernel_name("bfloat16"), 2, 64, logits, targets, losses,
+        np.int64(50), np.float32(share), np.float32(of_target - share), np.int32(-1),
+    )  # fmt: skip
+    p = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    q = np.full((2, 50), share)
+    q[[0, 1], targets] = of_target
+    near(from_bf16(logits), p - q, 4e-3)
+    near(losses, -(q * np.log(p)).sum(1), 1e-6)
+
+
+# The stand-in itself.
+
+
+@pytest.mark.parametrize("x", [0.0, -0.0, 1.0, 1.00390625, 1.01171875, -3.3e38, 1e-40, np.inf, -np.inf])
+def test_numbers_are_rounded_to_sixteen_bits_to_the_nearest_and_ties_to_even(x: float, launch: Any) -> None:
+    """1.00390625 and 1.01171875 lie in the middle between two."""
+    values, zero, copy = np.float32([x]), np.zeros(1, np.float32), np.zeros(1, np.uint16)
+    launch(adam.SOURCE, adam.KERNEL, 1, 32, values, zero, zero.copy(), zero.copy(), copy, np.int64(1),
+           *map(np.float32, (0, 0.9, 0.98, 1, 1)))  # fmt: skip
+    assert copy[0] == to_bf16(values)[0]
+    middle = {1.00390625: 1.0, 1.01171875: 1.015625}
+    assert from_bf16(copy)[0] == middle.get(x, from_bf16(to_bf16(x)))
+
+
+def test_a_write_outside_of_an_array_is_noticed(launch: Callable[..., None]) -> None:
+    short = np.zeros(9, np.float32)
+    with pytest.raises(AssertionError, match="behind the end"):
+        launch(adam.SOURCE, adam.KERNEL, 1, 32, short, *np.ones((3, 10), np.float32), None, np.int64(10),
+               *map(np.float32, STATIC.values()))  # fmt: skip

@@ -1,0 +1,175 @@
+// Enough of CUDA to run a kernel on one core of a CPU: the threads of a block are fibres that take turns.
+//
+// A fibre runs until it waits at a barrier, so that what lies between two barriers runs in any order that the caller
+// chooses: a kernel that lacks a barrier gives different results forwards and backwards.  A barrier that some threads
+// never reach is an error, not a hang.  Not emulated: anything asynchronous, and warps that run in lock step.
+
+#pragma once
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+#define __shared__ static  // blocks run one after the other
+
+struct dim3 {
+    unsigned x = 1, y = 1, z = 1;
+};
+
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace cuda_on_cpu {
+
+constexpr unsigned kWarp = 32;
+constexpr size_t kStack = 1 << 16;
+
+struct Barrier {
+    unsigned waiting = 0, generation = 0;
+};
+
+struct Fibre {
+    ucontext_t context;
+    std::vector<char> stack = std::vector<char>(kStack);
+    bool finished = false;
+};
+
+struct Warp {
+    Barrier barrier;
+    double slots[kWarp];
+};
+
+inline std::vector<Fibre> fibres;
+inline std::vector<Warp> warps;
+inline Barrier block_barrier;
+inline ucontext_t scheduler;
+inline unsigned current, progress;
+inline void (*body)(void*);
+inline void* body_argument;
+
+inline void wait(Barrier& barrier, unsigned size) {
+    const unsigned generation = barrier.generation;
+    ++progress;
+    if (++barrier.waiting == size) {
+        barrier.waiting = 0;
+        ++barrier.generation;
+        return;
+    }
+    while (barrier.generation == generation) swapcontext(&fibres[current].context, &scheduler);
+}
+
+inline Warp& warp() { return warps[threadIdx.x / kWarp]; }
+
+inline unsigned warp_size() {
+    const unsigned rest = blockDim.x - threadIdx.x / kWarp * kWarp;
+    return rest < kWarp ? rest : kWarp;
+}
+
+inline void enter() {
+    body(body_argument);
+    fibres[current].finished = true;
+    ++progress;
+}
+
+inline void run_block(bool backwards) {
+    for (Fibre& fibre : fibres) {
+        fibre.finished = false;
+        getcontext(&fibre.context);
+        fibre.context.uc_stack.ss_sp = fibre.stack.data();
+        fibre.context.uc_stack.ss_size = kStack;
+        fibre.context.uc_link = &scheduler;
+        makecontext(&fibre.context, enter, 0);
+    }
+    block_barrier = Barrier();
+    warps.assign((blockDim.x + kWarp - 1) / kWarp, Warp());
+    for (bool running = true; running;) {
+        running = false;
+        progress = 0;
+        for (unsigned i = 0; i < fibres.size(); ++i) {
+            current = backwards ? fibres.size() - 1 - i : i;
+            if (fibres[current].finished) continue;
+            running = true;
+            threadIdx.x = current;
+            swapcontext(&scheduler, &fibres[current].context);
+        }
+        if (running && !progress) {
+            std::fprintf(stderr, "block %u,%u: some threads wait at a barrier that others never reach\n", blockIdx.x, blockIdx.y);
+            std::abort();
+        }
+    }
+}
+
+template <typename... Arguments>
+struct Call {
+    void (*kernel)(Arguments...);
+    void** arguments;
+
+    template <size_t... I>
+    void operator()(std::index_sequence<I...>) const {
+        kernel(*static_cast<Arguments*>(arguments[I])...);
+    }
+    static void enter(void* self) { (*static_cast<Call*>(self))(std::index_sequence_for<Arguments...>{}); }
+};
+
+// As cuLaunchKernel: arguments[i] points to argument i.
+template <typename... Arguments>
+void launch(void (*kernel)(Arguments...), dim3 grid, unsigned block, bool backwards, void** arguments) {
+    Call<Arguments...> call{kernel, arguments};
+    body = Call<Arguments...>::enter;
+    body_argument = &call;
+    gridDim = grid;
+    blockDim = dim3{block, 1, 1};
+    fibres.resize(block);
+    for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
+        for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block(backwards);
+}
+
+template <typename T>
+T exchange(T value, unsigned from) {
+    Warp& mine = warp();
+    std::memcpy(&mine.slots[threadIdx.x % kWarp], &value, sizeof value);
+    wait(mine.barrier, warp_size());
+    T result;
+    std::memcpy(&result, &mine.slots[from], sizeof result);
+    wait(warp().barrier, warp_size());
+    return result;
+}
+
+}  // namespace cuda_on_cpu
+
+inline void __syncthreads() { cuda_on_cpu::wait(cuda_on_cpu::block_barrier, blockDim.x); }
+inline void __syncwarp() { cuda_on_cpu::wait(cuda_on_cpu::warp().barrier, cuda_on_cpu::warp_size()); }
+
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, unsigned mask) {
+    return cuda_on_cpu::exchange(value, (threadIdx.x % cuda_on_cpu::kWarp) ^ mask);
+}
+
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+
+inline float __uint_as_float(unsigned bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+inline unsigned __float_as_uint(float value) {
+    unsigned bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+#define RUN_ON_CPU(kernel)                                                                                        \
+    extern "C" void run_##kernel(unsigned x, unsigned y, unsigned block, int backwards, void** arguments) { \
+        cuda_on_cpu::launch(kernel, dim3{x, y, 1}, block, backwards != 0, arguments);                             \
+    }

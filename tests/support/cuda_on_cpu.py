@@ -1,0 +1,95 @@
+"""Our CUDA kernels, compiled by the C++ compiler of this machine and run on its CPU, between guards."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autograd.kernels.cuda.compiler import SOURCES
+
+COMPILER = shutil.which("g++")
+GUARD = 64  # bytes before and behind every array, which no kernel may touch
+PATTERN = 0xA5
+
+
+@functools.cache
+def library(source: str, kernel: str) -> Any:
+    """One kernel of a source file, as a function of grid, block, order and pointers to arguments."""
+    assert COMPILER is not None
+    folder = Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
+    shim = folder / "shim.cpp"
+    shim.write_text(f'#include "cuda_on_cpu.h"\n#include "{source}"\nRUN_ON_CPU({kernel})\n', encoding="utf-8")
+    subprocess.run(
+        [
+            COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas", "-Werror",
+            f"-I{Path(__file__).parent}", f"-I{SOURCES}", str(shim), "-o", str(folder / "kernel.so"),
+        ],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    run = getattr(ctypes.CDLL(str(folder / "kernel.so")), f"run_{kernel}")
+    shutil.rmtree(folder)
+    return run
+
+
+class Guarded:
+    """A copy of an array with guards around it."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        assert array.flags.c_contiguous, "a kernel was given an array that is not contiguous"
+        self.array = array
+        self.bytes = np.full(array.nbytes + 2 * GUARD, PATTERN, np.uint8)
+        self.inside[...] = array.reshape(-1).view(np.uint8)
+
+    @property
+    def inside(self) -> np.ndarray[Any, Any]:
+        return self.bytes[GUARD : GUARD + self.array.nbytes]
+
+    def finish(self) -> None:
+        """Copy back what the kernel has left; nothing else may have changed."""
+        assert (self.bytes[:GUARD] == PATTERN).all(), "a kernel wrote before the beginning of an array"
+        assert (self.bytes[GUARD + self.array.nbytes :] == PATTERN).all(), "a kernel wrote behind the end of an array"
+        if self.array.flags.writeable:
+            self.array.reshape(-1).view(np.uint8)[...] = self.inside
+        else:
+            assert (self.array.reshape(-1).view(np.uint8) == self.inside).all(), (
+                "a kernel wrote to what it may only read"
+            )
+
+
+def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any, backwards: bool = False) -> None:
+    """As ``autograd.kernels.cuda.driver.launch``; ``backwards`` lets the last thread of a block go first."""
+    assert n_blocks > 0
+    assert 0 < n_threads <= 1024
+    guarded = [Guarded(x) if isinstance(x, np.ndarray) else None for x in arguments]
+    values = [
+        ctypes.c_void_p(None if x is None else g.bytes.ctypes.data + GUARD) if x is None or g else _scalar(x)
+        for x, g in zip(arguments, guarded, strict=True)
+    ]
+    pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+    library(source, kernel)(n_blocks, 1, n_threads, int(backwards), pointers)
+    for g in guarded:
+        if g:
+            g.finish()
+
+
+def _scalar(x: Any) -> Any:
+    assert isinstance(x, np.generic), f"a kernel was given {x!r}, which has no type"
+    return np.ctypeslib.as_ctypes_type(x.dtype)(x.item())
+
+
+def to_bf16(x: Any) -> np.ndarray[Any, Any]:
+    """The bits of float32 numbers rounded to bfloat16, to the nearest, ties to even."""
+    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> np.uint64(16) & np.uint64(1))) >> np.uint64(16)).astype(np.uint16)
+
+
+def from_bf16(bits: Any) -> np.ndarray[Any, Any]:
+    """The numbers whose bits these are."""
+    return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)
