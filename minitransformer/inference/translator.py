@@ -29,10 +29,10 @@ class Translation:
 
 
 class Translator:
-    """A trained model with its tokenizer."""
+    """A trained model with its tokenizer.  Make a new one when the model's parameters have changed."""
 
     def __init__(self, model: Transformer, tokenizer: Tokenizer) -> None:
-        self.model, self.tokenizer = model, tokenizer
+        self.model, self.tokenizer = model.for_search(), tokenizer
 
     @classmethod
     def load(cls, directory: str | Path, *, device: Device = "cpu") -> Translator:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from autograd import (
     BlockMask,
@@ -65,6 +68,7 @@ class Transformer(Layer):
         )
         self.softmax_bias = Parameter((config.vocabulary_size,), zeros) if config.softmax_bias else None
         self.parameters = ParameterBuffer(self, seed=seed, dtype=dtype, device=device)
+        self._projection_by_columns: Array | None = None
 
     def named_parameters(self) -> Iterable[tuple[str, Parameter]]:
         """Every parameter with its name, such as "encoder.layers.0.self_attention.query.weight"."""
@@ -100,8 +104,20 @@ class Transformer(Layer):
 
     def project(self, decoded: Tensor) -> Tensor:
         """The decoder's output (T, D) → unnormalised log-probabilities of the next token (T, W)."""
-        logits = self.projection.logits(decoded)
+        by_columns = self._projection_by_columns
+        logits = self.projection.logits(decoded) if by_columns is None else ops.linear(decoded, by_columns, None)
         return logits if self.softmax_bias is None else logits + self.softmax_bias
+
+    def for_search(self) -> Transformer:
+        """The same model with the same parameters, for steps of few rows, as long as the parameters do not change.
+
+        On the CPU it holds a copy of the projection's matrix as (D, W), which BLAS multiplies few rows with at once; of
+        (W, D) it would copy every panel into that order, at every step.
+        """
+        model = copy.copy(self)
+        if self.device == "cpu":
+            model._projection_by_columns = np.ascontiguousarray(self.projection.weight.value.T)
+        return model
 
     def decoded(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
         """The decoder's output at every target token.  Shapes: returns (T, D), packed in sentence order."""

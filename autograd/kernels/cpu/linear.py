@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array
-from autograd.ops.linear import check_linear, check_linear_transposed, linear, linear_relu, linear_transposed
+from autograd.ops.linear import check_linear, linear, linear_relu
 from autograd.tensor import Backward, PendingGradient
 
-FEW = 32  # rows; with more of them OpenBLAS spends its time on the product, not on copying the matrix
-VERY_FEW = 8  # rows; fewer are cheaper one by one
-PIECE = 1_024  # rows of the matrix: 2 MiB of float32 at width 512, read from memory for the first row of x alone
+FEW = 8  # rows; as many are cheaper one by one: OpenBLAS would first copy the matrix into another order
+PIECE = 2_048  # columns of the matrix, 4 MiB of float32 at width 512: read from memory for the first row of x alone
 
 
 class PendingProduct(PendingGradient):
@@ -29,6 +28,19 @@ class PendingProduct(PendingGradient):
         out += self.left @ self.right
 
 
+def _product(x: Array, weight: Array) -> Array:
+    """x W; of few rows of x with a wide W row by row."""
+    n_columns = weight.shape[1]
+    if len(x) > FEW or n_columns < PIECE:
+        return x @ weight
+    y = np.empty((len(x), n_columns), x.dtype)
+    for start in range(0, n_columns, PIECE):
+        columns = slice(start, start + PIECE)
+        for row, out in zip(x, y, strict=True):
+            np.matmul(row, weight[:, columns], out=out[columns])
+    return y
+
+
 def _sum_of_rows(rows: Array) -> Array:
     """By BLAS, several times as fast as NumPy's."""
     return np.ones(len(rows), rows.dtype) @ rows
@@ -41,7 +53,7 @@ def linear_with_pending_gradient(x: Array, weight: Array, bias: Array | None) ->
     Saves: what the reference saves.
     """
     check_linear("linear", x, weight)
-    y = x @ weight
+    y = _product(x, weight)
     if bias is not None:
         y += bias
 
@@ -58,7 +70,7 @@ def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> t
     Saves: what the reference saves.
     """
     check_linear("linear_relu", x, weight)
-    y = x @ weight
+    y = _product(x, weight)
     y += bias
     np.maximum(y, np.zeros_like(bias), out=y)  # a row of zeros: NumPy is slower with a single one
 
@@ -66,29 +78,4 @@ def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> t
         dz = dy * (y > 0)
         return dz @ weight.T, PendingProduct(x.T, dz), _sum_of_rows(dz)
 
-    return y, backward
-
-
-def _has_few_rows(x: Array, weight: Array) -> bool:
-    return len(x) <= FEW < len(weight)
-
-
-@linear_transposed.kernel("cpu", supports=_has_few_rows)
-def linear_transposed_of_few_rows(x: Array, weight: Array) -> tuple[Array, Backward]:
-    """(W xᵀ)ᵀ, or W x_t row by row: OpenBLAS then reads the large matrix as it lies, and does not copy it first.
-
-    Saves: x and the weight.
-    """
-    check_linear_transposed(x, weight)
-
-    def backward(dy: Array) -> tuple[Array, Array]:
-        return dy @ weight, dy.T @ x
-
-    if len(x) > VERY_FEW:
-        return np.ascontiguousarray((weight @ x.T).T), backward
-    y = np.empty((len(x), len(weight)), x.dtype)
-    for start in range(0, len(weight), PIECE):
-        piece = slice(start, start + PIECE)
-        for row, out in zip(x, y, strict=True):
-            np.matmul(weight[piece], row, out=out[piece])
     return y, backward

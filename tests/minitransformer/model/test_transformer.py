@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autograd import RandomStream, backward
+from autograd import RandomStream, Tensor, backward
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.model.transformer import WeightsError
 
@@ -52,6 +52,18 @@ def test_the_loss_is_that_of_the_log_probabilities() -> None:
     q[np.arange(len(q)), batch.labels] = 0.9
     assert float(model.loss(batch)) == pytest.approx(-(q * log_p).sum(), rel=1e-12)
     np.testing.assert_allclose(np.exp(log_p).sum(1), 1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_model_for_search_shares_everything_but_the_projection_by_columns(variant: str) -> None:
+    model, batch = model_of(variant), batch_of([([3, 4, 5], [6, 5]), ([3], [4, 4, 4])])
+    searching = model.for_search()
+    np.testing.assert_allclose(searching.log_probabilities(batch), model.log_probabilities(batch), rtol=1e-12)
+    assert searching.parameters is model.parameters
+    before = searching.project(Tensor(np.eye(6))).value
+    model.projection.weight.value[...] = 0
+    np.testing.assert_array_equal(searching.project(Tensor(np.eye(6))).value, before)
+    assert not (model.project(Tensor(np.eye(6))).value - (model.softmax_bias.value if model.softmax_bias else 0)).any()
 
 
 def test_dropout_happens_only_where_a_stream_is_given() -> None:
