@@ -38,7 +38,16 @@ def kept_elements(x: Array, rate: float, site: Site) -> tuple[Array, float]:
 
     Raises: ValueError unless 0 ≤ rate < 1.
     """
+    threshold, scale = threshold_and_scale(rate)
+    return random_uint16(x, site=site, count=x.size) >= threshold, scale
+
+
+def threshold_and_scale(rate: float) -> tuple[int, float]:
+    """The least 16-bit number that keeps its element, and the factor that makes up for the others.
+
+    Raises: ValueError unless 0 ≤ rate < 1.
+    """
     if not 0 <= rate < 1:
         raise ValueError(f"dropout: rate must be in [0, 1), got {rate}")
     threshold = min(round(rate * 2**16), 2**16 - 1)
-    return random_uint16(x, site=site, count=x.size) >= threshold, 2**16 / (2**16 - threshold)
+    return threshold, 2**16 / (2**16 - threshold)

@@ -155,6 +155,10 @@ T __shfl_xor_sync(unsigned, T value, unsigned mask) {
     return cuda_on_cpu::exchange(value, (threadIdx.x % cuda_on_cpu::kWarp) ^ mask);
 }
 
+inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
+    return static_cast<unsigned long long>(static_cast<unsigned __int128>(x) * y >> 64);
+}
+
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 
 inline float __uint_as_float(unsigned bits) {

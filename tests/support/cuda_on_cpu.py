@@ -93,3 +93,16 @@ def to_bf16(x: Any) -> np.ndarray[Any, Any]:
 def from_bf16(bits: Any) -> np.ndarray[Any, Any]:
     """The numbers whose bits these are."""
     return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def near(got: Any, expected: Any, tolerance: float) -> None:
+    """Both finite, and near each other by the Euclidean norm."""
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    assert got.shape == expected.shape
+    assert np.isfinite(got).all()
+    assert np.linalg.norm(got - expected) <= tolerance * max(np.linalg.norm(expected), 1e-30)
+
+
+def double(*arrays: Any) -> tuple[Any, ...]:
+    """float32 arrays as float64, others as they are."""
+    return tuple(x.astype(np.float64) if x is not None and x.dtype == np.float32 else x for x in arrays)

@@ -2,4 +2,6 @@
 
 import autograd.kernels.cuda.adam
 import autograd.kernels.cuda.cross_entropy
+import autograd.kernels.cuda.dropout
+import autograd.kernels.cuda.embedding
 import autograd.kernels.cuda.layer_norm  # noqa: F401  (importing registers)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SOURCES = Path(__file__).parent
-_HEADERS = ("common.cuh",)
+_HEADERS = ("common.cuh", "philox.cuh")
 
 
 class CompilerError(RuntimeError):

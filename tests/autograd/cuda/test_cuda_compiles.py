@@ -6,19 +6,27 @@ import re
 
 import pytest
 
-from autograd.kernels.cuda import adam, cross_entropy, layer_norm
+from autograd.kernels.cuda import adam, cross_entropy, dropout, embedding, layer_norm
 from autograd.kernels.cuda.compiler import CompilerError, compile_source, is_available
 from autograd.kernels.cuda.driver import STORAGE
 
 ASKED_FOR = {  # every name that Python can form
     adam.SOURCE: {adam.KERNEL},
     cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
+    dropout.SOURCE: {dropout.WORDS, *(dropout.kernel_name(dtype) for dtype in STORAGE)},
+    embedding.SOURCE: {embedding.kernel_name(dtype) for dtype in STORAGE},
     layer_norm.SOURCE: {
         layer_norm.kernel_name(direction, dtype, width)
         for direction in ("forward", "backward") for dtype in STORAGE for width in layer_norm.WIDTHS
     },
 }  # fmt: skip
-MOST_REGISTERS = {adam.SOURCE: 32, cross_entropy.SOURCE: 32, layer_norm.SOURCE: 208}
+MOST_REGISTERS = {
+    adam.SOURCE: 32,
+    cross_entropy.SOURCE: 32,
+    dropout.SOURCE: 48,
+    embedding.SOURCE: 40,
+    layer_norm.SOURCE: 208,
+}
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="NVRTC is not installed (pip install nvidia-cuda-nvrtc)")
 

@@ -1,45 +1,20 @@
-"""CUDA kernels without a GPU: the very sources, run on the CPU against their references, forwards and backwards."""
+"""CUDA kernels without a GPU: Adam, layer normalisation, cross-entropy; and the stand-in for the GPU itself."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import cuda_on_cpu
 import numpy as np
 import pytest
-from cuda_on_cpu import from_bf16, to_bf16
+from cuda_on_cpu import double, from_bf16, near, to_bf16
 
 from autograd.kernels.cuda import adam, cross_entropy, layer_norm
 from autograd.ops.cross_entropy import linear_cross_entropy, smoothed_masses
 from autograd.ops.normalisation import layer_norm as layer_norm_operation
 from autograd.optim import adam_update
 
-MODULES = (adam, cross_entropy, layer_norm)
-
-pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler (g++)")
-
-
-@pytest.fixture(params=[False, True], ids=["first thread first", "last thread first"], autouse=True)
-def launch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Kernels run on the CPU; if they lack a barrier, the order of threads changes their results."""
-    run = functools.partial(cuda_on_cpu.launch, backwards=request.param)
-    for module in MODULES:
-        monkeypatch.setattr(module, "launch", run)
-    return run
-
-
-def near(got: Any, expected: Any, tolerance: float) -> None:
-    """By the Euclidean norm."""
-    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
-    assert got.shape == expected.shape
-    assert np.isfinite(got).all()
-    assert np.linalg.norm(got - expected) <= tolerance * max(np.linalg.norm(expected), 1e-30)
-
-
-def double(*arrays: Any) -> tuple[Any, ...]:
-    return tuple(x.astype(np.float64) if x is not None and x.dtype == np.float32 else x for x in arrays)
+pytestmark = pytest.mark.usefixtures("launch")
 
 
 # Adam.

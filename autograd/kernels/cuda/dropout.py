@@ -1,0 +1,60 @@
+"""Random words, and dropout in one pass, whose mask is never in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autograd.array import Array, namespace
+from autograd.kernels.cuda.driver import STORAGE, launch
+from autograd.ops.dropout import dropout, threshold_and_scale
+from autograd.random import Site, random_words
+from autograd.tensor import Backward
+
+SOURCE, WORDS = "dropout.cu", "philox_words"
+THREADS = 256
+WORDS_OF_A_THREAD, ELEMENTS_OF_A_THREAD = 4, 16
+
+
+def kernel_name(dtype: object) -> str:
+    """The kernel for elements of this type."""
+    return f"dropout_{STORAGE[str(dtype)]}"
+
+
+def _numbers(site: Site) -> tuple[np.uint64, ...]:
+    return tuple(np.uint64(number) for number in (site.seed, site.site, site.update, site.shard))
+
+
+@random_words.kernel("cuda")
+def random_words_by_blocks(like: Array, *, site: Site, count: int) -> Array:
+    """The reference's words, a thread for every four of them."""
+    words = namespace(like).empty(count, np.uint64)
+    if count:
+        launch(
+            SOURCE, WORDS, -(-count // (THREADS * WORDS_OF_A_THREAD)), THREADS, words, np.int64(count), *_numbers(site)
+        )  # fmt: skip
+    return words
+
+
+def _is_stored(x: Array, **static: object) -> bool:
+    return str(x.dtype) in STORAGE
+
+
+@dropout.kernel("cuda", supports=_is_stored)
+def dropout_in_one_pass(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
+    """The reference's mask, drawn where an element is read.
+
+    Saves: nothing.
+    """
+    threshold, scale = threshold_and_scale(rate)
+
+    def masked(values: Array) -> Array:
+        values = namespace(values).ascontiguousarray(values)
+        out, n = namespace(values).empty_like(values), values.size
+        if n:
+            launch(
+                SOURCE, kernel_name(values.dtype), -(-n // (THREADS * ELEMENTS_OF_A_THREAD)), THREADS, values, out,
+                np.int64(n), *_numbers(site), np.int32(threshold), np.float32(scale),
+            )  # fmt: skip
+        return out
+
+    return masked(x), lambda dy: (masked(dy),)

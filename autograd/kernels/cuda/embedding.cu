@@ -1,0 +1,42 @@
+// The gradient of an embedding; see autograd.ops.linear.embedding.
+
+#include "common.cuh"
+
+constexpr int kWarps = 8;
+
+// Tokens are sorted by id; the block of the first token of every id adds the rows of dy of all of them to that row of
+// the table: warp w those that come w-th, (w + 8)-th ..., and the warps' sums in their order.  So no addition depends on
+// which block is faster.
+template <typename T>
+__device__ void add_rows(const T* dy, const long long* sorted_ids, const long long* order, float* table, long long n,
+                         int width) {
+    __shared__ float sums[kWarps][32];
+    const long long first = blockIdx.x, id = sorted_ids[first];
+    if (first && sorted_ids[first - 1] == id) return;  // a whole block
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int start = 0; start < width; start += 32) {
+        const int column = start + lane;
+        float sum = 0;
+        if (column < width)
+            for (long long i = first + warp; i < n && sorted_ids[i] == id; i += kWarps)
+                sum += load(dy[order[i] * width + column]);
+        sums[warp][lane] = sum;
+        __syncthreads();
+        if (warp == 0 && column < width) {
+#pragma unroll
+            for (int i = 1; i < kWarps; ++i) sum += sums[i][lane];
+            table[id * width + column] += sum;
+        }
+        __syncthreads();  // the sums have been read
+    }
+}
+
+#define ADD_ROWS(T)                                                                                             \
+    extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                   \
+        add_rows_##T(const T* dy, const long long* sorted_ids, const long long* order, float* table, long long n, \
+                     int width) {                                                                               \
+        add_rows(dy, sorted_ids, order, table, n, width);                                                       \
+    }
+
+ADD_ROWS(float)
+ADD_ROWS(bf16)

@@ -1,0 +1,100 @@
+"""CUDA kernels without a GPU: Philox, dropout, and the embedding's gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_on_cpu import from_bf16, near, to_bf16
+
+from autograd.kernels.cuda import dropout, embedding
+from autograd.ops.dropout import dropout as dropout_operation
+from autograd.ops.dropout import dropout_mask
+from autograd.ops.linear import embedding as embedding_operation
+from autograd.random import Site, random_words
+
+pytestmark = pytest.mark.usefixtures("launch")
+SITES = [Site(0, 0), Site(5, 1, 3, 2), Site(2**64 - 1, 2**64 - 2, 2**63, 2**64 - 3)]
+
+
+@pytest.mark.parametrize("site", SITES, ids=str)
+@pytest.mark.parametrize("count", [0, 1, 4, 1023, 1024, 4100])
+def test_words_are_those_of_numpys_philox(count: int, site: Site) -> None:
+    words = dropout.random_words_by_blocks(np.empty(0), site=site, count=count)
+    np.testing.assert_array_equal(words, random_words.reference(np.empty(0), site=site, count=count))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.9999999])
+@pytest.mark.parametrize("shape", [(1,), (3, 7), (16, 32), (513,), (4096,), (3, 1500)], ids=str)
+def test_dropout(shape: tuple[int, ...], rate: float) -> None:
+    x, dy = np.random.default_rng(1).standard_normal((2, *shape)).astype(np.float32)
+    y, backward = dropout.dropout_in_one_pass(x, rate=rate, site=SITES[1])
+    expected, expected_backward = dropout_operation.reference(x, rate=rate, site=SITES[1])
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(backward(dy)[0], expected_backward(dy)[0])
+
+
+def test_dropout_of_nothing_and_of_what_lies_apart() -> None:
+    x = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
+    nothing, _ = dropout.dropout_in_one_pass(x[:0], rate=0.5, site=SITES[1])
+    assert nothing.shape == (0, 6)
+    y, _ = dropout.dropout_in_one_pass(x[:, ::2], rate=0.5, site=SITES[1])
+    np.testing.assert_array_equal(y, x[:, ::2] * dropout_mask(x[:, ::2], 0.5, SITES[1]))
+
+
+def test_dropout_in_sixteen_bits(launch: Callable[..., None]) -> None:
+    x, site = to_bf16(np.random.default_rng(1).standard_normal(700)), SITES[1]
+    y = np.ones_like(x)
+    launch(
+        dropout.SOURCE, dropout.kernel_name("bfloat16"), 1, dropout.THREADS, x, y, np.int64(700),
+        *dropout._numbers(site), np.int32(2**15), np.float32(2),
+    )  # fmt: skip
+    values = from_bf16(x)
+    np.testing.assert_array_equal(from_bf16(y), values * dropout_mask(values, 0.5, site))
+
+
+def ids_and_rows(n: int, n_words: int, width: int) -> tuple[Any, Any]:
+    """Few words, some of them often, some never; their first and last among them."""
+    random = np.random.default_rng(n)
+    ids = random.integers(0, n_words, n)
+    ids[:2] = [n_words - 1, 0][:n]
+    return ids, random.standard_normal((n, width)).astype(np.float32)
+
+
+@pytest.mark.parametrize("width", [1, 32, 33, 128])
+@pytest.mark.parametrize("n", [1, 9, 100])
+def test_the_gradient_of_an_embedding(n: int, width: int) -> None:
+    ids, dy = ids_and_rows(n, 7, width)
+    table = np.random.default_rng(1).standard_normal((7, width)).astype(np.float32)
+    y, backward = embedding.embedding_with_sorted_gradient(table, ids)
+    expected, expected_backward = embedding_operation.reference(table, ids)
+    np.testing.assert_array_equal(y, expected)
+    gradient, of_ids = backward(dy)
+    assert of_ids is None
+    written, right = np.full((7, width), np.nan, np.float32), expected_backward(dy.astype(float))[0]
+    gradient.write_to(written)
+    near(written, right, 1e-6)
+    assert ((written == 0) == (right == 0)).all()
+    gradient.add_to(written)
+    near(written, 2 * right, 1e-6)
+
+
+def test_the_gradient_of_an_embedding_of_nothing() -> None:
+    table, ids = np.ones((3, 2), np.float32), np.empty(0, np.int64)
+    gradient, _ = embedding.embedding_with_sorted_gradient(table, ids)[1](np.empty((0, 2), np.float32))
+    gradient.write_to(table)
+    assert not table.any()
+
+
+def test_rows_in_sixteen_bits(launch: Callable[..., None]) -> None:
+    ids, rows = ids_and_rows(20, 5, 40)
+    dy, order, table = to_bf16(rows), np.argsort(ids, kind="stable"), np.zeros((5, 40), np.float32)
+    launch(
+        embedding.SOURCE, embedding.kernel_name("bfloat16"), 20, embedding.THREADS, dy, ids[order], order, table,
+        np.int64(20), np.int32(40),
+    )  # fmt: skip
+    expected = np.zeros((5, 40))
+    np.add.at(expected, ids, from_bf16(dy).astype(float))
+    near(table, expected, 1e-6)
