@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
+from cuda_kernels import needs_gpu, registered
 
 from autograd import Blocks, RandomStream, Tensor, backward, to_device, to_host
 from autograd.array import Device, device_of
@@ -18,24 +18,6 @@ from autograd.random import Site, random_words
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
-
-
-def why_no_gpu() -> str:
-    """Why the tests of this file are skipped; nothing if they can run."""
-    try:
-        return "" if importlib.import_module("cupy").cuda.runtime.getDeviceCount() else "there is no CUDA device"
-    except ImportError:
-        return 'CuPy is not installed: pip install "minitransformer[cuda12]" or "[cuda13]"'
-    except Exception as error:  # CuPy's own, of a driver that is missing or too old
-        return f"CuPy finds no CUDA device ({error})"
-
-
-REASON = why_no_gpu()
-
-
-def needs_gpu(test: Callable[..., None]) -> Callable[..., None]:
-    return pytest.mark.gpu(pytest.mark.skipif(bool(REASON), reason=REASON)(test))
-
 
 RELATIVE = {"float32": 1e-5, "float64": 1e-13}
 SITE = Site(seed=5, site=1, update=3, shard=2)
@@ -88,6 +70,7 @@ CASES = [
     OpCase("softmax", (draw(70, 33),)),
     OpCase("log_softmax", (draw(70, 33),)),
     OpCase("layer_norm", (draw(70, 33), draw(33), draw(33))),
+    OpCase("layer_norm", (draw(70, 128), draw(128), draw(128)), name="of a width that has a kernel"),
     OpCase("dropout", (draw(70, 33),), {"rate": 0.3, "site": SITE}),
     OpCase("cross_entropy", (draw(70, 33), RANDOM.integers(0, 33, 70)), {"smoothing": 0.1}),
     OpCase("cross_entropy", (draw(70, 33), RANDOM.integers(0, 33, 70)), name="without smoothing"),
@@ -101,6 +84,16 @@ CASES = [
     attention_case("to the source, with dropout", encoder_decoder_spans(TARGET, SOURCE), rate=0.2, site=SITE),
     attention_case("of neighbours", self_attention_spans(SOURCE, 2)),
 ]
+
+
+@pytest.fixture(params=["references", "kernels"])
+def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The reference operations on CuPy's arrays, and our own CUDA kernels."""
+    if request.param == "references":
+        yield
+    else:
+        with registered():
+            yield
 
 
 def test_every_operation_has_a_case() -> None:
@@ -132,7 +125,9 @@ def assert_near(on_gpu: Any, expected: Any, relative: float) -> None:
 @needs_gpu
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_value_and_gradients_of_every_operation_equal_numpy_in_float64(case: OpCase, dtype: str) -> None:
+def test_value_and_gradients_of_every_operation_equal_numpy_in_float64(
+    implementation: None, case: OpCase, dtype: str
+) -> None:
     for got, expected in zip(run(case, "cuda", dtype), run(case, "cpu", "float64"), strict=True):
         assert got.dtype == dtype
         assert_near(got, expected, RELATIVE[dtype])
@@ -140,7 +135,7 @@ def test_value_and_gradients_of_every_operation_equal_numpy_in_float64(case: OpC
 
 @needs_gpu
 @pytest.mark.parametrize("count", [1, 4, 5, 100_003])
-def test_random_bits_equal_those_of_numpy(count: int) -> None:
+def test_random_bits_equal_those_of_numpy(implementation: None, count: int) -> None:
     like = to_device(np.empty(0), "cuda")
     expected = random_words(np.empty(0), site=SITE, count=count)
     assert np.array_equal(to_host(random_words(like, site=SITE, count=count)), expected)
@@ -179,7 +174,9 @@ SOURCES, TARGETS = sentences(12, 0, 1, 30, 7), sentences(1, 25, 0, 9, 8)
 @needs_gpu
 @pytest.mark.parametrize(("dtype", "relative"), [("float32", 1e-4), ("float64", 1e-11)])
 @pytest.mark.parametrize("variation", VARIATIONS)
-def test_loss_and_gradients_of_the_model_equal_numpy_in_float64(variation: str, dtype: str, relative: float) -> None:
+def test_loss_and_gradients_of_the_model_equal_numpy_in_float64(
+    implementation: None, variation: str, dtype: str, relative: float
+) -> None:
     batch = Batch.from_token_ids(SOURCES, TARGETS)
     expected, got = model_on("cpu", variation, "float64"), model_on("cuda", variation, dtype)
     losses = [model.loss(batch, RandomStream(1, update=2)) for model in (expected, got)]
@@ -191,14 +188,14 @@ def test_loss_and_gradients_of_the_model_equal_numpy_in_float64(variation: str, 
 
 
 @needs_gpu
-def test_the_loss_of_two_runs_is_the_same() -> None:
+def test_the_loss_of_two_runs_is_the_same(implementation: None) -> None:
     batch = Batch.from_token_ids(SOURCES, TARGETS)
     losses = [float(model_on("cuda", "all kinds of dropout").loss(batch, RandomStream(1))) for _ in range(2)]
     assert losses[0] == losses[1]
 
 
 @needs_gpu
-def test_ten_updates_equal_numpy() -> None:
+def test_ten_updates_equal_numpy(implementation: None) -> None:
     batch, trained = Batch.from_token_ids(SOURCES, TARGETS), []
     for device in ("cpu", "cuda"):
         model = model_on(device, "all kinds of dropout", "float64")
@@ -212,7 +209,7 @@ def test_ten_updates_equal_numpy() -> None:
 
 @needs_gpu
 @pytest.mark.parametrize("beam", [1, 4])
-def test_beam_search_finds_what_numpy_finds(beam: int) -> None:
+def test_beam_search_finds_what_numpy_finds(implementation: None, beam: int) -> None:
     search = SearchConfig(beam=beam, n_best=beam, max_extra_tokens=20)
     here, there = (beam_search(model_on(device, "paper", "float64"), SOURCES, search) for device in ("cpu", "cuda"))
     assert [[hypothesis.ids for hypothesis in best] for best in there] == [[h.ids for h in best] for best in here]

@@ -47,6 +47,7 @@ struct Fibre {
 struct Warp {
     Barrier barrier;
     double slots[kWarp];
+    unsigned fragments[kWarp][6];
 };
 
 inline std::vector<Fibre> fibres;
@@ -153,6 +154,26 @@ inline void __syncwarp() { cuda_on_cpu::wait(cuda_on_cpu::warp().barrier, cuda_o
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, unsigned mask) {
     return cuda_on_cpu::exchange(value, (threadIdx.x % cuda_on_cpu::kWarp) ^ mask);
+}
+
+// c (16, 8) += A (16, 16) B (16, 8) of 16-bit numbers; fragments as in mma.cuh.
+#define MMA_M16N8K16
+inline void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    cuda_on_cpu::Warp& mine = cuda_on_cpu::warp();
+    const unsigned lane = threadIdx.x % cuda_on_cpu::kWarp;
+    std::memcpy(mine.fragments[lane], a, sizeof a);
+    std::memcpy(mine.fragments[lane] + 4, b, sizeof b);
+    cuda_on_cpu::wait(mine.barrier, cuda_on_cpu::kWarp);
+    const auto number = [&](unsigned group, unsigned place, unsigned k) {
+        const unsigned two = mine.fragments[4 * group + k % 8 / 2][place], bits = (k % 2 ? two >> 16 : two) << 16;
+        float value;
+        std::memcpy(&value, &bits, sizeof value);
+        return value;
+    };
+    for (unsigned i = 0; i < 4; ++i)
+        for (unsigned k = 0; k < 16; ++k)
+            c[i] += number(lane / 4, i / 2 + k / 8 * 2, k) * number(lane % 4 * 2 + i % 2, 4 + k / 8, k);
+    cuda_on_cpu::wait(mine.barrier, cuda_on_cpu::kWarp);
 }
 
 inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {

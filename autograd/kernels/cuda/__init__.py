@@ -1,6 +1,7 @@
 """Kernels for CuPy arrays, in CUDA C++; compiled when first used."""
 
 import autograd.kernels.cuda.adam
+import autograd.kernels.cuda.attention
 import autograd.kernels.cuda.cross_entropy
 import autograd.kernels.cuda.dropout
 import autograd.kernels.cuda.embedding

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SOURCES = Path(__file__).parent
-_HEADERS = ("common.cuh", "philox.cuh")
+_HEADERS = ("common.cuh", "mma.cuh", "philox.cuh")
 
 
 class CompilerError(RuntimeError):

@@ -19,7 +19,7 @@ def kernel_name(dtype: object) -> str:
 
 
 def _is_supported(table: Array, ids: Array) -> bool:
-    return table.dtype == np.float32 and ids.dtype == np.int64 and table.ndim == 2
+    return bool(table.dtype == np.float32 and ids.dtype == np.int64) and table.ndim == 2
 
 
 @embedding.kernel("cuda", supports=_is_supported)

@@ -1,34 +1,37 @@
-"""The very sources of the CUDA kernels run on the CPU, forwards and backwards.
-
-Importing the kernels registers them, which would send other tests' stand-in for CuPy to a GPU: here they are called by
-name.
-"""
+"""The very sources of the CUDA kernels run on the CPU, forwards and backwards; where there is a GPU, on that."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import cuda_on_cpu
+import numpy as np
 import pytest
+from cuda_kernels import GPU, MODULES
 
-from autograd import kernels  # noqa: F401  (their registration comes first)
-from autograd.kernels.cuda import adam, cross_entropy, dropout, embedding, layer_norm
-from autograd.op import Dispatch, operations
-from autograd.optim import adam_update
-from autograd.random import random_words
-
-_dispatchers: list[Dispatch] = [*operations.values(), adam_update, random_words]
-for _dispatcher in _dispatchers:
-    _dispatcher.kernels[:] = [kernel for kernel in _dispatcher.kernels if kernel.device != "cuda"]
+from autograd import to_device, to_host
+from autograd.kernels.cuda import driver
 
 
-@pytest.fixture(params=[False, True], ids=["first thread first", "last thread first"])
+def launch_on_gpu(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
+    """As ``driver.launch``, with NumPy arrays."""
+    on_device = [to_device(x, "cuda") if isinstance(x, np.ndarray) else x for x in arguments]
+    driver.launch(source, kernel, n_blocks, n_threads, *on_device)
+    for x, result in zip(arguments, on_device, strict=True):
+        if isinstance(x, np.ndarray) and x.flags.writeable:
+            x[...] = to_host(result)
+
+
+@pytest.fixture(params=["first thread first", "last thread first", pytest.param("on a GPU", marks=GPU)])
 def launch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Kernels run on the CPU; if they lack a barrier, the order of threads changes their results."""
-    if cuda_on_cpu.COMPILER is None:
-        pytest.skip("there is no C++ compiler (g++)")
-    run = functools.partial(cuda_on_cpu.launch, backwards=request.param)
-    for module in (adam, cross_entropy, dropout, embedding, layer_norm):
+    """How kernels run; on the CPU, if they lack a barrier, the order of threads changes their results."""
+    run: Callable[..., None] = launch_on_gpu
+    if request.param != "on a GPU":
+        if cuda_on_cpu.COMPILER is None:
+            pytest.skip("there is no C++ compiler (g++)")
+        run = functools.partial(cuda_on_cpu.launch, backwards=request.param == "last thread first")
+    for module in MODULES:
         monkeypatch.setattr(module, "launch", run)
     return run

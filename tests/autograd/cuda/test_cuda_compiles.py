@@ -6,12 +6,15 @@ import re
 
 import pytest
 
-from autograd.kernels.cuda import adam, cross_entropy, dropout, embedding, layer_norm
+from autograd.kernels.cuda import adam, attention, cross_entropy, dropout, embedding, layer_norm
 from autograd.kernels.cuda.compiler import CompilerError, compile_source, is_available
 from autograd.kernels.cuda.driver import STORAGE
 
 ASKED_FOR = {  # every name that Python can form
     adam.SOURCE: {adam.KERNEL},
+    attention.SOURCE: {
+        attention.kernel_name(of_pass, width) for of_pass in attention.PASSES for width in attention.WIDTHS
+    },
     cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
     dropout.SOURCE: {dropout.WORDS, *(dropout.kernel_name(dtype) for dtype in STORAGE)},
     embedding.SOURCE: {embedding.kernel_name(dtype) for dtype in STORAGE},
@@ -22,6 +25,7 @@ ASKED_FOR = {  # every name that Python can form
 }  # fmt: skip
 MOST_REGISTERS = {
     adam.SOURCE: 32,
+    attention.SOURCE: 192,
     cross_entropy.SOURCE: 32,
     dropout.SOURCE: 48,
     embedding.SOURCE: 40,

@@ -1,0 +1,74 @@
+"""CUDA kernels without a GPU: attention, whose matrix instruction is emulated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_on_cpu import from_bf16, near, to_bf16
+
+from autograd import Blocks, KeySpans
+from autograd.kernels.cuda import attention
+from autograd.ops.attention import attention as operation
+from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
+
+pytestmark = pytest.mark.usefixtures("launch")
+
+SENTENCES = Blocks.of_lengths([1, 16, 37, 2])
+SPANS = {
+    "self": self_attention_spans(SENTENCES),
+    "causal": causal_spans(SENTENCES),
+    "neighbourhood": causal_spans(SENTENCES, 3),
+    "source": encoder_decoder_spans(SENTENCES, Blocks.of_lengths([20, 1, 15, 33])),
+    "keys of no block between": encoder_decoder_spans(
+        Blocks.of_lengths([3, 17]), Blocks(np.array([2, 25]), np.array([18, 4]))
+    ),
+}
+
+
+def draw(spans: KeySpans, n_heads: int, width: int) -> list[Any]:
+    """q, k, v and dy in sixteen bits, with rows behind the last block of keys."""
+    random, n_keys = np.random.default_rng(1), spans.keys.end + 3
+    sizes = spans.queries.n_tokens, n_keys, n_keys, spans.queries.n_tokens
+    return [to_bf16(random.standard_normal((n, n_heads, width))) for n in sizes]
+
+
+@pytest.mark.parametrize("width", attention.WIDTHS)
+@pytest.mark.parametrize("name", SPANS)
+def test_attention(name: str, width: int) -> None:
+    *qkv, dy = draw(SPANS[name], 3, width)
+    y, backward = attention.attention_in_tiles(*qkv, spans=SPANS[name])
+    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in qkv), spans=SPANS[name])
+    near(from_bf16(y), exact, 6e-3)
+    for got, expected in zip(backward(dy), exact_backward(from_bf16(dy).astype(float)), strict=True):
+        near(from_bf16(got), expected, 1e-2)
+        assert not from_bf16(got)[~expected.any((1, 2))].any()
+
+
+def test_large_scores_neither_overflow_nor_vanish() -> None:
+    """Some are above 100, where exp would overflow; the gradient of scores is nearly 0 there."""
+    q, *kv, dy = draw(SPANS["self"], 1, 32)
+    q = to_bf16(40 * from_bf16(q))
+    y, backward = attention.attention_in_tiles(q, *kv, spans=SPANS["self"])
+    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in (q, *kv)), spans=SPANS["self"])
+    near(from_bf16(y), exact, 6e-3)
+    dq, dk, dv = map(from_bf16, backward(dy))
+    near(dv, exact_backward(from_bf16(dy).astype(float))[2], 6e-3)
+    assert np.isfinite(dq).all()
+    assert np.isfinite(dk).all()
+
+
+def test_tiles_meet_no_more_keys_than_their_spans_have() -> None:
+    tiles = attention.tiles_of(SPANS["neighbourhood"], np.empty(0))
+    third = [[17, 54, 17, 33], [33, 54, 30, 49], [49, 54, 46, 54]]
+    np.testing.assert_array_equal(tiles.of_queries, [[0, 1, 0, 1], [1, 17, 1, 17], *third, [54, 56, 54, 56]])
+    assert attention.tiles_of(SPANS["neighbourhood"], np.empty(0)) is tiles
+
+
+def test_attention_of_nothing() -> None:
+    nothing = np.empty((0, 2, 32), np.uint16)
+    y, backward = attention.attention_in_tiles(
+        nothing, nothing, nothing, spans=self_attention_spans(Blocks.of_lengths([]))
+    )
+    assert [x.shape for x in (y, *backward(nothing))] == [(0, 2, 32)] * 4

@@ -1,0 +1,76 @@
+"""Which arguments go to a CUDA kernel, and which to the reference."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import cuda_kernels
+import numpy as np
+import pytest
+
+from autograd import Blocks, KeySpans
+from autograd.random import Site
+from minitransformer.model.spans import cached_sets, causal_spans
+
+BLOCKS = Blocks.of_lengths([3, 4])
+SPANS = {"spans": causal_spans(BLOCKS)}
+
+
+def array(*shape: int, dtype: str = "float32", contiguous: bool = True) -> Any:
+    """What a kernel looks at before it decides."""
+    flags = SimpleNamespace(c_contiguous=contiguous)
+    of = dtype if dtype == "bfloat16" else np.dtype(dtype)
+    return SimpleNamespace(shape=shape, ndim=len(shape), dtype=of, flags=flags)
+
+
+def bf16(*shape: int, **more: Any) -> Any:
+    return array(*shape, dtype="bfloat16", **more)
+
+
+HEADS = [bf16(7, 2, 64)] * 3
+ADAM = [array(9)] * 4
+IDS = array(5, dtype="int64")
+SITE = Site(1, 1)
+CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
+    ("adam_update", ADAM, {}, True),
+    ("adam_update", [*ADAM[1:], array(9, dtype="float64")], {}, False),
+    ("attention", HEADS, SPANS, True),
+    ("attention", HEADS, {**SPANS, "rate": 0.1, "site": None}, True),
+    ("attention", HEADS, {**SPANS, "rate": 0.1, "site": SITE}, False),
+    ("attention", [array(7, 2, 64)] * 3, SPANS, False),
+    ("attention", [bf16(7, 2, 48)] * 3, SPANS, False),
+    ("attention", [*HEADS[:2], bf16(7, 2, 32)], SPANS, False),
+    ("attention", [*HEADS[:2], bf16(7, 2, 64, contiguous=False)], SPANS, False),
+    ("attention", HEADS, {"spans": cached_sets(np.zeros((2, 1, 3), np.int64), 1, 4)}, False),
+    ("dropout", [bf16(3)], {"rate": 0.1, "site": SITE}, True),
+    ("dropout", [array(3, dtype="float64")], {"rate": 0.1, "site": SITE}, False),
+    ("embedding", [array(4, 3), IDS], {}, True),
+    ("embedding", [array(4, 3), array(5, dtype="int32")], {}, False),
+    ("embedding", [array(4, 3, dtype="float64"), IDS], {}, False),
+    ("layer_norm", [bf16(5, 512), array(512), array(512)], {}, True),
+    ("layer_norm", [array(5, 500), array(500), array(500)], {}, False),
+    ("layer_norm", [array(5, 512, contiguous=False), array(512), array(512)], {}, False),
+    ("layer_norm", [array(5, 512, dtype="float64")] * 3, {}, False),
+    ("linear_cross_entropy", [array(5, 8), array(9, 8), None, IDS], {"smoothing": 0.1}, True),
+    ("linear_cross_entropy", [array(5, 8), bf16(9, 8), None, IDS], {}, False),
+    ("linear_cross_entropy", [array(5, 8), array(9, 8), None, array(5, dtype="int32")], {}, False),
+    ("random_words", [array(0)], {"site": SITE, "count": 3}, True),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "static", "expected"), CASES)
+def test_a_kernel_takes_what_it_can_compute(
+    name: str, arguments: list[Any], static: dict[str, Any], expected: bool
+) -> None:
+    (kernel,) = cuda_kernels.KERNELS[name]
+    assert kernel.supports(*arguments, **static) is expected
+
+
+def test_kernels_run_only_where_they_are_registered() -> None:
+    assert isinstance(SPANS["spans"], KeySpans)
+    norm = cuda_kernels.DISPATCHERS["layer_norm"]
+    assert {kernel.device for kernel in norm.kernels} == {"cpu"}
+    with cuda_kernels.registered():
+        assert [kernel.device for kernel in norm.kernels] == ["cuda", "cpu"]
+    assert {kernel.device for kernel in norm.kernels} == {"cpu"}

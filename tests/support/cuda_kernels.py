@@ -1,0 +1,59 @@
+"""The CUDA kernels, registered where a test asks for them: importing them registers them for the whole process."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from autograd import kernels  # noqa: F401  (their registration comes first)
+from autograd.kernels.cuda import adam, attention, cross_entropy, dropout, embedding, layer_norm
+from autograd.op import Dispatch, operations
+from autograd.optim import adam_update
+from autograd.random import random_words
+
+MODULES = (adam, attention, cross_entropy, dropout, embedding, layer_norm)
+DISPATCHERS: dict[str, Dispatch[Any]] = {**operations, "adam_update": adam_update, "random_words": random_words}
+KERNELS = {
+    name: [kernel for kernel in dispatcher.kernels if kernel.device == "cuda"]
+    for name, dispatcher in DISPATCHERS.items()
+}
+for _name, _dispatcher in DISPATCHERS.items():
+    _dispatcher.kernels[:] = [kernel for kernel in _dispatcher.kernels if kernel not in KERNELS[_name]]
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """Within this context they run, as after ``import autograd.kernels.cuda``."""
+    before = {name: list(dispatcher.kernels) for name, dispatcher in DISPATCHERS.items()}
+    for name, dispatcher in DISPATCHERS.items():
+        dispatcher.kernels[:0] = KERNELS[name]
+    try:
+        yield
+    finally:
+        for name, dispatcher in DISPATCHERS.items():
+            dispatcher.kernels[:] = before[name]
+
+
+def why_no_gpu() -> str:
+    """Why tests that need a GPU are skipped; nothing if they can run."""
+    try:
+        return "" if importlib.import_module("cupy").cuda.runtime.getDeviceCount() else "there is no CUDA device"
+    except ImportError:
+        return 'CuPy is not installed: pip install "minitransformer[cuda12]" or "[cuda13]"'
+    except Exception as error:  # CuPy's own, of a driver that is missing or too old
+        return f"CuPy finds no CUDA device ({error})"
+
+
+REASON = why_no_gpu()
+GPU = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]
+
+
+def needs_gpu(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test."""
+    for mark in GPU:
+        test = mark(test)
+    return test
