@@ -22,7 +22,8 @@ class PendingGradient(ABC):
     """A gradient that is cheaper to put in its place than to write down and then to move there."""
 
     shape: tuple[int, ...]
-    dtype: Any
+    like: Array
+    """An array of its dtype, on its device."""
 
     @abstractmethod
     def write_to(self, out: Array) -> None:
@@ -201,7 +202,7 @@ def written(gradient: Gradient) -> Array:
     """The gradient as an array, whatever it was."""
     if not isinstance(gradient, PendingGradient):
         return gradient
-    array = np.empty(gradient.shape, gradient.dtype)
+    array = namespace(gradient.like).empty(gradient.shape, gradient.like.dtype)
     gradient.write_to(array)
     return array
 

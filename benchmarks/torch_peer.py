@@ -1,4 +1,4 @@
-"""The paper's model in PyTorch as an expert would run it on a CPU: the peer of the training benchmark.
+"""The paper's model in PyTorch as an expert would run it: the peer of the training benchmarks.
 
 Padded batches of similar lengths, fused query-key-value projections, scaled_dot_product_attention, label smoothing
 inside cross_entropy, fused Adam; packed tokens, compilation and bfloat16 as options.
@@ -141,19 +141,28 @@ class TorchTraining:
     """Updates of the model, one batch after the other."""
 
     def __init__(
-        self, config: ModelConfig, batches: list[IdPairs], *, packed: bool, compiled: bool, bf16: bool
+        self,
+        config: ModelConfig,
+        batches: list[IdPairs],
+        *,
+        packed: bool,
+        compiled: bool,
+        bf16: bool,
+        device: str = "cpu",
     ) -> None:
         torch.manual_seed(1)
-        self.model = TorchTransformer(config, packed=packed).train()
+        self.device = device
+        self.model = TorchTransformer(config, packed=packed).to(device).train()
         self.loss = torch.compile(self.model, dynamic=True) if compiled else self.model
         self.adam = torch.optim.Adam(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
         self.batches, self.bf16, self.step = [tensors(pairs) for pairs in batches], bf16, 0
 
     def update(self) -> int:
-        source, target, labels = self.batches[self.step % len(self.batches)]
+        on_host = self.batches[self.step % len(self.batches)]
         self.step += 1
-        n_tokens = int((labels != PADDING).sum())
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+        n_tokens = int((on_host[2] != PADDING).sum())
+        source, target, labels = (ids.to(self.device) for ids in on_host)
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.bf16):
             loss = self.loss(source, target, labels)
         (loss / n_tokens).backward()
         self.adam.step()

@@ -41,6 +41,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
     ndim = property(lambda self: self._values.ndim)
     size = property(lambda self: self._values.size)
     nbytes = property(lambda self: self._values.nbytes)
+    flags = property(lambda self: self._values.flags)
     T = property(lambda self: ndarray(self._values.T))
 
     def __len__(self) -> int:
@@ -155,12 +156,13 @@ _METHODS = (
     "reshape", "squeeze", "std", "sum", "swapaxes", "take", "transpose", "var", "view",
 )  # fmt: skip
 _FUNCTIONS = (
-    "abs", "absolute", "all", "any", "arange", "argmax", "argpartition", "argsort", "broadcast_to", "concatenate",
-    "cos", "cumsum", "divide", "dot", "einsum", "empty", "empty_like", "exp", "expand_dims", "flatnonzero", "flip",
-    "full", "full_like", "isfinite", "isnan", "log", "log1p", "logical_and", "logical_not", "matmul", "max", "maximum",
-    "mean", "min", "minimum", "moveaxis", "multiply", "nonzero", "ones", "ones_like", "outer", "prod", "repeat",
-    "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes", "take",
-    "take_along_axis", "tanh", "tensordot", "tile", "transpose", "tril", "triu", "var", "where", "zeros", "zeros_like",
+    "abs", "absolute", "all", "any", "arange", "argmax", "argpartition", "argsort", "ascontiguousarray",
+    "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "einsum", "empty", "empty_like", "exp",
+    "expand_dims", "flatnonzero", "flip", "full", "full_like", "isfinite", "isnan", "log", "log1p", "logical_and",
+    "logical_not", "matmul", "max", "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "nonzero", "ones",
+    "ones_like", "outer", "prod", "repeat", "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack",
+    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tanh", "tensordot", "tile", "transpose", "tril",
+    "triu", "var", "where", "zeros", "zeros_like",
 )  # fmt: skip
 
 for _name in _ARITHMETIC:

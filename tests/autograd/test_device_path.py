@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.scoring import score_pairs
-from minitransformer.model import positions
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
@@ -49,25 +47,6 @@ VARIATIONS = {
 }
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12], [], [4], [12, 11]]
 TARGETS = [[7], [4, 5, 6, 7, 8, 9, 10], [3, 8, 4], []]
-
-
-def load_fake_cupy() -> Any:
-    """The module beside this one, under CuPy's name."""
-    spec = importlib.util.spec_from_file_location("cupy", Path(__file__).with_name("fake_cupy.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    module = load_fake_cupy()
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    positions._table.cache_clear()  # it keeps tables on the device
-    yield module
-    positions._table.cache_clear()
 
 
 def config_of(variation: str) -> ModelConfig:

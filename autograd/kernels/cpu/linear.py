@@ -16,7 +16,7 @@ class PendingProduct(PendingGradient):
     """The product of two matrices, which BLAS can write where it is wanted."""
 
     def __init__(self, left: Array, right: Array) -> None:
-        self.shape, self.dtype = (left.shape[0], right.shape[1]), left.dtype
+        self.shape, self.like = (left.shape[0], right.shape[1]), left
         self.left, self.right = left, right
 
     def write_to(self, out: Array) -> None:

@@ -36,7 +36,7 @@ class RowsToAdd(PendingGradient):
     """Row t of ``rows`` added to row ids[t] of zeros."""
 
     def __init__(self, shape: tuple[int, ...], ids: Array, rows: Array) -> None:
-        self.shape, self.dtype, self.ids, self.rows = shape, rows.dtype, ids, rows
+        self.shape, self.like, self.ids, self.rows = shape, rows, ids, rows
 
     def write_to(self, out: Array) -> None:
         """See ``PendingGradient``."""

@@ -1,0 +1,33 @@
+"""The stand-in for CuPy."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minitransformer.model import positions
+
+
+def load_fake_cupy() -> Any:
+    """The module beside this one, under CuPy's name."""
+    spec = importlib.util.spec_from_file_location("cupy", Path(__file__).with_name("fake_cupy.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Device "cuda" without a GPU."""
+    module = load_fake_cupy()
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    positions._table.cache_clear()  # it keeps tables on the device
+    yield module
+    positions._table.cache_clear()

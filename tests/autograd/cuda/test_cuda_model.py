@@ -1,0 +1,74 @@
+"""The model on the stand-in for CuPy, with the CUDA kernels run on the CPU: what reaches them, and what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import cuda_on_cpu
+import numpy as np
+import pytest
+from cuda_kernels import MODULES, registered
+
+from autograd import RandomStream, Tensor, backward, ops, to_device, to_host
+from autograd.array import device_of
+from autograd.optim import Adam
+from minitransformer import Batch, ModelConfig, Transformer
+
+CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=2, d_k=4, d_v=4)
+BATCH = Batch.from_token_ids([[5, 6, 7, 8], [], [4]], [[7], [4, 5, 6], []])
+
+
+@pytest.fixture
+def launched(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of the kernels that have run, all of them on arrays of the device."""
+    if cuda_on_cpu.COMPILER is None:
+        pytest.skip("there is no C++ compiler (g++)")
+    names: list[str] = []
+
+    def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
+        names.append(kernel)
+        values = [x._values if isinstance(x, cupy.ndarray) else x for x in arguments]
+        assert not any(isinstance(x, np.ndarray) for x in arguments), f"{kernel} was given an array of the host"
+        cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *values)
+
+    for module in MODULES:
+        monkeypatch.setattr(module, "launch", launch)
+    with registered():
+        yield names
+
+
+def test_an_update_is_that_of_the_cpu(launched: list[str]) -> None:
+    here, there = (Transformer(CONFIG, seed=3, device=device) for device in ("cpu", "cuda"))
+    for model in (here, there):
+        backward(model.loss(BATCH, RandomStream(1, update=2)))
+        Adam(model.parameters).update(1e-3, 1)
+    assert device_of(there.parameters.values) == "cuda"
+    gradients = here.parameters.gradients, to_host(there.parameters.gradients)
+    np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-4, atol=1e-4 * np.abs(gradients[0]).max())
+    large = np.abs(gradients[0]) > 1e-3 * np.abs(gradients[0]).max()  # Adam divides a gradient by its size
+    values = here.parameters.values, to_host(there.parameters.values)
+    np.testing.assert_allclose(values[1][large], values[0][large], rtol=1e-4, atol=1e-6)
+    assert set(launched) == {
+        "add_rows_float", "adam_update_bf16", "cross_entropy_float", "dropout_float",
+        "layer_norm_forward_float_128", "layer_norm_backward_float_128",
+    }  # fmt: skip
+
+
+def test_the_gradient_of_an_embedding_reaches_a_leaf_on_the_device(launched: list[str]) -> None:
+    table, ids = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([2, 0, 2])
+    leaf = Tensor(to_device(table, "cuda"))
+    backward(ops.embedding(leaf, to_device(ids, "cuda")), to_device(np.ones((3, 2), np.float32), "cuda"))
+    assert device_of(leaf.grad) == "cuda"
+    assert to_host(leaf.grad).tolist() == [[1, 1], [0, 0], [2, 2]]
+    assert launched == ["add_rows_float"]
+
+
+def test_masks_of_two_sites_are_different_and_those_of_one_are_the_same(launched: list[str]) -> None:
+    x = to_device(np.ones(600, np.float32), "cuda")
+    random, repeated = RandomStream(1), RandomStream(1)
+    first, second, again = (
+        to_host(ops.dropout(x, rate=0.5, site=stream.next_site()).value) for stream in (random, random, repeated)
+    )
+    assert (first != second).any()
+    np.testing.assert_array_equal(first, again)
