@@ -59,8 +59,13 @@ def test_attention_of_blocks_without_queries(
     check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans, **dropout), *arguments)
 
 
+@pytest.mark.parametrize("has_kernels", [True, False], ids=["kernels", "reference"])
 @pytest.mark.parametrize("half", [{"rate": 0.5}, {"site": SITE}], ids=["a rate", "a site"])
-def test_attention_drops_nothing_without_both_rate_and_site(half: dict[str, Any]) -> None:
+def test_attention_drops_nothing_without_both_rate_and_site(
+    half: dict[str, Any], has_kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_kernels:
+        monkeypatch.setattr(ops.attention, "kernels", [])
     spans, arguments = whole_spans([3], [5]), (draw(3, 2, 4), draw(5, 2, 4), draw(5, 2, 2))
     result = ops.attention(*arguments, spans=spans, **half)
     np.testing.assert_array_equal(result.value, ops.attention(*arguments, spans=spans).value)
