@@ -9,9 +9,10 @@ from collections.abc import Callable
 from autograd import DeviceError
 from minitransformer.errors import UserError
 from minitransformer.memory import keep_freed_memory
+from parallel.agreement import DisagreementError
 from parallel.launch import LaunchError
 
-EXPECTED = (UserError, DeviceError, LaunchError)
+EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
 
 
 def run_command(main: Callable[[], int | None]) -> int:

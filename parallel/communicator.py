@@ -6,6 +6,8 @@ from typing import Any, Protocol, TypeVar
 
 Value = TypeVar("Value")
 
+SECONDS_TO_FORWARD = 1.0  # mpirun passes on what a rank prints, but drops what is on its way when ranks are ended
+
 
 class Communicator(Protocol):
     """N processes that run the same program; rank 0 speaks for all."""
@@ -31,6 +33,9 @@ class Communicator(Protocol):
 
     def broadcast(self, value: Value) -> Value:
         """Rank 0's value (anything that can be pickled), on every rank."""
+
+    def all_of(self, value: Value) -> list[Value]:
+        """Every rank's value, in the order of ranks, on every rank."""
 
     def barrier(self) -> None:
         """Return when all ranks have called."""
@@ -60,6 +65,10 @@ class SerialCommunicator:
     def broadcast(self, value: Value) -> Value:
         """The value itself."""
         return value
+
+    def all_of(self, value: Value) -> list[Value]:
+        """The value alone."""
+        return [value]
 
     def barrier(self) -> None:
         """Nobody to wait for."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from parallel.communicator import Communicator, SerialCommunicator
+from parallel.communicator import SECONDS_TO_FORWARD, Communicator, SerialCommunicator
 
 # Set by the launchers of MPICH and its relatives, and of Open MPI.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
-
-_SECONDS_TO_FORWARD = 1.0  # mpirun passes on what a rank prints, but drops what is on its way when ranks are aborted
 
 
 class LaunchError(RuntimeError):
@@ -60,12 +59,13 @@ def all_or_none(world: Communicator, expected: tuple[type[BaseException], ...] =
         yield
     except BaseException as error:
         if world.size > 1:
-            print(f"rank {world.rank} of {world.size} failed; ending all ranks", file=sys.stderr)
+            host = socket.gethostname()
+            print(f"rank {world.rank} of {world.size} ({host}) failed; ending all ranks", file=sys.stderr)
             if isinstance(error, expected):
                 print(f"error: {error}", file=sys.stderr)
             else:
                 traceback.print_exc()
             sys.stderr.flush()
-            time.sleep(_SECONDS_TO_FORWARD)
+            time.sleep(SECONDS_TO_FORWARD)
             world.abort()
         raise

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, TypeVar
 
 import numpy as np
 from mpi4py import MPI
 
+from parallel.communicator import SECONDS_TO_FORWARD
+from parallel.watchdog import Watchdog
+
 Value = TypeVar("Value")
 
+PATIENCE = 600.0  # seconds that a rank waits for others, which are at most a few updates behind
 PIECE = 4 << 20  # elements sent at once: large messages are faster in pieces, and so is their memory bounded
 
 
 class MpiCommunicator:
-    """All ranks that mpirun started."""
+    """All ranks that mpirun started.
 
-    def __init__(self) -> None:
+    A rank that waits longer than ``patience`` seconds for others ends them all, except at a barrier: there the others
+    wait for what rank 0 alone does, which takes as long as it takes.
+    """
+
+    def __init__(self, patience: float = PATIENCE) -> None:
         self._world = MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         node = self._world.Split_type(MPI.COMM_TYPE_SHARED)
         self.node_size = node.Get_size()
         node.Free()
+        self._watchdog = Watchdog(self.rank, patience, self._end_after_message)
 
     def sum_in_tree(self, array: np.ndarray[Any, Any], n_working: int) -> None:
         """Recursive doubling: in round k ranks that differ in bit k exchange sums and add them.
@@ -31,12 +41,13 @@ class MpiCommunicator:
         """
         flat = array.reshape(-1)
         received = np.empty(min(PIECE, flat.size), flat.dtype)
-        for start in range(0, flat.size, PIECE):
-            piece = flat[start : start + PIECE]
-            if self.rank < n_working:
-                self._exchange_and_add(piece, received[: piece.size], n_working)
-            if n_working < self.size:
-                self._world.Bcast(piece, root=0)
+        with self._watchdog.waiting("a sum over ranks"):
+            for start in range(0, flat.size, PIECE):
+                piece = flat[start : start + PIECE]
+                if self.rank < n_working:
+                    self._exchange_and_add(piece, received[: piece.size], n_working)
+                if n_working < self.size:
+                    self._world.Bcast(piece, root=0)
 
     def _exchange_and_add(self, piece: np.ndarray[Any, Any], received: np.ndarray[Any, Any], n_working: int) -> None:
         distance = 1
@@ -48,16 +59,24 @@ class MpiCommunicator:
 
     def sum_of_numbers(self, number: float) -> float:
         """The sum of one number a rank, on every rank."""
-        return float(self._world.allreduce(number, op=MPI.SUM))
+        with self._watchdog.waiting("a sum of numbers"):
+            return float(self._world.allreduce(number, op=MPI.SUM))
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank, on every rank."""
-        return bool(self._world.allreduce(flag, op=MPI.LOR))
+        with self._watchdog.waiting("the question whether to stop"):
+            return bool(self._world.allreduce(flag, op=MPI.LOR))
 
     def broadcast(self, value: Value) -> Value:
         """Rank 0's value, on every rank."""
-        result: Value = self._world.bcast(value, root=0)
+        with self._watchdog.waiting("a broadcast"):
+            result: Value = self._world.bcast(value, root=0)
         return result
+
+    def all_of(self, value: Value) -> list[Value]:
+        """Every rank's value, on every rank."""
+        with self._watchdog.waiting("a comparison of ranks"):
+            return list(self._world.allgather(value))
 
     def barrier(self) -> None:
         """Return when all ranks have called.  The wait may be long: it sleeps, and leaves the cores to who works."""
@@ -68,3 +87,8 @@ class MpiCommunicator:
     def abort(self) -> None:
         """End all ranks at once."""
         self._world.Abort(1)
+
+    def _end_after_message(self) -> None:
+        """The main thread is inside of MPI and stays there; that a process has gone makes mpirun end the others."""
+        time.sleep(SECONDS_TO_FORWARD)
+        os._exit(1)

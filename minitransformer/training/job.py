@@ -21,6 +21,7 @@ from minitransformer.training.checkpoint import average_weights, checkpoints
 from minitransformer.training.monitor import Monitor
 from minitransformer.training.trainer import BEST, Trainer
 from minitransformer.training.validation import Validation
+from parallel.agreement import checksum
 from parallel.communicator import Communicator, working_ranks
 
 RESULTS_FILE = "results.json"
@@ -63,6 +64,10 @@ class TrainingJob:
             )
         if trainer.resume() and trainer.state.step < config.training.max_updates:
             say(f"going on from update {trainer.state.step:,} of {config.training.max_updates:,}")
+        trainer.check_agreement(
+            "at the start", code=code_version(), configuration=configuration_hash(config.to_json()),
+            data=checksum(trainer.store.lengths), update=str(trainer.state.step),
+        )  # fmt: skip
         return cls(config, world, data, trainer)
 
     @property

@@ -7,11 +7,12 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from autograd import RandomStream
+from autograd import RandomStream, to_host
 from autograd.array import Array
 from autograd.optim import Adam, clip_gradients, gradient_norm
 from minitransformer.config import TrainingConfig
@@ -27,6 +28,7 @@ from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.monitor import Monitor, TrainingReport
 from minitransformer.training.schedule import learning_rate
 from minitransformer.training.validation import Validation
+from parallel.agreement import check_agreement, checksum
 from parallel.communicator import Communicator, shards_of_rank
 
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
@@ -80,12 +82,18 @@ class Trainer:
             )
         return bool(found)
 
+    def check_agreement(self, when: str, **facts: str) -> None:
+        """Compare the parameters, and other facts, of all ranks.  Raises: DisagreementError."""
+        if self.world.size > 1:
+            parameters = checksum(to_host(self.model.parameters.values))
+            check_agreement(self.world, {**facts, "parameters": parameters}, when)
+
     def train(self, monitor: Monitor) -> bool:
         """Update until ``max_updates``; return whether that was reached (False: interrupted, and saved).
 
         Raises: TrainingDivergedError if the loss is not finite; CheckpointError if a checkpoint cannot be written.
         """
-        with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt:
+        with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._naming_the_update():
             interval = _Interval()
             for batch in self._batches():
                 step = self.state.step
@@ -102,6 +110,16 @@ class Trainer:
                     monitor.say(f"interrupted after update {step:,} and saved; the same command goes on from there")
                     return False
         return True
+
+    @contextmanager
+    def _naming_the_update(self) -> Iterator[None]:
+        """What fails unexpectedly tells when."""
+        try:
+            yield
+        except Exception as error:
+            if not isinstance(error, UserError):
+                error.add_note(f"(in update {self.state.step:,})")
+            raise
 
     def _batches(self) -> Iterator[IntArray]:
         """The batches from where the state stands to the last update; the state is moved ahead of each."""
@@ -196,6 +214,7 @@ class Trainer:
 
     def _save(self) -> None:
         self._gradient_norm()
+        self.check_agreement(f"after update {self.state.step:,}")
         if self.world.rank == 0:
             keep, every = self.config.keep_checkpoints, self.config.checkpoint_every
             save_checkpoint(self.run_directory, self.model, self.adam, self.state, keep=keep, every=every)

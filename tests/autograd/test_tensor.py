@@ -13,6 +13,7 @@ import pytest
 
 from autograd import TapeError, Tensor, backward, no_tape, ops
 from autograd.op import Operation
+from autograd.tensor import PendingGradient
 
 
 def test_gradient_of_a_leaf_used_twice_is_the_sum() -> None:
@@ -206,3 +207,10 @@ def test_a_tensor_tells_shape_length_dtype_device_and_maker() -> None:
     assert (x.shape, len(x), x.dtype, x.device) == ((2, 3), 2, np.float32, "cpu")
     assert repr(x) == "Tensor(shape (2, 3), float32)"
     assert repr(x * 2.0) == "Tensor(shape (2, 3), float32, from scale)"
+
+
+@pytest.mark.parametrize("forgotten", ["write_to", "add_to"])
+def test_a_pending_gradient_that_cannot_be_written_or_added_is_refused_when_it_is_made(forgotten: str) -> None:
+    methods = {name: lambda self, out: None for name in ("write_to", "add_to") if name != forgotten}
+    with pytest.raises(TypeError, match=f"abstract method '?{forgotten}'?"):
+        type("Half", (PendingGradient,), methods)()

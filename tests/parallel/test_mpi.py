@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.trainer import Trainer
+from parallel.agreement import check_agreement
 from parallel.communicator import Communicator, SerialCommunicator, working_ranks
 from parallel.launch import LaunchError, all_or_none, communicator, n_launched
 
@@ -33,7 +35,7 @@ SECONDS = 120  # far more than any program here takes: a hang fails, and does no
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 
 N_SUMMED = (4 << 20) + 5  # more than is sent at once
-N_SHARDS = 4
+N_SHARDS = 8
 MODEL = ModelConfig(
     vocabulary_size=23, n_layers=1, d_model=8, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.1, p_drop_attention=0.1,
 )  # fmt: skip
@@ -98,12 +100,13 @@ def sum_summands(world: Communicator, directory: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("n_ranks", [2, 3, 4])
+@pytest.mark.parametrize("n_ranks", [2, 3, 4, 8])
 def test_all_ranks_end_with_the_sum_along_the_tree_of_the_working_ones(n_ranks: int, tmp_path: Path) -> None:
     run_ranks(n_ranks, "sum_summands", tmp_path)
-    expected = summand(0) + summand(1)
-    if n_ranks == 4:
-        expected += summand(2) + summand(3)
+    sums = [summand(rank) for rank in range(working_ranks(n_ranks, N_SHARDS))]
+    while len(sums) > 1:
+        sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
+    (expected,) = sums
     for rank in range(n_ranks):
         assert np.array_equal(np.load(tmp_path / f"sum-{rank}.npy"), expected), f"rank {rank}"
 
@@ -132,6 +135,7 @@ def exchange_values(world: Communicator, directory: Path) -> dict[str, Any]:
         "any of one": world.any(world.rank == world.size - 1),
         "any of none": world.any(False),
         "broadcast": world.broadcast({"from": [world.rank]}),
+        "all": world.all_of([world.rank]),
     }
 
 
@@ -141,6 +145,7 @@ def test_every_rank_learns_the_same(tmp_path: Path) -> None:
         assert learnt == {
             "rank": rank, "size": 3, "node_size": 3, "matrix": [[3.0] * 3] * 2, "sum": 4.5,
             "any of one": True, "any of none": False, "broadcast": {"from": [0]},
+            "all": [[0], [1], [2]],
         }  # fmt: skip
 
 
@@ -163,6 +168,31 @@ def raise_on_one_rank(world: Communicator, directory: Path) -> None:
     world.barrier()
 
 
+def freeze_one_rank(world: Communicator, directory: Path) -> None:
+    from parallel.mpi import MpiCommunicator
+
+    impatient = MpiCommunicator(patience=2)
+    impatient.sum_in_tree(np.zeros(3), 2)
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    impatient.sum_in_tree(np.zeros(3), 2)
+
+
+def wait_patiently(world: Communicator, directory: Path) -> None:
+    """At a barrier, and between calls, nobody is impatient."""
+    from parallel.mpi import MpiCommunicator
+
+    impatient = MpiCommunicator(patience=0.5)
+    time.sleep(1.0 + world.rank)
+    impatient.barrier()
+    assert impatient.any(world.rank == 1)
+
+
+def disagree(world: Communicator, directory: Path) -> None:
+    check_agreement(world, {"code": "new", "data": "same"}, "before")
+    check_agreement(world, {"code": "old" if world.rank == 2 else "new", "data": "same"}, "at the start")
+
+
 def exit_on_one_rank(world: Communicator, directory: Path) -> None:
     if world.rank == 1:
         sys.exit("out of here")
@@ -183,13 +213,34 @@ def die_on_one_rank(world: Communicator, directory: Path) -> None:
 def test_an_exception_on_one_rank_ends_all_with_its_traceback(program: str, told: str, tmp_path: Path) -> None:
     done = start_ranks(3, program, tmp_path)
     assert done.returncode != 0
-    assert "rank 1 of 3 failed; ending all ranks" in done.stderr
+    assert f"rank 1 of 3 ({socket.gethostname()}) failed; ending all ranks" in done.stderr
     assert told in done.stderr
 
 
 @needs_mpi
 def test_a_rank_that_is_killed_ends_all(tmp_path: Path) -> None:
     assert start_ranks(3, "die_on_one_rank", tmp_path).returncode != 0
+
+
+@needs_mpi
+def test_a_rank_that_is_frozen_ends_all_after_a_set_time(tmp_path: Path) -> None:
+    done = start_ranks(2, "freeze_one_rank", tmp_path)
+    assert done.returncode != 0
+    assert "has waited 2 s for the other ranks, in a sum over ranks: one of them is frozen or cut off" in done.stderr
+
+
+@needs_mpi
+def test_waiting_for_what_takes_long_is_no_freezing(tmp_path: Path) -> None:
+    run_ranks(2, "wait_patiently", tmp_path)
+
+
+@needs_mpi
+def test_ranks_that_disagree_end_with_a_message_that_says_which_and_how(tmp_path: Path) -> None:
+    done = start_ranks(3, "disagree", tmp_path)
+    assert done.returncode != 0
+    host = socket.gethostname()
+    assert f"at the start ranks disagree: code is old on rank 2 ({host}), new on rank 0 ({host})." in done.stderr
+    assert done.stderr.count("failed; ending all ranks") == 1
 
 
 def test_an_exception_of_a_single_process_passes_through_silently(capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,13 +296,18 @@ def test_mpirun_of_another_mpi_library_is_an_error_that_names_the_remedy(tmp_pat
 
 
 def train(
-    world: Communicator, directory: Path, n_updates: str, n_threads: str, device: Device = "cpu"
+    world: Communicator, directory: Path, n_updates: str, n_threads: str, device: Device = "cpu", deviant: str = ""
 ) -> dict[str, Any]:
-    """Train up to an update, going on from the last checkpoint, and save every rank's own parameters."""
+    """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
+
+    A ``deviant`` rank begins with another parameter than the others.
+    """
     model = Transformer(MODEL, seed=TRAINING.seed, device=device)
     config = dataclasses.replace(TRAINING, max_updates=int(n_updates))
     store = TokenStore(directory / "data", "train")
     trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=int(n_threads))
+    if deviant and world.rank == int(deviant):
+        model.parameters.values[0] += 1e-3
     first_update = trainer.resume() and trainer.state.step
     finished = trainer.train(SilentMonitor())
     np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))
@@ -303,7 +359,7 @@ def test_training_on_threads_gives_the_same_bits(n_threads: int, trained_alone: 
 
 
 @needs_mpi
-@pytest.mark.parametrize(("n_ranks", "shards"), [(1, [4]), (2, [2, 2]), (3, [2, 2, 0]), (4, [1, 1, 1, 1])])
+@pytest.mark.parametrize(("n_ranks", "shards"), [(1, [8]), (2, [4, 4]), (3, [4, 4, 0]), (4, [2] * 4)])
 def test_training_in_processes_gives_the_same_bits_on_every_rank(
     n_ranks: int, shards: list[int], trained_alone: Any, tmp_path: Path
 ) -> None:
@@ -315,6 +371,16 @@ def test_training_in_processes_gives_the_same_bits_on_every_rank(
 
 
 @needs_mpi
+def test_eight_processes_end_with_the_bits_of_one_after_fifty_updates(tmp_path: Path) -> None:
+    alone, together = corpus_in(tmp_path / "alone"), corpus_in(tmp_path / "together")
+    train(SerialCommunicator(), alone, "50", "2")
+    results = run_ranks(8, "train", together, 50, 1)
+    assert [result["shards"] for result in results] == [1] * 8
+    for rank in range(8):
+        assert np.array_equal(parameters_of(together, rank), parameters_of(alone)), f"rank {rank}"
+
+
+@needs_mpi
 def test_training_resumed_in_another_number_of_processes_gives_the_same_bits(
     trained_alone: Any, tmp_path: Path
 ) -> None:
@@ -322,6 +388,15 @@ def test_training_resumed_in_another_number_of_processes_gives_the_same_bits(
     results = run_ranks(2, "train", tmp_path, 6, 2)
     assert [result["first update"] for result in results] == [3, 3]
     assert np.array_equal(parameters_of(tmp_path), trained_alone)
+
+
+@needs_mpi
+def test_a_rank_whose_parameters_are_others_is_found_before_they_are_saved(tmp_path: Path) -> None:
+    done = start_ranks(2, "train", corpus_in(tmp_path), 4, 1, "cpu", 1)
+    assert done.returncode != 0
+    assert f"after update {TRAINING.checkpoint_every} ranks disagree: parameters is " in done.stderr
+    assert f"on rank 1 ({socket.gethostname()})" in done.stderr
+    assert not list((tmp_path / "run").glob("*"))
 
 
 def train_on_stand_in_for_gpu(world: Communicator, directory: Path, n_updates: str) -> dict[str, Any]:
@@ -347,7 +422,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     program.__name__: program
     for program in (
         sum_summands, count_pieces, exchange_values, meet_at_barrier, raise_on_one_rank, exit_on_one_rank,
-        die_on_one_rank, return_nothing, train, train_on_stand_in_for_gpu,
+        die_on_one_rank, freeze_one_rank, wait_patiently, disagree, return_nothing, train, train_on_stand_in_for_gpu,
     )
 }  # fmt: skip
 

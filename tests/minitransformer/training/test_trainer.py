@@ -286,6 +286,17 @@ def test_a_signal_saves_at_once_and_the_resumed_run_ends_like_an_undisturbed_one
     assert everything(trained(tmp_path, run="disturbed")) == everything(trained(tmp_path, run="whole"))
 
 
+@pytest.mark.parametrize(("kind", "notes"), [(ValueError, ["(in update 2)"]), (TrainingDivergedError, [])])
+def test_what_fails_unexpectedly_names_the_update(kind: type[Exception], notes: list[str], tmp_path: Path) -> None:
+    def fail(step: int) -> None:
+        if step == 2:
+            raise kind("on purpose")
+
+    with pytest.raises(kind, match="on purpose") as raised:
+        trainer_of(tmp_path).train(Recorder(fail))
+    assert getattr(raised.value, "__notes__", []) == notes
+
+
 def test_signal_handlers_are_those_of_before_after_training(tmp_path: Path) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     trainer_of(tmp_path).train(interrupting_at(2))

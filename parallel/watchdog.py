@@ -1,0 +1,52 @@
+"""Nobody waits for ever: a thread ends the process when a call takes longer than it may."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Watchdog:
+    """Watches over calls that wait for other ranks.
+
+    Args:
+        patience: seconds that a call may take.
+        end: ends all ranks; called on the watchdog's own thread, when a call has taken longer.
+    """
+
+    def __init__(self, rank: int, patience: float, end: Callable[[], None]) -> None:
+        self._rank, self._patience, self._end = rank, patience, end
+        self._changed = threading.Condition()
+        self._waits_for: str | None = None
+        self._deadline = 0.0
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Within this context the process waits for other ranks, in ``what``."""
+        self._set(what)
+        try:
+            yield
+        finally:
+            self._set(None)
+
+    def _set(self, what: str | None) -> None:
+        with self._changed:
+            self._waits_for, self._deadline = what, time.monotonic() + self._patience
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while self._waits_for is None or time.monotonic() < self._deadline:
+                left = self._deadline - time.monotonic()
+                self._changed.wait(None if self._waits_for is None else max(0.0, left))
+        print(
+            f"rank {self._rank} ({socket.gethostname()}) has waited {self._patience:g} s for the other ranks, in"
+            f" {self._waits_for}: one of them is frozen or cut off; ending all ranks. The last checkpoint is unharmed",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+        self._end()

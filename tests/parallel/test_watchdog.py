@@ -1,0 +1,37 @@
+"""Nobody waits for ever, and nobody is ended who waits no longer than he may."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from parallel.watchdog import Watchdog
+
+
+def test_a_call_that_takes_too_long_ends_all(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = threading.Event()
+    with Watchdog(3, 0.05, ended.set).waiting("a sum"):
+        assert ended.wait(timeout=30)
+    told = f"rank 3 ({socket.gethostname()}) has waited 0.05 s for the other ranks, in a sum: one of them is frozen"
+    assert told in capsys.readouterr().err
+
+
+def test_calls_that_end_in_time_are_left_alone_and_time_between_them_does_not_count() -> None:
+    ended = threading.Event()
+    watchdog = Watchdog(0, 2.0, ended.set)
+    for _ in range(4):
+        with watchdog.waiting("a sum"):
+            time.sleep(0.01)
+        time.sleep(0.6)
+    assert not ended.is_set()
+
+
+def test_an_error_in_a_call_ends_the_wait() -> None:
+    ended = threading.Event()
+    watchdog = Watchdog(0, 0.2, ended.set)
+    with pytest.raises(ValueError, match="on purpose"), watchdog.waiting("a sum"):
+        raise ValueError("on purpose")
+    assert not ended.wait(timeout=0.6)
