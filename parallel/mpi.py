@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from mpi4py import MPI
 
 from parallel.communicator import SECONDS_TO_FORWARD
+from parallel.shared import SharedSum
 from parallel.watchdog import Watchdog
 
 Value = TypeVar("Value")
@@ -28,26 +29,33 @@ class MpiCommunicator:
     def __init__(self, patience: float = PATIENCE) -> None:
         self._world = MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        node = self._world.Split_type(MPI.COMM_TYPE_SHARED)
+        node = cast(MPI.Intracomm, self._world.Split_type(MPI.COMM_TYPE_SHARED))
         self.node_size = node.Get_size()
-        node.Free()
+        self._shared = SharedSum(node) if 1 < self.node_size == self.size else None
         self._watchdog = Watchdog(self.rank, patience, self._end_after_message)
 
     def sum_in_tree(self, array: np.ndarray[Any, Any], n_working: int) -> None:
+        """Through shared memory on one machine, else by messages; in the same order, so that the bits are the same."""
+        flat = array.reshape(-1)
+        with self._watchdog.waiting("a sum over ranks"):
+            if self._shared:
+                self._shared.add_up(flat, n_working)
+            else:
+                self.sum_by_messages(flat, n_working)
+
+    def sum_by_messages(self, flat: np.ndarray[Any, Any], n_working: int) -> None:
         """Recursive doubling: in round k ranks that differ in bit k exchange sums and add them.
 
         Addition of two numbers commutes, so both partners get the same bits, and every rank ends with the sum along
         the binary tree over ranks.  Idle ranks then receive it from rank 0.
         """
-        flat = array.reshape(-1)
         received = np.empty(min(PIECE, flat.size), flat.dtype)
-        with self._watchdog.waiting("a sum over ranks"):
-            for start in range(0, flat.size, PIECE):
-                piece = flat[start : start + PIECE]
-                if self.rank < n_working:
-                    self._exchange_and_add(piece, received[: piece.size], n_working)
-                if n_working < self.size:
-                    self._world.Bcast(piece, root=0)
+        for start in range(0, flat.size, PIECE):
+            piece = flat[start : start + PIECE]
+            if self.rank < n_working:
+                self._exchange_and_add(piece, received[: piece.size], n_working)
+            if n_working < self.size:
+                self._world.Bcast(piece, root=0)
 
     def _exchange_and_add(self, piece: np.ndarray[Any, Any], received: np.ndarray[Any, Any], n_working: int) -> None:
         distance = 1

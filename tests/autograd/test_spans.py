@@ -178,9 +178,10 @@ def test_the_end_of_blocks_is_behind_the_last_of_them() -> None:
 def test_blocks_and_spans_do_not_change_and_are_what_they_are_not_what_they_hold() -> None:
     blocks = Blocks.of_lengths([1])
     spans = KeySpans(np.zeros(1, int), np.ones(1, int), blocks, blocks)
-    for thing in (blocks, spans):
+    sets = KeySets(blocks, blocks, np.ones((1, 1, 1), bool))
+    for thing in (blocks, spans, sets, blocks.head_index(2)):
         with pytest.raises(dataclasses.FrozenInstanceError):
-            thing.keys = blocks  # type: ignore[misc,union-attr]
+            thing.keys = blocks  # type: ignore[union-attr]
         assert thing != dataclasses.replace(thing)
         assert thing in {thing}
         assert "_biases" not in repr(thing)

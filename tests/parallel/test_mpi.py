@@ -93,10 +93,16 @@ def summand(rank: int) -> Any:
     return np.random.default_rng(rank).standard_normal(N_SUMMED, np.float32)
 
 
-def sum_summands(world: Communicator, directory: Path) -> None:
-    array = summand(world.rank)
-    world.sum_in_tree(array, working_ranks(world.size, N_SHARDS))
-    np.save(directory / f"sum-{world.rank}.npy", array)
+def sum_summands(world: Any, directory: Path) -> None:
+    for name, add_up in {"shared": world.sum_in_tree, "messages": world.sum_by_messages}.items():
+        array = summand(world.rank)
+        add_up(array, working_ranks(world.size, N_SHARDS))
+        np.save(directory / f"{name}-{world.rank}.npy", array)
+    numbers = np.arange(7.0) + world.rank
+    world.sum_in_tree(numbers, 2)
+    assert (numbers == 2 * np.arange(7.0) + 1).all()
+    nothing = np.empty(0)
+    world.sum_in_tree(nothing, 2)
 
 
 @needs_mpi
@@ -108,7 +114,8 @@ def test_all_ranks_end_with_the_sum_along_the_tree_of_the_working_ones(n_ranks: 
         sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
     (expected,) = sums
     for rank in range(n_ranks):
-        assert np.array_equal(np.load(tmp_path / f"sum-{rank}.npy"), expected), f"rank {rank}"
+        for way in ("shared", "messages"):
+            assert np.array_equal(np.load(tmp_path / f"{way}-{rank}.npy"), expected), f"rank {rank}, {way}"
 
 
 def count_pieces(world: Communicator, directory: Path) -> int:

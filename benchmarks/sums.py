@@ -1,0 +1,114 @@
+"""What does it cost to add gradients up over ranks, against MPI's and PyTorch's own sums?
+
+    python benchmarks/sums.py [2 4 8] [--rounds 7] [--elements 65000000]
+
+Starts mpirun itself, once for every number of ranks.  The ways of adding take turns within one run; ours gives the same
+bits for any number of ranks, which the others do not promise.  The time is that of the slowest rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from contest import describe_machine
+
+PIECE = 4 << 20  # elements: of the bare MPI.Allreduce in pieces
+Sum = Callable[[np.ndarray], None]
+
+
+def ways(directory: Path) -> dict[str, Sum]:
+    """Every way to add an array up over all ranks, in place."""
+    from mpi4py import MPI  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
+
+    from parallel.mpi import MpiCommunicator  # noqa: PLC0415
+
+    ours, world = MpiCommunicator(), MPI.COMM_WORLD
+
+    def in_pieces(array: np.ndarray) -> None:
+        for start in range(0, array.size, PIECE):
+            world.Allreduce(MPI.IN_PLACE, array[start : start + PIECE])
+
+    found: dict[str, Sum] = {
+        "ours": lambda array: ours.sum_in_tree(array, world.size),
+        "ours, by messages, as between machines": lambda array: ours.sum_by_messages(array, world.size),
+        "MPI.Allreduce in pieces": in_pieces,
+        "MPI.Allreduce at once": lambda array: world.Allreduce(MPI.IN_PLACE, array),
+    }
+    if importlib.util.find_spec("torch"):
+        import torch  # noqa: PLC0415
+        from torch import distributed  # noqa: PLC0415
+
+        torch.set_num_threads(1)
+        store = f"file://{directory / 'gloo'}"
+        distributed.init_process_group("gloo", init_method=store, rank=world.rank, world_size=world.size)
+        found["torch.distributed, gloo"] = lambda array: distributed.all_reduce(torch.from_numpy(array))
+    return found
+
+
+def be_rank(directory: Path, rounds: int, n_elements: int) -> None:
+    """Add up in turns; rank 0 writes down the seconds of the slowest."""
+    from mpi4py import MPI  # noqa: PLC0415
+
+    world, array = MPI.COMM_WORLD, np.zeros(n_elements, np.float32)
+    seconds: dict[str, list[float]] = {}
+    all_ways = ways(directory)
+    for number in range(rounds + 1):
+        for name, add_up in all_ways.items():
+            array[...] = world.rank
+            world.Barrier()
+            start = time.perf_counter()
+            add_up(array)
+            slowest = world.allreduce(time.perf_counter() - start, op=MPI.MAX)
+            assert (array == world.size * (world.size - 1) / 2).all(), name
+            if number:
+                seconds.setdefault(name, []).append(slowest)
+    if world.rank == 0:
+        (directory / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
+
+
+def bench(n_ranks: int, rounds: int, n_elements: int) -> None:
+    """Start the ranks, and print a table."""
+    mpirun = Path(sys.executable).with_name("mpirun")
+    with tempfile.TemporaryDirectory() as name:
+        words = [__file__, "--rank-of", name, "--rounds", str(rounds), "--elements", str(n_elements)]
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+        subprocess.run([mpirun, "-n", str(n_ranks), sys.executable, *words], check=True, env=environment)
+        seconds = json.loads((Path(name) / "seconds.json").read_text(encoding="utf-8"))
+    ours = statistics.median(seconds["ours"])
+    print(f"\n| {n_ranks} ranks | ms, median (least to greatest) | ours takes … of its time |\n|-|-|-|")
+    for way, times in seconds.items():
+        median = statistics.median(times)
+        spread = f"{1e3 * median:.0f} ({1e3 * min(times):.0f} to {1e3 * max(times):.0f})"
+        print(f"| {way} | {spread} | {ours / median:.2f} |", flush=True)
+
+
+def main() -> None:
+    """Measure, or be a rank."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ranks", nargs="*", type=int, default=[2, 4, 8])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--elements", type=int, default=65_000_000)
+    parser.add_argument("--rank-of", type=Path)
+    options = parser.parse_args()
+    if options.rank_of:
+        be_rank(options.rank_of, options.rounds, options.elements)
+        return
+    describe_machine("mpi4py", "mpich")
+    print(f"{options.elements:,} float32 ({4e-6 * options.elements:,.0f} MB)")
+    for n_ranks in options.ranks:
+        bench(n_ranks, options.rounds, options.elements)
+
+
+if __name__ == "__main__":
+    main()
