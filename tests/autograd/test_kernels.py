@@ -14,11 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from op_cases import CASES, OpCase
 
+from autograd import Blocks, ops
+from autograd.kernels.cpu.head_rows import HeadRows
 from autograd.op import Operation, operations
 from autograd.ops.normalisation import log_normaliser
+from autograd.optim import adam_update
+from autograd.random import Site, random_words
 from autograd.tensor import written
 from autograd.testing import check_gradients
 
+SITE = Site(seed=1, site=1)
 WITH_KERNELS = sorted(name for name, operation in operations.items() if operation.kernels)
 cases_with_kernels = pytest.mark.parametrize(
     "case", [case for case in CASES if case.op in WITH_KERNELS], ids=lambda case: case.id
@@ -35,8 +40,20 @@ def runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     return
 
 
-def test_some_operations_have_kernels() -> None:
-    assert {"dropout", "layer_norm", "linear_cross_entropy"} <= set(WITH_KERNELS)
+KERNELS = {
+    "adam_update": adam_update, "attention": ops.attention, "dropout": ops.dropout, "embedding": ops.embedding,
+    "layer_norm": ops.layer_norm, "linear": ops.linear, "linear_cross_entropy": ops.linear_cross_entropy,
+    "linear_relu": ops.linear_relu, "log_normaliser": log_normaliser, "random_words": random_words,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_it_has_a_kernel_for_the_cpu(name: str) -> None:
+    assert [kernel.device for kernel in KERNELS[name].kernels] == ["cpu"]
+
+
+def test_no_other_operation_has_one() -> None:
+    assert set(WITH_KERNELS) == set(KERNELS) & set(operations)
 
 
 def results(run: Any, arguments: tuple[Any, ...], static: dict[str, Any], seed: int) -> list[Any]:
@@ -126,6 +143,41 @@ def test_the_score_of_a_lone_key_has_no_gradient_at_all(seed: int) -> None:
     assert not dq.any()
     assert not dk.any()
     assert dv.all()
+
+
+@pytest.mark.parametrize(
+    ("n_keys", "dropout", "is_kernel"),
+    [(1, {}, False), (2, {}, True), (2, {"rate": 0.5}, True), (2, {"site": SITE}, True),
+     (2, {"rate": 0.5, "site": SITE}, False)],
+)  # fmt: skip
+def test_attention_without_dropout_to_more_than_a_key_has_a_kernel(
+    n_keys: int, dropout: dict[str, Any], is_kernel: bool
+) -> None:
+    arguments, operation = tuple(np.ones((n, 2, 4)) for n in (3, n_keys, n_keys)), operations["attention"]
+    chosen = operation.choose(arguments, {"spans": whole_spans([3], [n_keys]), **dropout})
+    assert (chosen is not operation.reference) is is_kernel
+
+
+def test_attention_to_a_cache_copies_nothing() -> None:
+    x = np.random.default_rng(1).standard_normal((12, 2, 4))
+    cache, sentences = Blocks(np.array([0, 4, 8]), np.array([3, 3, 3])), Blocks.of_lengths([5, 7])
+    assert np.shares_memory(HeadRows(cache, 2, 12).of(x), x)
+    gathered = HeadRows(sentences, 2, 12).of(x)
+    assert gathered.flags.c_contiguous
+    assert not np.shares_memory(gathered, x)
+
+
+@pytest.mark.parametrize("n_rows", [1, 8, 9])
+@pytest.mark.parametrize(("n_columns", "n_pieces"), [(2_047, 0), (2_048, 1), (5_000, 3)])
+def test_few_rows_of_linear_are_multiplied_one_by_one_in_pieces(
+    n_rows: int, n_columns: int, n_pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    monkeypatch.setattr(np, "matmul", lambda x, w, out: calls.append((x.shape, w.shape[1])))
+    ops.linear(np.ones((n_rows, 5)), np.ones((5, n_columns)), None)
+    assert len(calls) == (n_rows * n_pieces if n_rows <= 8 else 0)
+    assert all(shape == (5,) for shape, _ in calls)
+    assert sum(width for _, width in calls) in (0, n_rows * n_columns)
 
 
 @pytest.mark.parametrize("n_rows", [1, 8, 9])

@@ -1,0 +1,116 @@
+"""Several machines: network namespaces that have names of their own and speak to each other by TCP alone."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import command_line, corpus_in, environment, needs_mpi, parameters_of, run, train
+
+from parallel.communicator import SerialCommunicator
+
+COUNTER = itertools.count()
+IN_NAMESPACE = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1; shift
+exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
+"""  # what mpirun calls in the place of ssh
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Two of them, and mpirun's options."""
+
+    names: list[str]
+    links: list[str]
+    options: list[str]
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    """Behind a bridge, at which mpirun listens."""
+    if os.geteuid() or not shutil.which("ip") or not shutil.which("unshare"):
+        pytest.skip("network namespaces need root, ip and unshare")
+    number = (os.getpid() + next(COUNTER) * 7_919) % 50_000  # names of links live on a while
+    bridge, network = f"mtb{number}", f"10.{200 + number // 250 % 50}.{number % 250}"
+    names, links = [f"mth{number}a", f"mth{number}b"], [f"mtv{number}a", f"mtv{number}b"]
+    try:
+        try:
+            ip("link", "add", bridge, "type", "bridge")
+            ip("addr", "add", f"{network}.1/24", "dev", bridge)
+            ip("link", "set", bridge, "up")
+            for i, (name, link) in enumerate(zip(names, links, strict=True)):
+                ip("netns", "add", name)
+                ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
+                ip("link", "set", link, "master", bridge, "up")
+                ip("-n", name, "addr", "add", f"{network}.{i + 2}/24", "dev", "eth0")
+                for device in ("eth0", "lo"):
+                    ip("-n", name, "link", "set", device, "up")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces cannot be made here: {error.stderr.strip()}")
+        launcher = tmp_path / "in-namespace"
+        launcher.write_text(IN_NAMESPACE, encoding="utf-8")
+        launcher.chmod(0o755)
+        options = ["-launcher", "ssh", "-launcher-exec", str(launcher), "-localhost", f"{network}.1"]
+        yield Hosts(names, links, [*options, "-genv", "UCX_TLS", "tcp,self"])
+    finally:
+        for words in (
+            *(["netns", "del", name] for name in names),
+            *(["link", "del", link] for link in (*links, bridge)),
+        ):
+            subprocess.run(["ip", *words], check=False, capture_output=True)
+
+
+@needs_mpi
+@pytest.mark.parametrize("n_on_each", [1, 2])
+def test_two_hosts_end_with_the_bits_of_one_process(n_on_each: int, hosts: Hosts, tmp_path: Path) -> None:
+    alone, together = corpus_in(tmp_path / "alone"), corpus_in(tmp_path / "together")
+    train(SerialCommunicator(), alone, "6", "1")
+    where = ["-hosts", ",".join(f"{name}:{n_on_each}" for name in hosts.names)]
+    done = run(command_line(2 * n_on_each, "train", together, 6, 1, options=[*hosts.options, *where]))
+    assert done.returncode == 0, done.stderr
+    for rank in range(2 * n_on_each):
+        assert np.array_equal(parameters_of(together, rank), parameters_of(alone)), f"rank {rank}"
+
+
+@needs_mpi
+def test_the_ranks_of_a_host_that_is_cut_off_end_after_a_set_time(hosts: Hosts, tmp_path: Path) -> None:
+    """Those on the other side, too.  mpirun itself may wait for the lost host: it has a connection of its own to it."""
+    where = ["-hosts", ",".join(f"{name}:1" for name in hosts.names)]
+    command = command_line(2, "add_up_for_ever", tmp_path, options=[*hosts.options, *where])
+    with (tmp_path / "errors").open("w+") as errors:
+        process = subprocess.Popen(command, env=environment(), stdout=errors, stderr=errors)
+        try:
+            wait_until((tmp_path / "rank 1 adds up").exists)
+            ip("link", "set", hosts.links[1], "down")
+            told = f"rank 0 ({hosts.names[0]}) has waited 3 s for the other ranks, in a sum over ranks"
+            wait_until(lambda: told in (tmp_path / "errors").read_text(encoding="utf-8"))
+            wait_until(lambda: not ranks_in(tmp_path))
+        finally:
+            process.kill()
+            process.wait()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def ranks_in(directory: Path) -> list[str]:
+    """The processes that work in a directory, by their command lines."""
+    lines = subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True).stdout.splitlines()
+    return [line for line in lines if str(directory) in line and "ranks.py" in line and "mpirun" not in line]

@@ -1,0 +1,268 @@
+"""What ranks do in tests under mpirun, and how they are started.  Each rank runs this very file as a program."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autograd import to_host
+from autograd.array import Device
+from minitransformer import ModelConfig, Transformer
+from minitransformer.config import TrainingConfig
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.trainer import Trainer
+from parallel.agreement import check_agreement
+from parallel.communicator import Communicator, working_ranks
+from parallel.launch import all_or_none, communicator
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 120  # far more than any program here takes: a hang fails, and does not stop the tests
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+
+N_SUMMED = (4 << 20) + 5  # more than is sent at once
+N_SHARDS = 8
+
+MODEL = ModelConfig(
+    vocabulary_size=23, n_layers=1, d_model=8, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.1, p_drop_attention=0.1,
+)  # fmt: skip
+TRAINING = TrainingConfig(
+    max_updates=6, batch_tokens=60, n_shards=N_SHARDS, warmup_steps=4, clip_norm=1.0, log_every=2, checkpoint_every=3,
+)  # fmt: skip
+
+
+def find_mpirun() -> str | None:
+    beside = Path(sys.executable).with_name("mpirun")
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+MPIRUN = find_mpirun()
+needs_mpi = pytest.mark.skipif(
+    MPIRUN is None or importlib.util.find_spec("mpi4py") is None,
+    reason='mpirun or mpi4py is not installed: pip install "minitransformer[mpi]"',
+)
+
+
+def environment(**variables: str) -> dict[str, str]:
+    outside_mpi = {name: value for name, value in os.environ.items() if name not in SIZE_VARIABLES}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return outside_mpi | {"PYTHONPATH": path} | variables
+
+
+def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run to the end; after SECONDS the whole process group is killed and the test fails."""
+    process = subprocess.Popen(
+        command, env=environment(**variables), text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        output, errors = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        pytest.fail(f"{' '.join(command)}: still running after {SECONDS} s")
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def command_line(n_ranks: int, program: str, *arguments: object, options: Sequence[str] = ()) -> list[str]:
+    """``options`` are mpirun's."""
+    assert MPIRUN is not None
+    return [MPIRUN, *options, "-n", str(n_ranks), sys.executable, __file__, program, *map(str, arguments)]
+
+
+def start_ranks(n_ranks: int, program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return run(command_line(n_ranks, program, *arguments))
+
+
+def run_ranks(n_ranks: int, program: str, directory: Path, *arguments: object) -> list[Any]:
+    """Run a program on all ranks; return what each rank returned."""
+    done = start_ranks(n_ranks, program, directory, *arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((directory / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(n_ranks)]
+
+
+def summand(rank: int) -> Any:
+    return np.random.default_rng(rank).standard_normal(N_SUMMED, np.float32)
+
+
+def sum_summands(world: Any, directory: Path) -> None:
+    for name, add_up in {"shared": world.sum_in_tree, "messages": world.sum_by_messages}.items():
+        array = summand(world.rank)
+        add_up(array, working_ranks(world.size, N_SHARDS))
+        np.save(directory / f"{name}-{world.rank}.npy", array)
+    numbers = np.arange(7.0) + world.rank
+    world.sum_in_tree(numbers, 2)
+    assert (numbers == 2 * np.arange(7.0) + 1).all()
+    nothing = np.empty(0)
+    world.sum_in_tree(nothing, 2)
+
+
+def count_pieces(world: Communicator, directory: Path) -> int:
+    from parallel import mpi
+
+    return -(-N_SUMMED // mpi.PIECE)
+
+
+def exchange_values(world: Communicator, directory: Path) -> dict[str, Any]:
+    matrix = np.full((2, 3), world.rank + 1.0)
+    world.sum_in_tree(matrix, working_ranks(world.size, N_SHARDS))
+    world.barrier()
+    return {
+        "rank": world.rank,
+        "size": world.size,
+        "node_size": world.node_size,
+        "matrix": matrix.tolist(),
+        "sum": world.sum_of_numbers(world.rank + 0.5),
+        "any of one": world.any(world.rank == world.size - 1),
+        "any of none": world.any(False),
+        "broadcast": world.broadcast({"from": [world.rank]}),
+        "all": world.all_of([world.rank]),
+    }
+
+
+def meet_at_barrier(world: Communicator, directory: Path) -> bool:
+    if world.rank == 1:
+        time.sleep(0.3)
+        (directory / "rank 1 has come").touch()
+    world.barrier()
+    return (directory / "rank 1 has come").exists()
+
+
+def raise_on_one_rank(world: Communicator, directory: Path) -> None:
+    if world.rank == 1:
+        raise ValueError("on purpose")
+    world.barrier()
+
+
+def freeze_one_rank(world: Communicator, directory: Path) -> None:
+    from parallel.mpi import MpiCommunicator
+
+    impatient = MpiCommunicator(patience=2)
+    impatient.sum_in_tree(np.zeros(3), 2)
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    impatient.sum_in_tree(np.zeros(3), 2)
+
+
+def add_up_for_ever(world: Communicator, directory: Path) -> None:
+    from parallel.mpi import MpiCommunicator
+
+    impatient = MpiCommunicator(patience=3)
+    for _ in range(30_000):
+        impatient.sum_in_tree(np.zeros(1000), 2)
+        (directory / f"rank {world.rank} adds up").touch()
+        time.sleep(0.01)
+
+
+def wait_patiently(world: Communicator, directory: Path) -> None:
+    """At a barrier, and between calls, nobody is impatient."""
+    from parallel.mpi import MpiCommunicator
+
+    impatient = MpiCommunicator(patience=0.5)
+    time.sleep(1.0 + world.rank)
+    impatient.barrier()
+    assert impatient.any(world.rank == 1)
+
+
+def disagree(world: Communicator, directory: Path) -> None:
+    check_agreement(world, {"code": "new", "data": "same"}, "before")
+    check_agreement(world, {"code": "old" if world.rank == 2 else "new", "data": "same"}, "at the start")
+
+
+def exit_on_one_rank(world: Communicator, directory: Path) -> None:
+    if world.rank == 1:
+        sys.exit("out of here")
+    world.sum_in_tree(np.zeros(3), 2)
+
+
+def die_on_one_rank(world: Communicator, directory: Path) -> None:
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    world.barrier()
+
+
+def return_nothing(world: Communicator, directory: Path) -> None:
+    pass
+
+
+def train(
+    world: Communicator, directory: Path, n_updates: str, n_threads: str, device: Device = "cpu", deviant: str = ""
+) -> dict[str, Any]:
+    """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
+
+    A ``deviant`` rank begins with another parameter than the others.
+    """
+    model = Transformer(MODEL, seed=TRAINING.seed, device=device)
+    config = dataclasses.replace(TRAINING, max_updates=int(n_updates))
+    store = TokenStore(directory / "data", "train")
+    trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=int(n_threads))
+    if deviant and world.rank == int(deviant):
+        model.parameters.values[0] += 1e-3
+    first_update = trainer.resume() and trainer.state.step
+    finished = trainer.train(SilentMonitor())
+    np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))
+    return {
+        "first update": first_update,
+        "finished": finished,
+        "shards": len(trainer.shards),
+        "epoch": trainer.state.epoch,
+    }
+
+
+def parameters_of(directory: Path, rank: int = 0) -> Any:
+    return np.load(directory / f"parameters-{rank}.npy")
+
+
+def corpus_in(directory: Path) -> Path:
+    """36 pairs of random sentences, some empty: few batches an epoch, so that six updates reach into the second."""
+    random = np.random.default_rng(9)
+
+    def sentence() -> list[int]:
+        return random.integers(3, MODEL.vocabulary_size, random.integers(0, 9)).tolist()
+
+    write_store(directory / "data", "train", [(sentence(), sentence()) for _ in range(36)], MODEL.vocabulary_size)
+    return directory
+
+
+def train_on_stand_in_for_gpu(world: Communicator, directory: Path, n_updates: str) -> dict[str, Any]:
+    path = ROOT / "tests" / "autograd" / "fake_cupy.py"
+    spec = importlib.util.spec_from_file_location("cupy", path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["cupy"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["cupy"])
+    return train(world, directory, n_updates, "1", "cuda")
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    program.__name__: program
+    for program in (
+        sum_summands, count_pieces, exchange_values, meet_at_barrier, raise_on_one_rank, exit_on_one_rank,
+        die_on_one_rank, freeze_one_rank, wait_patiently, add_up_for_ever, disagree, return_nothing,
+        train, train_on_stand_in_for_gpu,
+    )
+}  # fmt: skip
+
+
+def run_as_rank(program: str, directory: str, *arguments: str) -> None:
+    world = communicator()
+    with all_or_none(world):
+        result = PROGRAMS[program](world, Path(directory), *arguments)
+        (Path(directory) / f"{world.rank}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    run_as_rank(*sys.argv[1:])
