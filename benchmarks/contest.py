@@ -20,6 +20,7 @@ from typing import Any
 
 from minitransformer.provenance import code_version
 from minitransformer.threads import available_cores
+from parallel.communicator import Communicator, SerialCommunicator
 
 # What an expert sets: freed memory is kept for the next allocation, instead of going back to the system page by page.
 MALLOC = {
@@ -33,11 +34,12 @@ Work = Callable[[], int]  # does one unit of work and returns the tokens that co
 
 @dataclass
 class Contestant:
-    """A process that serves ``work``; ``seconds`` are those of its units, in order."""
+    """A process, or several, that serve ``work``; ``seconds`` are those of its units, in order."""
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    n_processes: int = 1
     seconds: list[float] = field(default_factory=list)
     tokens: int = 0
     peak_mb: float = 0
@@ -45,10 +47,15 @@ class Contestant:
     def start(self) -> None:
         """Start the process and wait until it is ready, which includes its warm-up."""
         self._process = subprocess.Popen(
-            [sys.executable, *self.command], env=os.environ | self.environment, text=True,
+            [*self._mpirun, sys.executable, *self.command], env=os.environ | self.environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         self._receive()
+
+    @property
+    def _mpirun(self) -> list[str]:
+        launcher = [str(Path(sys.executable).with_name("mpirun")), "-n", str(self.n_processes)]
+        return launcher if self.n_processes > 1 else []
 
     def run(self) -> None:
         """One unit of work."""
@@ -75,16 +82,27 @@ class Contestant:
         return statistics.median(self.seconds)
 
 
-def serve(work: Work, *, warm_up: int = 1) -> None:
-    """Be a contestant: do a unit of ``work`` for every line that comes in."""
+def serve(work: Work, *, warm_up: int = 1, world: Communicator | None = None) -> None:
+    """Be a contestant: do a unit of ``work`` for every line that comes in; of several ranks the first one speaks."""
+    world = world or SerialCommunicator()
     for _ in range(warm_up):
         work()
-    print("{}", flush=True)
-    for _ in sys.stdin:
+    if world.rank == 0:
+        print("{}", flush=True)
+    while _is_asked_for(world):
         start = time.perf_counter()
         tokens = work()
-        seconds = time.perf_counter() - start
-        print(json.dumps({"seconds": seconds, "tokens": tokens, "peak_mb": _peak_mb()}), flush=True)
+        world.any(False)  # all are through
+        answer = {"seconds": time.perf_counter() - start, "tokens": tokens, "peak_mb": world.sum_of_numbers(_peak_mb())}
+        if world.rank == 0:
+            print(json.dumps(answer), flush=True)
+
+
+def _is_asked_for(world: Communicator) -> bool:
+    """Wait for a line, asleep, on all ranks."""
+    came = world.rank == 0 and bool(sys.stdin.readline())
+    world.barrier()
+    return world.any(came)
 
 
 def _peak_mb() -> float:

@@ -27,7 +27,8 @@ from minitransformer.memory import keep_freed_memory
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import available_cores
 from minitransformer.training.trainer import Trainer
-from parallel.communicator import SerialCommunicator
+from parallel.communicator import Communicator, SerialCommunicator
+from parallel.launch import communicator
 
 PEERS = {
     "PyTorch, eager": (["torch"], MALLOC),
@@ -38,18 +39,19 @@ PEERS = {
 }
 
 
-def ours(workload: Workload) -> Callable[[], int]:
+def ours(workload: Workload, world: Communicator | None = None) -> Callable[[], int]:
     """Updates as minitransformer-train makes them, without its logging and checkpoints."""
+    world = world or SerialCommunicator()
     keep_freed_memory()
     batches = workload.batches()
     directory = Path(tempfile.mkdtemp())
     write_store(directory, "train", (pair for batch in batches for pair in batch), workload.config.vocabulary_size)
     ends = np.cumsum([0, *map(len, batches)])
     indices = [np.arange(a, b) for a, b in pairwise(ends)]
-    n_threads = available_cores()
-    config = TrainingConfig(batch_tokens=workload.batch_tokens, n_shards=2, warmup_steps=100)
+    n_threads = available_cores(world.node_size)
+    config = TrainingConfig(batch_tokens=workload.batch_tokens, n_shards=max(2, world.size), warmup_steps=100)
     trainer = Trainer(
-        Transformer(workload.config), TokenStore(directory, "train"), None, config, directory, SerialCommunicator(),
+        Transformer(workload.config), TokenStore(directory, "train"), None, config, directory, world,
         n_threads=n_threads,
     )  # fmt: skip
 
@@ -124,10 +126,14 @@ def torch(workload: Workload, **how: bool) -> Callable[[], int]:
 def bench(name: str, rounds: int) -> None:
     """Let ours and its peers compete on a workload."""
 
-    def contestant(title: str, words: list[str], environment: dict[str, str]) -> Contestant:
-        return Contestant(title, [__file__, name, "--serve", *words], environment)
+    def contestant(title: str, words: list[str], environment: dict[str, str], n_processes: int = 1) -> Contestant:
+        return Contestant(title, [__file__, name, "--serve", *words], environment, n_processes)
 
-    contestants = [contestant("ours", ["ours"], {}), contestant("the matrix products alone", ["matrix-products"], {})]
+    contestants = [contestant("ours", ["ours"], {})]
+    n_cores = available_cores()
+    if importlib.util.find_spec("mpi4py") and n_cores > 1:
+        contestants.append(contestant(f"ours, mpirun -n {n_cores}", ["ours"], {}, n_cores))
+    contestants.append(contestant("the matrix products alone", ["matrix-products"], {}))
     if importlib.util.find_spec("torch"):
         contestants += [contestant(title, *how) for title, how in PEERS.items()]
     compete(contestants, rounds)
@@ -144,13 +150,13 @@ def main() -> None:
         parser.add_argument(how, action="store_true")
     options = parser.parse_args()
     if options.serve:
-        workload = WORKLOADS[options.workloads[0]]
+        workload, world = WORKLOADS[options.workloads[0]], communicator()
         works = {
-            "ours": lambda: ours(workload),
+            "ours": lambda: ours(workload, world),
             "matrix-products": lambda: matrix_products(workload),
             "torch": lambda: torch(workload, packed=options.packed, compiled=options.compiled, bf16=options.bf16),
         }
-        serve(works[options.serve]())
+        serve(works[options.serve](), world=world)
         return
     describe_machine(*(["torch"] if importlib.util.find_spec("torch") else []))
     for name in options.workloads:
