@@ -19,6 +19,7 @@ from contest import describe_machine
 from threadpoolctl import threadpool_limits
 
 from autograd import Tensor, no_tape, ops
+from minitransformer.memory import keep_freed_memory
 
 SHAPES = {"attention": (512, 512), "hidden": (512, 2048), "output": (2048, 512), "vocabulary": (512, 37_000)}
 BYTES = 200_000_000  # of all matrices of a shape: more than any cache
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", type=int, default=[4, 64, 192, 2000])
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
+    keep_freed_memory()
     describe_machine()
     random = np.random.default_rng(1)
     print("\n| GFLOP/s | " + " | ".join(f"{n_rows} rows" for n_rows in options.rows) + " |")
