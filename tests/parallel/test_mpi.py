@@ -42,6 +42,11 @@ def test_all_ranks_end_with_the_sum_along_the_tree_of_the_working_ones(n_ranks: 
 
 
 @needs_mpi
+def test_sums_in_quick_succession_do_not_mix(tmp_path: Path) -> None:
+    run_ranks(4, "sum_often", tmp_path)
+
+
+@needs_mpi
 def test_the_array_that_is_summed_here_is_sent_in_several_pieces(tmp_path: Path) -> None:
     assert run_ranks(2, "count_pieces", tmp_path) == [2, 2]
 

@@ -110,6 +110,15 @@ def sum_summands(world: Any, directory: Path) -> None:
     world.sum_in_tree(nothing, 2)
 
 
+def sum_often(world: Communicator, directory: Path) -> None:
+    """One sum after the other, while now this rank is late, now that one."""
+    for i in range(150):
+        time.sleep(0.001 * ((i + world.rank) % 5 == 0))
+        numbers = np.arange(5.0) + i * world.rank
+        world.sum_in_tree(numbers, world.size)
+        assert (numbers == world.size * np.arange(5.0) + i * world.size * (world.size - 1) / 2).all(), i
+
+
 def count_pieces(world: Communicator, directory: Path) -> int:
     from parallel import mpi
 
@@ -250,7 +259,7 @@ def train_on_stand_in_for_gpu(world: Communicator, directory: Path, n_updates: s
 PROGRAMS: dict[str, Callable[..., Any]] = {
     program.__name__: program
     for program in (
-        sum_summands, count_pieces, exchange_values, meet_at_barrier, raise_on_one_rank, exit_on_one_rank,
+        sum_summands, sum_often, count_pieces, exchange_values, meet_at_barrier, raise_on_one_rank, exit_on_one_rank,
         die_on_one_rank, freeze_one_rank, wait_patiently, add_up_for_ever, disagree, return_nothing,
         train, train_on_stand_in_for_gpu,
     )
