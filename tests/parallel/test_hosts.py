@@ -6,14 +6,13 @@ import itertools
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import command_line, corpus_in, environment, needs_mpi, parameters_of, run, train
+from ranks import command_line, corpus_in, environment, needs_mpi, parameters_of, run, train, wait_until
 
 from parallel.communicator import SerialCommunicator
 
@@ -101,13 +100,6 @@ def test_the_ranks_of_a_host_that_is_cut_off_end_after_a_set_time(hosts: Hosts, 
         finally:
             process.kill()
             process.wait()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def ranks_in(directory: Path) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,10 +14,13 @@ import numpy as np
 import pytest
 import ranks
 from ranks import (
+    MODEL,
     N_SHARDS,
     SIZE_VARIABLES,
     TRAINING,
+    command_line,
     corpus_in,
+    environment,
     needs_mpi,
     parameters_of,
     run,
@@ -22,8 +28,12 @@ from ranks import (
     start_ranks,
     summand,
     train,
+    wait_until,
 )
 
+from minitransformer import Transformer
+from minitransformer.model.files import load_model_files
+from minitransformer.training.checkpoint import checkpoints
 from parallel.communicator import SerialCommunicator, working_ranks
 from parallel.launch import LaunchError, all_or_none, communicator, n_launched
 
@@ -206,6 +216,27 @@ def test_training_resumed_in_another_number_of_processes_gives_the_same_bits(
     results = run_ranks(2, "train", tmp_path, 6, 2)
     assert [result["first update"] for result in results] == [3, 3]
     assert np.array_equal(parameters_of(tmp_path), trained_alone)
+
+
+@needs_mpi
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_mpirun_ends_all_ranks_at_the_same_update_with_a_checkpoint(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    command = command_line(2, "train", corpus_in(tmp_path), 1_000_000, 1)
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: checkpoints(tmp_path / "run") != [])
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+    assert [json.loads((tmp_path / f"{rank}.json").read_text())["finished"] for rank in range(2)] == [False, False]
+    saved = load_model_files(checkpoints(tmp_path / "run")[-1])[1]
+    model = Transformer(MODEL)
+    model.set_weights(saved)
+    for rank in range(2):
+        assert np.array_equal(parameters_of(tmp_path, rank), model.parameters.values), f"rank {rank}"
 
 
 @needs_mpi

@@ -94,6 +94,13 @@ def run_ranks(n_ranks: int, program: str, directory: Path, *arguments: object) -
     return [json.loads((directory / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(n_ranks)]
 
 
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
 def summand(rank: int) -> Any:
     return np.random.default_rng(rank).standard_normal(N_SUMMED, np.float32)
 
