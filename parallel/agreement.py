@@ -16,11 +16,12 @@ class DisagreementError(RuntimeError):
     """Two ranks were started, or have become, different where they must be the same."""
 
 
-def check_agreement(world: Communicator, facts: Mapping[str, str], when: str) -> None:
+def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, remedy: str) -> None:
     """Compare facts, such as {"code": "4f2a"}, of all ranks; all must call.
 
     Args:
         when: what the message begins with, such as "at the start".
+        remedy: what it ends with.
 
     Raises: DisagreementError on rank 0, if another rank says otherwise; the others wait to be ended by it.
     """
@@ -36,13 +37,10 @@ def check_agreement(world: Communicator, facts: Mapping[str, str], when: str) ->
         return
     if world.rank == 0:
         more = f" and {len(differences) - 4} more" if len(differences) > 4 else ""
-        raise DisagreementError(
-            f"{when} ranks disagree: {'; '.join(differences[:4])}{more}."
-            " Start all ranks with the same code, options and data"
-        )
+        raise DisagreementError(f"{when} ranks disagree: {'; '.join(differences[:4])}{more}. {remedy}")
     world.barrier()
 
 
 def checksum(array: np.ndarray[Any, Any]) -> str:
-    """Eight hexadecimal digits that change with any bit (CRC-32)."""
+    """The CRC-32 of the numbers, as eight hexadecimal digits."""
     return f"{zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data):08x}"

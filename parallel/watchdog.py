@@ -1,4 +1,4 @@
-"""Nobody waits for ever: a thread ends the process when a call takes longer than it may."""
+"""A thread ends the process when a call that waits for other ranks takes longer than it may."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Watchdog:
     """Watches over calls that wait for other ranks.
 
     Args:
-        patience: seconds that a call may take.
+        patience: seconds that a call may take; those in which this process was stopped, too, do not count.
         end: ends all ranks; called on the watchdog's own thread, when a call has taken longer.
     """
 
@@ -22,7 +22,7 @@ class Watchdog:
         self._rank, self._patience, self._end = rank, patience, end
         self._changed = threading.Condition()
         self._waits_for: str | None = None
-        self._deadline = 0.0
+        self._waited = 0.0  # seconds, of which those count in which this process ran, too
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     @contextmanager
@@ -36,17 +36,20 @@ class Watchdog:
 
     def _set(self, what: str | None) -> None:
         with self._changed:
-            self._waits_for, self._deadline = what, time.monotonic() + self._patience
+            self._waits_for, self._waited = what, 0.0
             self._changed.notify()
 
     def _watch(self) -> None:
         with self._changed:
-            while self._waits_for is None or time.monotonic() < self._deadline:
-                left = self._deadline - time.monotonic()
-                self._changed.wait(None if self._waits_for is None else max(0.0, left))
+            while self._waits_for is None or self._waited < self._patience:
+                a_while = None if self._waits_for is None else min(1.0, self._patience - self._waited)
+                start = time.monotonic()
+                if not self._changed.wait(a_while) and a_while is not None:
+                    self._waited += min(a_while, time.monotonic() - start)
+            what = self._waits_for
         print(
             f"rank {self._rank} ({socket.gethostname()}) has waited {self._patience:g} s for the other ranks, in"
-            f" {self._waits_for}: one of them is frozen or cut off; ending all ranks. The last checkpoint is unharmed",
+            f" {what}: one of them is frozen or cut off; ending all ranks. The last checkpoint is unharmed",
             file=sys.stderr, flush=True,
         )  # fmt: skip
         self._end()

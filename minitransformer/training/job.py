@@ -65,7 +65,8 @@ class TrainingJob:
         if trainer.resume() and trainer.state.step < config.training.max_updates:
             say(f"going on from update {trainer.state.step:,} of {config.training.max_updates:,}")
         trainer.check_agreement(
-            "at the start", code=code_version(), configuration=configuration_hash(config.to_json()),
+            "at the start", "Start all ranks with the same code, options and data",
+            code=code_version(), configuration=configuration_hash(config.to_json()),
             data=checksum(trainer.store.lengths), update=str(trainer.state.step),
         )  # fmt: skip
         return cls(config, world, data, trainer)

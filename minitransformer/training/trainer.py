@@ -82,11 +82,11 @@ class Trainer:
             )
         return bool(found)
 
-    def check_agreement(self, when: str, **facts: str) -> None:
+    def check_agreement(self, when: str, remedy: str, **facts: str) -> None:
         """Compare the parameters, and other facts, of all ranks.  Raises: DisagreementError."""
         if self.world.size > 1:
             parameters = checksum(to_host(self.model.parameters.values))
-            check_agreement(self.world, {**facts, "parameters": parameters}, when)
+            check_agreement(self.world, {**facts, "parameters": parameters}, when, remedy)
 
     def train(self, monitor: Monitor) -> bool:
         """Update until ``max_updates``; return whether that was reached (False: interrupted, and saved).
@@ -214,7 +214,10 @@ class Trainer:
 
     def _save(self) -> None:
         self._gradient_norm()
-        self.check_agreement(f"after update {self.state.step:,}")
+        self.check_agreement(
+            f"after update {self.state.step:,}",
+            "They agreed before: their processors, libraries or memory differ. The last checkpoint is unharmed",
+        )
         if self.world.rank == 0:
             keep, every = self.config.keep_checkpoints, self.config.checkpoint_every
             save_checkpoint(self.run_directory, self.model, self.adam, self.state, keep=keep, every=every)

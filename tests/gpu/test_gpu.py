@@ -93,6 +93,7 @@ def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
     else:
         with registered():
+            assert "cuda" in {kernel.device for kernel in operations["layer_norm"].kernels}
             yield
 
 
@@ -157,7 +158,7 @@ VARIATIONS = {
 
 
 def model_on(device: Device, variation: str, dtype: str = "float32") -> Transformer:
-    fields = {"vocabulary_size": 61, "n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 4, "d_k": 8, "d_v": 6}
+    fields = {"vocabulary_size": 61, "n_layers": 2, "d_model": 128, "d_ff": 64, "n_heads": 4, "d_k": 8, "d_v": 6}
     return Transformer(
         ModelConfig.from_mapping({**fields, **VARIATIONS[variation]}), seed=3, dtype=dtype, device=device
     )

@@ -30,29 +30,29 @@ SAID = [{"code": "a", "data": "x"}, {"code": "a", "data": "y"}, {"code": "b", "d
 
 
 def test_those_who_say_the_same_agree() -> None:
-    check_agreement(World(0, [SAID[0]] * 3), SAID[0], "now")
-    check_agreement(SerialCommunicator(), SAID[0], "now")
+    check_agreement(World(0, [SAID[0]] * 3), SAID[0], "now", "Do this")
+    check_agreement(SerialCommunicator(), SAID[0], "now", "Do this")
 
 
 def test_rank_0_names_every_difference() -> None:
     told = (
         r"now ranks disagree: data is y on rank 1 \(host1\), x on rank 0 \(host0\);"
-        r" code is b on rank 2 \(host2\), a on rank 0 \(host0\)\."
+        r" code is b on rank 2 \(host2\), a on rank 0 \(host0\)\. Do this$"
     )
     with pytest.raises(DisagreementError, match=told):
-        check_agreement(World(0, SAID), SAID[0], "now")
+        check_agreement(World(0, SAID), SAID[0], "now", "Do this")
 
 
 def test_the_others_wait_for_the_end() -> None:
     world = World(1, SAID)
-    check_agreement(world, SAID[1], "now")
+    check_agreement(world, SAID[1], "now", "Do this")
     assert world.n_barriers == 1
 
 
 def test_of_many_differences_some_are_told() -> None:
     said = [{"code": str(rank)} for rank in range(8)]
     with pytest.raises(DisagreementError, match=r"on rank 4 \(host4\), 0 on rank 0 \(host0\) and 3 more\."):
-        check_agreement(World(0, said), said[0], "now")
+        check_agreement(World(0, said), said[0], "now", "Do this")
 
 
 def test_a_checksum_changes_with_any_bit_and_is_that_of_the_numbers_alone() -> None:

@@ -1,8 +1,9 @@
 // Enough of CUDA to run a kernel on one core of a CPU: the threads of a block are fibres that take turns.
 //
 // A fibre runs until it waits at a barrier, so that what lies between two barriers runs in any order that the caller
-// chooses: a kernel that lacks a barrier gives different results forwards and backwards.  A barrier that some threads
-// never reach is an error, not a hang.  Not emulated: anything asynchronous, and warps that run in lock step.
+// chooses: most kernels that lack a barrier give different results forwards and backwards.  A barrier that some threads
+// never reach aborts, and does not hang.  Not emulated: anything asynchronous, warps that run in lock step, and a warp
+// that runs ahead of the others by more than a barrier.
 
 #pragma once
 

@@ -33,7 +33,7 @@ def _product(x: Array, weight: Array) -> Array:
     n_columns = weight.shape[1]
     if len(x) > FEW or n_columns < PIECE:
         return x @ weight
-    y = np.empty((len(x), n_columns), x.dtype)
+    y = np.empty((len(x), n_columns), np.result_type(x, weight))
     for start in range(0, n_columns, PIECE):
         columns = slice(start, start + PIECE)
         for row, out in zip(x, y, strict=True):

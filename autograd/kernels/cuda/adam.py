@@ -31,5 +31,6 @@ def adam_update_in_one_pass(
 ) -> None:
     """The reference's arithmetic, every element read and written once."""
     n = len(values)
-    scalars = (np.float32(x) for x in (step_size, beta1, beta2, variance_correction, eps))
-    launch(SOURCE, KERNEL, -(-n // THREADS), THREADS, values, gradients, m, v, None, np.int64(n), *scalars)
+    scalars = (np.float32(x) for x in (step_size, beta1, beta2, 1 - beta1, 1 - beta2, variance_correction, eps))
+    if n:
+        launch(SOURCE, KERNEL, -(-n // THREADS), THREADS, values, gradients, m, v, None, np.int64(n), *scalars)

@@ -42,7 +42,7 @@ def kernel_name(of_pass: str, width: int) -> str:
 
 
 def tiles_of(spans: KeySpans, like: Array) -> Tiles:
-    """The tiles of these spans on the device of ``like``."""
+    """The tiles of these spans on the GPU, where ``like`` is."""
     if spans not in _tiles:
         of_queries = _tiles_of_blocks(spans.queries, spans.keys)
         if len(of_queries):
@@ -94,7 +94,7 @@ def attention_in_tiles(
     run("forward", tiles.of_queries, q, k, v, tiles.of_queries, tiles.spans, y, log_normalisers)
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
-        dy = xp.ascontiguousarray(dy)
+        dy = xp.ascontiguousarray(dy, dtype=q.dtype)
         dq, dk, dv = xp.empty_like(q), xp.zeros_like(k), xp.zeros_like(v)  # zeros: keys may belong to no block
         along = xp.empty_like(log_normalisers)
         run(

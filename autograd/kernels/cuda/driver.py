@@ -20,20 +20,24 @@ def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: 
     declares: a Python number has none.
     """
     pointers = tuple(np.uintp(0) if argument is None else argument for argument in arguments)
-    _function(source, kernel, _architecture())((n_blocks,), (n_threads,), pointers)
-
-
-def _architecture() -> str:
-    return f"sm_{namespace_of_device('cuda').cuda.Device().compute_capability}"
+    device = namespace_of_device("cuda").cuda.Device()
+    _function(source, kernel, device.id)((n_blocks,), (n_threads,), pointers)
 
 
 @functools.cache
-def _function(source: str, kernel: str, architecture: str) -> Any:
-    return _module(source, architecture).get_function(kernel)
+def _function(source: str, kernel: str, device: int) -> Any:
+    return _module(source, device).get_function(kernel)
 
 
 @functools.cache
-def _module(source: str, architecture: str) -> Any:
-    module = namespace_of_device("cuda").cuda.function.Module()
-    module.load(compile_source(source, architecture).cubin)
+def _module(source: str, device: int) -> Any:
+    """What is loaded belongs to a device, the current one; what is compiled to its architecture."""
+    cuda = namespace_of_device("cuda").cuda
+    module = cuda.function.Module()
+    module.load(_code(source, f"sm_{cuda.Device(device).compute_capability}"))
     return module
+
+
+@functools.cache
+def _code(source: str, architecture: str) -> bytes:
+    return compile_source(source, architecture).cubin

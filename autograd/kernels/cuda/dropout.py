@@ -48,7 +48,7 @@ def dropout_in_one_pass(x: Array, *, rate: float, site: Site) -> tuple[Array, Ba
     threshold, scale = threshold_and_scale(rate)
 
     def masked(values: Array) -> Array:
-        values = namespace(values).ascontiguousarray(values)
+        values = namespace(values).ascontiguousarray(values, dtype=x.dtype)
         out, n = namespace(values).empty_like(values), values.size
         if n:
             launch(

@@ -28,15 +28,15 @@ def embedding_with_sorted_gradient(table: Array, ids: Array) -> tuple[Array, Bac
 
     Saves: what the reference saves.
     """
-    shape = table.shape
-    return table[ids], lambda dy: (RowsToAdd(shape, ids.reshape(-1), dy), None)
+    return table[ids], lambda dy: (RowsToAdd(table, ids.reshape(-1), dy), None)
 
 
 class RowsToAdd(PendingGradient):
-    """Row t of ``rows`` added to row ids[t] of zeros."""
+    """Row t of ``rows``, float32 or bfloat16, added to row ids[t] of zeros like the table, float32."""
 
-    def __init__(self, shape: tuple[int, ...], ids: Array, rows: Array) -> None:
-        self.shape, self.like, self.ids, self.rows = shape, rows, ids, rows
+    def __init__(self, table: Array, ids: Array, rows: Array) -> None:
+        self.shape, self.like, self.ids = table.shape, table, ids
+        self.rows = rows if str(rows.dtype) in STORAGE else rows.astype(table.dtype)
 
     def write_to(self, out: Array) -> None:
         """See ``PendingGradient``."""

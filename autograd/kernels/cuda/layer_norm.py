@@ -21,8 +21,10 @@ def kernel_name(direction: str, dtype: object, width: int) -> str:
 
 
 def _is_supported(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> bool:
-    stored = str(x.dtype) in STORAGE and gain.dtype == bias.dtype == np.float32
-    return stored and x.shape[-1] in WIDTHS and x.flags.c_contiguous
+    of_parameters = all(
+        p.dtype == np.float32 and p.shape == x.shape[-1:] and p.flags.c_contiguous for p in (gain, bias)
+    )
+    return of_parameters and str(x.dtype) in STORAGE and x.shape[-1] in WIDTHS and x.flags.c_contiguous
 
 
 @layer_norm.kernel("cuda", supports=_is_supported)
@@ -42,8 +44,8 @@ def layer_norm_in_registers(x: Array, gain: Array, bias: Array, *, eps: float = 
         )  # fmt: skip
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
-        dy = xp.ascontiguousarray(dy)
-        dx, n_sums = xp.empty_like(dy), min(n_blocks, MOST_BLOCKS)
+        dy = xp.ascontiguousarray(dy, dtype=x.dtype)
+        dx, n_sums = xp.empty_like(x), min(n_blocks, MOST_BLOCKS)
         of_parameters = xp.empty((n_sums, 2, width), np.float32)
         if n_rows:
             launch(

@@ -1,7 +1,7 @@
 // The tensor cores' product of 16-bit matrices, and how their fragments are filled from rows in memory.
 //
 // Layouts: PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type".  Lane 4 g + t of a warp holds, of A
-// (16, 16), the rows g and g + 8 at columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9; of B (16, 8), these rows of column g; of C
+// (16, 16), the rows g and g + 8 at columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9; of B (16, 8), these numbers of column g; of C
 // (16, 8), rows g and g + 8 at columns 2 t and 2 t + 1.
 
 #pragma once

@@ -17,11 +17,14 @@ class RecordingDriver:
     """The part of CuPy that launching needs."""
 
     def __init__(self) -> None:
-        self.compute_capability = "90"
+        self.current, self.capabilities = 0, ["90", "80", "90"]
+        self.n_loaded = 0
         self.compiled: list[tuple[str, str]] = []
         self.launches: list[tuple[bytes, str, Any, Any, Any]] = []
         self.cuda = SimpleNamespace(
-            Device=lambda: SimpleNamespace(compute_capability=self.compute_capability),
+            Device=lambda number=None: SimpleNamespace(
+                id=self.current, compute_capability=self.capabilities[self.current if number is None else number]
+            ),
             function=SimpleNamespace(Module=lambda: _Module(self)),
         )
 
@@ -36,6 +39,7 @@ class _Module:
 
     def load(self, code: bytes) -> None:
         self.code = code
+        self.recorder.n_loaded += 1
 
     def get_function(self, name: str) -> Any:
         return lambda *launch: self.recorder.launches.append((self.code, name, *launch))
@@ -47,8 +51,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingDriver]:
     monkeypatch.setattr(driver, "namespace_of_device", {"cuda": recorder}.__getitem__)
     monkeypatch.setattr(driver, "compile_source", recorder.compile)
     yield recorder
-    driver._function.cache_clear()
-    driver._module.cache_clear()
+    for function in (driver._function, driver._module, driver._code):
+        function.cache_clear()
 
 
 def test_a_launch_is_a_grid_a_block_and_the_arguments(recorder: RecordingDriver) -> None:
@@ -62,12 +66,15 @@ def test_a_launch_is_a_grid_a_block_and_the_arguments(recorder: RecordingDriver)
     assert null.dtype == np.uintp
 
 
-def test_a_source_is_compiled_once_for_every_architecture(recorder: RecordingDriver) -> None:
-    for kernel in ("f", "g", "f"):
+def test_a_source_is_compiled_once_for_every_architecture_and_loaded_once_on_every_device(
+    recorder: RecordingDriver,
+) -> None:
+    for device, kernel in ((0, "f"), (0, "g"), (0, "f"), (1, "f"), (2, "f"), (2, "f")):
+        recorder.current = device
         driver.launch("a.cu", kernel, 1, 32)
-    recorder.compute_capability = "80"
-    driver.launch("a.cu", "f", 1, 32)
     assert recorder.compiled == [("a.cu", "sm_90"), ("a.cu", "sm_80")]
+    assert recorder.n_loaded == 3
     assert [(code, name) for code, name, *_ in recorder.launches] == [
         (b"a.cu for sm_90", "f"), (b"a.cu for sm_90", "g"), (b"a.cu for sm_90", "f"), (b"a.cu for sm_80", "f"),
+        (b"a.cu for sm_90", "f"), (b"a.cu for sm_90", "f"),
     ]  # fmt: skip

@@ -20,10 +20,11 @@ pytestmark = pytest.mark.usefixtures("launch")
 
 # Adam.
 
-STATIC = {"step_size": 0.01, "beta1": 0.9, "beta2": 0.98, "variance_correction": 0.1, "eps": 1e-9}
+STATIC = {"step_size": 0.01, "beta1": 0.9, "beta2": 0.999, "variance_correction": 0.1, "eps": 1e-9}
+SCALARS = [np.float32(x) for x in (0.01, 0.9, 0.999, 1 - 0.9, 1 - 0.999, 0.1, 1e-9)]
 
 
-@pytest.mark.parametrize("size", [1, 255, 256, 1000])
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 1000])
 def test_adam(size: int) -> None:
     random = np.random.default_rng(size)
     values, gradients, m = random.standard_normal((3, size)).astype(np.float32)
@@ -39,8 +40,7 @@ def test_adam(size: int) -> None:
 def test_adam_leaves_a_copy_in_sixteen_bits(launch: Callable[..., None]) -> None:
     values, gradients, m, v = np.random.default_rng(1).random((4, 300)).astype(np.float32)
     copy = np.zeros(300, np.uint16)
-    scalars = map(np.float32, STATIC.values())
-    launch(adam.SOURCE, adam.KERNEL, 2, adam.THREADS, values, gradients, m, v, copy, np.int64(300), *scalars)
+    launch(adam.SOURCE, adam.KERNEL, 2, adam.THREADS, values, gradients, m, v, copy, np.int64(300), *SCALARS)
     np.testing.assert_array_equal(copy, to_bf16(values))
 
 
@@ -66,6 +66,13 @@ def test_layer_norm(n: int, width: int) -> None:
 def test_layer_norm_whose_blocks_have_several_rows_for_a_warp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_norm, "MOST_BLOCKS", 2)
     test_layer_norm(45, 128)
+
+
+def test_layer_norm_of_a_gradient_of_another_type() -> None:
+    x, gain = rows(3, 128), np.ones(128, np.float32)
+    y, backward = layer_norm.layer_norm_in_registers(x, gain, gain)
+    for got, of_same in zip(backward(y.astype(float)), backward(y), strict=True):
+        np.testing.assert_array_equal(got, of_same)
 
 
 def test_layer_norm_of_no_rows() -> None:
@@ -147,7 +154,7 @@ def test_numbers_are_rounded_to_sixteen_bits_to_the_nearest_and_ties_to_even(x: 
     """1.00390625 and 1.01171875 lie in the middle between two."""
     values, zero, copy = np.float32([x]), np.zeros(1, np.float32), np.zeros(1, np.uint16)
     launch(adam.SOURCE, adam.KERNEL, 1, 32, values, zero, zero.copy(), zero.copy(), copy, np.int64(1),
-           *map(np.float32, (0, 0.9, 0.98, 1, 1)))  # fmt: skip
+           *map(np.float32, (0, 0.9, 0.98, 0.1, 0.02, 1, 1)))  # fmt: skip
     assert copy[0] == to_bf16(values)[0]
     middle = {1.00390625: 1.0, 1.01171875: 1.015625}
     assert from_bf16(copy)[0] == middle.get(x, from_bf16(to_bf16(x)))
@@ -158,4 +165,4 @@ def test_a_write_outside_of_an_array_is_noticed() -> None:
     short = np.zeros(9, np.float32)
     with pytest.raises(AssertionError, match="behind the end"):
         cuda_on_cpu.launch(adam.SOURCE, adam.KERNEL, 1, 32, short, *np.ones((3, 10), np.float32), None, np.int64(10),
-                           *map(np.float32, STATIC.values()))  # fmt: skip
+                           *SCALARS)  # fmt: skip

@@ -14,6 +14,7 @@ from autograd.ops.dropout import dropout as dropout_operation
 from autograd.ops.dropout import dropout_mask
 from autograd.ops.linear import embedding as embedding_operation
 from autograd.random import Site, random_words
+from autograd.tensor import written
 
 pytestmark = pytest.mark.usefixtures("launch")
 SITES = [Site(0, 0), Site(5, 1, 3, 2), Site(2**64 - 1, 2**64 - 2, 2**63, 2**64 - 3)]
@@ -86,6 +87,17 @@ def test_the_gradient_of_an_embedding_of_nothing() -> None:
     gradient, _ = embedding.embedding_with_sorted_gradient(table, ids)[1](np.empty((0, 2), np.float32))
     gradient.write_to(table)
     assert not table.any()
+
+
+def test_a_gradient_of_another_type_becomes_one_that_a_kernel_can_read() -> None:
+    ids, dy = ids_and_rows(9, 5, 32)
+    table = np.zeros((5, 32), np.float32)
+    gradient, _ = embedding.embedding_with_sorted_gradient(table, ids)[1](dy.astype(float))
+    expected = np.zeros((5, 32))
+    np.add.at(expected, ids, dy.astype(float))
+    near(written(gradient), expected, 1e-6)
+    _, backward = dropout.dropout_in_one_pass(dy, rate=0.5, site=SITES[1])
+    np.testing.assert_array_equal(backward(dy.astype(float))[0], backward(dy)[0])
 
 
 def test_rows_in_sixteen_bits(launch: Callable[..., None]) -> None:

@@ -52,6 +52,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("layer_norm", [array(5, 500), array(500), array(500)], {}, False),
     ("layer_norm", [array(5, 512, contiguous=False), array(512), array(512)], {}, False),
     ("layer_norm", [array(5, 512, dtype="float64")] * 3, {}, False),
+    ("layer_norm", [bf16(5, 512), array(1), array(512)], {}, False),
+    ("layer_norm", [bf16(5, 512), array(512), array(512, contiguous=False)], {}, False),
     ("linear_cross_entropy", [array(5, 8), array(9, 8), None, IDS], {"smoothing": 0.1}, True),
     ("linear_cross_entropy", [array(5, 8), bf16(9, 8), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), array(9, 8), None, array(5, dtype="int32")], {}, False),
