@@ -25,9 +25,10 @@ class PendingGradient(ABC):
     like: Array
     """An array of its dtype, on its device."""
 
-    @abstractmethod
     def write_to(self, out: Array) -> None:
         """Put the gradient into ``out``, a contiguous array of its shape and dtype."""
+        out[...] = 0
+        self.add_to(out)
 
     @abstractmethod
     def add_to(self, out: Array) -> None:

@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 from contest import describe_machine
 
-PIECE = 4 << 20  # elements: of the bare MPI.Allreduce in pieces
 Sum = Callable[[np.ndarray], None]
 
 
@@ -31,7 +30,7 @@ def ways(directory: Path) -> dict[str, Sum]:
     """Every way to add an array up over all ranks, in place."""
     from mpi4py import MPI  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
-    from parallel.mpi import MpiCommunicator  # noqa: PLC0415
+    from parallel.mpi import PIECE, MpiCommunicator  # noqa: PLC0415
 
     ours, world = MpiCommunicator(), MPI.COMM_WORLD
 

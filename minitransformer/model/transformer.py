@@ -6,8 +6,6 @@ import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from autograd import (
     BlockMask,
     KeySpans,
@@ -16,6 +14,7 @@ from autograd import (
     ParameterBuffer,
     RandomStream,
     Tensor,
+    namespace,
     no_tape,
     ops,
     to_device,
@@ -111,12 +110,11 @@ class Transformer(Layer):
     def for_search(self) -> Transformer:
         """The same model with the same parameters, for steps of few rows, as long as the parameters do not change.
 
-        On the CPU it holds a copy of the projection's matrix as (D, W), which BLAS multiplies few rows with at once; of
-        (W, D) it would copy every panel into that order, at every step.
+        It holds a copy of the projection's matrix as (D, W), which BLAS multiplies few rows with at once; of (W, D) it
+        would copy every panel into that order, at every step.
         """
-        model = copy.copy(self)
-        if self.device == "cpu":
-            model._projection_by_columns = np.ascontiguousarray(self.projection.weight.value.T)
+        model, weight = copy.copy(self), self.projection.weight.value
+        model._projection_by_columns = namespace(weight).ascontiguousarray(weight.T)
         return model
 
     def decoded(self, batch: Batch, random: RandomStream | None = None) -> Tensor:

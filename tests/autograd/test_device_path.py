@@ -203,7 +203,7 @@ def test_scores_of_pairs_are_those_of_the_cpu(cupy: Any) -> None:
 @pytest.mark.parametrize("variation", VARIATIONS)
 @pytest.mark.parametrize("search", [SearchConfig(beam=1), SearchConfig(beam=3, n_best=2, max_extra_tokens=20)])
 def test_beam_search_finds_the_translations_of_the_cpu(variation: str, search: SearchConfig, cupy: Any) -> None:
-    here, there = (beam_search(model, SOURCES, search) for model in models(variation))
+    here, there = (beam_search(model.for_search(), SOURCES, search) for model in models(variation))
     assert [[hypothesis.ids for hypothesis in best] for best in there] == [[h.ids for h in best] for best in here]
     for found, expected in zip(there, here, strict=True):
         assert [h.log_probability for h in found] == pytest.approx([h.log_probability for h in expected], rel=1e-5)

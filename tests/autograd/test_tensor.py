@@ -209,8 +209,6 @@ def test_a_tensor_tells_shape_length_dtype_device_and_maker() -> None:
     assert repr(x * 2.0) == "Tensor(shape (2, 3), float32, from scale)"
 
 
-@pytest.mark.parametrize("forgotten", ["write_to", "add_to"])
-def test_a_pending_gradient_that_cannot_be_written_or_added_is_refused_when_it_is_made(forgotten: str) -> None:
-    methods = {name: lambda self, out: None for name in ("write_to", "add_to") if name != forgotten}
-    with pytest.raises(TypeError, match=f"abstract method '?{forgotten}'?"):
-        type("Half", (PendingGradient,), methods)()
+def test_a_pending_gradient_that_cannot_be_added_is_refused_when_it_is_made() -> None:
+    with pytest.raises(TypeError, match=r"abstract method '?add_to'?"):
+        type("Half", (PendingGradient,), {})()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +29,16 @@ def test_calls_that_end_in_time_are_left_alone_and_time_between_them_does_not_co
             time.sleep(0.01)
         time.sleep(0.6)
     assert not ended.is_set()
+
+
+def test_time_in_which_the_process_was_stopped_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-Z: the clock has gone far ahead while nothing ran."""
+    clock = itertools.count(step=1000.0)
+    monkeypatch.setattr("parallel.watchdog.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    ended = threading.Event()
+    with Watchdog(0, 3.0, ended.set).waiting("a sum"):
+        assert not ended.wait(timeout=2.0)
+        assert ended.wait(timeout=30)
 
 
 def test_an_error_in_a_call_ends_the_wait() -> None:

@@ -25,11 +25,6 @@ class _Rows(PendingGradient):
     def __init__(self, shape: tuple[int, ...], ids: Array, rows: Array) -> None:
         self.shape, self.like, self.ids, self.rows = shape, rows, ids, rows
 
-    def write_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
-        out[...] = 0
-        self.add_to(out)
-
     def add_to(self, out: Array) -> None:
         """One row after the other: faster than ``np.add.at``, several times so in a table larger than the cache."""
         width = self.shape[-1]

@@ -34,6 +34,10 @@ struct Span {
     }
 };
 
+__device__ __forceinline__ Span span_of(const Span* spans, int row, int end) {
+    return row < end ? spans[row] : Span{0, 0};
+}
+
 template <typename Of>
 __device__ __forceinline__ float reduce_over_group(float x) {  // the four lanes that share rows
     x = Of::of(x, __shfl_xor_sync(kWholeWarp, x, 1));
@@ -56,7 +60,7 @@ __device__ void forward(const bf16* q, const bf16* k, const bf16* v, const Tile*
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = tile.first + lane_group() + 8 * half;
-        sees[half] = row < tile.end ? spans[row] : Span{0, 0};
+        sees[half] = span_of(spans, row, tile.end);
         greatest[half] = Max::kNeutral;
     }
     for (int key = tile.first_other; key < tile.end_other; key += 16) {
@@ -131,7 +135,7 @@ __device__ void backward_of_queries(const bf16* q, const bf16* k, const bf16* v,
         const int row = tile.first + lane_group() + 8 * half;
         const long long index = static_cast<long long>(row) * n_heads + place.head;
         along[half] = reduce_over_group<Sum>(along[half]);
-        sees[half] = row < tile.end ? spans[row] : Span{0, 0};
+        sees[half] = span_of(spans, row, tile.end);
         log_normaliser[half] = row < tile.end ? log_normalisers[index] : 0.0f;
         if (lane_of_group() == 0 && row < tile.end) of_outputs[index] = along[half];
     }
@@ -179,7 +183,7 @@ __device__ void backward_of_keys(const bf16* q, const bf16* k, const bf16* v, co
             const int row = query + 8 * (i / 4) + 2 * lane_of_group() + i % 2;
             const int key = tile.first + lane_group() + 8 * (i % 4 / 2);
             const long long index = static_cast<long long>(row) * n_heads + place.head;
-            const Span sees = row < tile.end_other ? spans[row] : Span{0, 0};
+            const Span sees = span_of(spans, row, tile.end_other);
             const bool seen = sees.has(key);
             float &w = weight[i / 4][i % 4], &d = of_score[i / 4][i % 4];
             w = seen ? expf(w * scale - log_normalisers[index]) : 0.0f;

@@ -38,11 +38,6 @@ class RowsToAdd(PendingGradient):
         self.shape, self.like, self.ids = table.shape, table, ids
         self.rows = rows if str(rows.dtype) in STORAGE else rows.astype(table.dtype)
 
-    def write_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
-        out[...] = 0
-        self.add_to(out)
-
     def add_to(self, out: Array) -> None:
         """See ``PendingGradient``."""
         xp, n = namespace(out), len(self.ids)
