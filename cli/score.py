@@ -13,14 +13,15 @@ import tyro
 from cli.command import run_command
 from minitransformer.data.corpus import CorpusError, read_lines, read_pairs
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.evaluation.audit import Language, audit
 from minitransformer.evaluation.bleu import bleu, chrf
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import code_version
 from minitransformer.threads import available_cores
 
-DESCRIPTION = """Score translations: "bleu" compares a file of translations with references; "pairs" gives the
-log-probability of given translations under a model."""
+DESCRIPTION = """Score translations: "bleu" compares a file of translations with references; "audit" does so under every
+convention that papers have used; "pairs" gives the log-probability of given translations under a model."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,18 @@ class BleuOptions:
 
 
 @dataclass(frozen=True)
+class AuditOptions:
+    """BLEU under every convention that papers have used, and which of their figures each may be compared with."""
+
+    hypothesis: tyro.conf.Positional[Path]
+    """File of translations, detokenised, a sentence a line."""
+    references: tyro.conf.Positional[tuple[Path, ...]]
+    """One file or more of reference translations, line by line alike, detokenised."""
+    language: Language = "de"
+    """Language of the translations."""
+
+
+@dataclass(frozen=True)
 class PairsOptions:
     """Log-probability (nats) of each target line given its source line, then loss and perplexity of the whole."""
 
@@ -47,7 +60,11 @@ class PairsOptions:
     """Directory of a training run."""
 
 
-Options = Annotated[BleuOptions, tyro.conf.subcommand("bleu")] | Annotated[PairsOptions, tyro.conf.subcommand("pairs")]
+Options = (
+    Annotated[BleuOptions, tyro.conf.subcommand("bleu")]
+    | Annotated[AuditOptions, tyro.conf.subcommand("audit")]
+    | Annotated[PairsOptions, tyro.conf.subcommand("pairs")]
+)
 
 
 def main() -> int:
@@ -57,22 +74,44 @@ def main() -> int:
 
 def score(arguments: Sequence[str]) -> int:
     """Score as the options say; scores of single lines go to stdout, the rest to stderr."""
-    options: BleuOptions | PairsOptions = tyro.cli(Options, description=DESCRIPTION, args=list(arguments))
-    return score_bleu(options) if isinstance(options, BleuOptions) else score_with_model(options)
+    words = ["audit" if word == "--audit" else word for word in arguments]
+    options: BleuOptions | AuditOptions | PairsOptions = tyro.cli(Options, description=DESCRIPTION, args=words)
+    if isinstance(options, BleuOptions):
+        return score_bleu(options)
+    return score_audit(options) if isinstance(options, AuditOptions) else score_with_model(options)
 
 
 def score_bleu(options: BleuOptions) -> int:
     """Print BLEU and chrF with their signatures."""
-    if not options.references:
-        raise CorpusError("bleu: name at least one file of references after the file of translations")
-    hypotheses = list(read_lines(options.hypothesis))
-    references = [[line for _, line in read_pairs(options.hypothesis, path)] for path in options.references]
-    if not hypotheses:
-        raise CorpusError(f"{options.hypothesis}: is empty")
+    hypotheses, references = _read(options)
     print(bleu(hypotheses, references, lowercase=options.lowercase))
     print(chrf(hypotheses, references))
     print(f"code {code_version()}", file=sys.stderr)
     return 0
+
+
+def score_audit(options: AuditOptions) -> int:
+    """Print for every convention the score with its interval, its signature, and what it may be compared with."""
+    hypotheses, references = _read(options)
+    for audited in audit(hypotheses, references, language=options.language):
+        score = audited.score
+        interval = "±   ?" if score.interval is None else f"± {score.interval:.2f}"
+        print(f"{score.value:6.2f} {interval}  {audited.convention}")
+        print(f"    {score.signature}")
+        print(f"    compare with: {audited.comparable_with}", flush=True)
+    print(f"code {code_version()}", file=sys.stderr)
+    return 0
+
+
+def _read(options: BleuOptions | AuditOptions) -> tuple[list[str], list[list[str]]]:
+    """The lines of the translations, and of every set of references."""
+    if not options.references:
+        raise CorpusError("score: name at least one file of references after the file of translations")
+    hypotheses = list(read_lines(options.hypothesis))
+    references = [[line for _, line in read_pairs(options.hypothesis, path)] for path in options.references]
+    if not hypotheses:
+        raise CorpusError(f"{options.hypothesis}: is empty")
+    return hypotheses, references
 
 
 def score_with_model(options: PairsOptions) -> int:

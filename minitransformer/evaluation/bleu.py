@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,12 +13,16 @@ from sacrebleu.metrics.chrf import CHRF
 
 @dataclass(frozen=True)
 class Score:
-    """A corpus score in percent, with sacrebleu's signature and its line of detail."""
+    """A corpus score in percent, with sacrebleu's signature and its line of detail.
+
+    ``interval`` is half the width of the 95 % interval by bootstrap, if one was asked for and could be had.
+    """
 
     name: str
     value: float
     signature: str
     detail: str
+    interval: float | None = None
 
     def __str__(self) -> str:
         return f"{self.detail}  [{self.signature}]"
@@ -29,15 +34,21 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowe
     Args:
         references: one list of lines for every set of references.
     """
-    return _score(BLEU(lowercase=lowercase), hypotheses, references)
+    return score_corpus(BLEU(lowercase=lowercase), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     """Corpus chrF2 (Popović 2015)."""
-    return _score(CHRF(), hypotheses, references)
+    return score_corpus(CHRF(), hypotheses, references)
 
 
-def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def score_corpus(
+    metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, n_bootstrap: int = 1
+) -> Score:
+    """The score of a whole corpus by one of sacrebleu's metrics, with an interval from ``n_bootstrap`` resamplings.
+
+    Raises: ValueError if there is nothing to score, or a set of references has another number of lines.
+    """
     if not references:
         raise ValueError("there are no references to score against")
     for number, lines in enumerate(references, 1):
@@ -47,5 +58,15 @@ def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[Seque
             )
     if not hypotheses:
         raise ValueError("there are no hypotheses to score")
-    result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
-    return Score(result.name, float(result.score), str(metric.get_signature()), str(result))
+    corpus = list(hypotheses), [list(lines) for lines in references]
+    try:
+        result = metric.corpus_score(*corpus, n_bootstrap)
+    except (
+        TypeError
+    ):  # sacrebleu 2.6 cannot sort chrF's 0 of a resampled corpus that shares nothing with its references
+        result, n_bootstrap = metric.corpus_score(*corpus), 1
+    signature, interval = str(metric.get_signature()), None
+    if n_bootstrap > 1:
+        details = json.loads(result.format(width=6, is_json=True, signature=signature))
+        interval = details.get("confidence_var", 0.0)  # is left out when all resampled corpora score 0
+    return Score(result.name, float(result.score), signature, str(result), interval)

@@ -44,6 +44,20 @@ def test_case_matters_unless_said_otherwise(tmp_path: Path, capsys: pytest.Captu
     assert not capsys.readouterr().out.startswith("BLEU = 100.00")
 
 
+@pytest.mark.parametrize("command", ["audit", "--audit"])
+def test_the_audit_prints_each_convention_with_interval_signature_and_what_to_compare_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    hypothesis = written(tmp_path / "hypothesis", "eins zwei drei vier fünf\nsechs drei zwei eins eins\n")
+    assert score([command, hypothesis, hypothesis, "--language", "fr"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 * 6
+    assert lines[0] == "100.00 ± 0.00  sacreBLEU, 13a"
+    assert lines[1].startswith("    nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|")
+    assert lines[2].startswith("    compare with: sacreBLEU figures")
+    assert lines[15] == "100.00 ± 0.00  tokenised"
+
+
 def test_only_line_feeds_separate_translations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hypothesis = written(tmp_path / "h", "eins\u2028zwei drei vier fünf\n")
     assert score(["bleu", hypothesis, hypothesis]) == 0
@@ -64,6 +78,8 @@ def test_nothing_to_score_or_nothing_to_compare_with_is_refused(tmp_path: Path) 
     empty, full = written(tmp_path / "empty", ""), written(tmp_path / "full", "a\n")
     with pytest.raises(CorpusError, match="empty: is empty"):
         score(["bleu", empty, empty])
+    with pytest.raises(CorpusError, match="empty: is empty"):
+        score(["audit", empty, empty])
     with pytest.raises(CorpusError, match="name at least one file of references"):
         score(["bleu", full])
 

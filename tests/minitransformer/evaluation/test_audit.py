@@ -1,0 +1,147 @@
+"""The audit: every convention by hand, where they differ and where they must not, and what it says of itself."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from minitransformer.evaluation.audit import AuditedScore, audit, split_hyphens
+from minitransformer.evaluation.bleu import bleu
+
+PLAIN = ["the cat sat on the mat", "there is a cat on the mat", "nobody saw the small dog run"]
+N_BOOTSTRAP = 20
+
+
+def audited(hypotheses: list[str], *references: list[str], language: Any = "de") -> dict[str, AuditedScore]:
+    """Every convention's score by its name."""
+    scores = audit(hypotheses, references, language=language, n_bootstrap=N_BOOTSTRAP)
+    return {score.convention: score for score in scores}
+
+
+def values(hypotheses: list[str], *references: list[str]) -> dict[str, float]:
+    return {name: round(one.score.value, 6) for name, one in audited(hypotheses, *references).items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("3-Zimmer-Haus", "3 ##AT##-##AT## Zimmer ##AT##-##AT## Haus"),
+        ("a-b", "a ##AT##-##AT## b"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),  # the second match would begin with the b that the first has taken
+        ("ab -c d- e - f", "ab -c d- e - f"),
+        ("a--b", "a ##AT##-##AT## -b"),
+        ("", ""),
+    ],
+)
+def test_hyphens_are_split_as_perl_would(text: str, split: str) -> None:
+    assert split_hyphens(text) == split
+
+
+def test_perfect_translations_have_100_under_every_convention() -> None:
+    scores = values(PLAIN, PLAIN)
+    assert len(scores) == 8
+    assert set(scores.values()) == {100.0}
+
+
+def test_the_first_convention_is_that_of_the_bleu_command() -> None:
+    changed = [line.replace("cat", "dog") for line in PLAIN]
+    assert audited(changed, PLAIN)["sacreBLEU, 13a"].score.value == bleu(changed, [PLAIN]).value
+
+
+def test_case_matters_but_where_its_name_says_that_it_does_not() -> None:
+    scores = values([line.title() for line in PLAIN], PLAIN)
+    assert [name for name, value in scores.items() if value == 100] == [
+        "sacreBLEU, 13a, lower-cased",
+        "sacreBLEU, intl, lower-cased",
+    ]
+
+
+def test_parts_of_a_compound_count_only_where_compounds_are_split() -> None:
+    """A wrong half of a compound: 4 of 5 words, or, split, 6 of 7."""
+    hypothesis, reference = ["er sah das Ost-Fenster heute"], ["er sah das West-Fenster heute"]
+    scores = values(hypothesis, reference)
+    assert (
+        scores["tokenised"] == scores["sacreBLEU, 13a"] == pytest.approx(100 * (4 / 5 * 2 / 4 * 1 / 3 * 1 / 4) ** 0.25)
+    )
+    assert scores["tokenised, compounds split"] == pytest.approx(100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 8) ** 0.25)
+    assert scores["the same, references' quotation marks kept"] == scores["tokenised, compounds split"]
+
+
+def test_straight_and_typographic_quotation_marks_are_the_same_where_the_paper_scored() -> None:
+    hypothesis, reference = ['er sagte " ja " zu ihr'], ["er sagte „ ja “ zu ihr"]
+    scores = values(hypothesis, reference)
+    assert [name for name, value in scores.items() if value == 100] == ["tokenised, compounds split"]
+
+
+def test_the_script_to_the_letter_changes_translations_but_not_references() -> None:
+    typographic = ["er sagte “ ja ” zu ihr"]
+    scores = values(typographic, typographic)
+    assert [name for name, value in scores.items() if value < 100] == ["the same, references' quotation marks kept"]
+
+
+def test_escaped_characters_are_escaped_once_on_both_sides() -> None:
+    text = ["a < b & c > d | e [ f ] g's h"]
+    assert set(values(text, text).values()) == {100.0}
+
+
+def test_only_german_compounds_are_split_and_only_french_is_beside_the_french_figures() -> None:
+    german, french = audited(PLAIN, PLAIN), audited(PLAIN, PLAIN, language="fr")
+    assert set(german) - set(french) == {
+        "tokenised, compounds split",
+        "the same, references' quotation marks kept",
+    }
+    assert "27.3" in german["tokenised, compounds split"].comparable_with
+    assert "38.1" in french["tokenised"].comparable_with
+    assert "38.1" not in german["tokenised"].comparable_with
+
+
+def test_every_signature_is_another_and_says_how_often_was_resampled() -> None:
+    signatures = [one.score.signature for one in audited(PLAIN, PLAIN).values()]
+    assert len(set(signatures)) == len(signatures)
+    assert all(f"|bs:{N_BOOTSTRAP}|" in signature for signature in signatures)
+    assert all(("moses:" in signature) == ("tok:none" in signature) for signature in signatures)
+
+
+def test_the_interval_is_half_of_what_95_percent_of_resampled_corpora_span() -> None:
+    """Of two sentences, one right and one half right, three resampled corpora are drawn: both twice, or one of each."""
+    right, half = "a b c d e f g h", "a b c d w x y z"
+    score = audited([right, half], [right, right])["tokenised"].score
+    lowest = bleu([half, half], [[right, right]]).value
+    assert score.interval == pytest.approx((100 - lowest) / 2, abs=1e-4)
+    assert audited([right, right], [right, right])["tokenised"].score.interval == 0
+
+
+def test_a_corpus_with_nothing_right_has_scores_and_intervals_of_0() -> None:
+    assert {(one.score.value, one.score.interval) for one in audited(["a b c d e"], ["v w x y z"]).values()} == {(0, 0)}
+
+
+def test_chrf_of_a_corpus_with_nothing_right_in_some_resampled_ones_has_no_interval() -> None:
+    score = audited(["a b c d e", "v w x y z"], ["a b c d e"] * 2)["chrF2"].score
+    assert score.value > 0
+    assert score.interval is None
+
+
+def test_two_runs_give_the_same_intervals() -> None:
+    changed = [line.replace("cat", "dog") for line in PLAIN]
+    first, second = (
+        [(one.score.value, one.score.interval) for one in audited(changed, PLAIN).values()] for _ in range(2)
+    )
+    assert first == second
+
+
+def test_several_sets_of_references_are_all_used() -> None:
+    one, two = ["ein Haus am See", "x x x x"], ["y y y y", "ein Boot auf dem See"]
+    scores = values(["ein Haus am See", "ein Boot auf dem See"], one, two)
+    assert {value for name, value in scores.items() if name != "chrF2"} == {100.0}
+
+
+def test_scores_come_one_by_one() -> None:
+    scores = audit(PLAIN, [PLAIN], n_bootstrap=2)
+    assert [one.convention for one in itertools.islice(scores, 2)] == ["sacreBLEU, 13a", "sacreBLEU, 13a, lower-cased"]
+
+
+def test_an_unknown_language_is_refused() -> None:
+    with pytest.raises(ValueError, match="^audit: language must be one of de, fr, en; got 'xx'$"):
+        audited(PLAIN, PLAIN, language="xx")
