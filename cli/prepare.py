@@ -41,7 +41,7 @@ def prepare_data(arguments: Sequence[str]) -> int:
         DESCRIPTION,
         arguments,
         default=PrepareOptions(),
-        ignored=("preset", "model", "training", "device"),
+        ignored=("preset", "compat", "model", "training", "device"),
     )
     if options.download:
         download(options.data, say)

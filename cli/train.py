@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from cli.command import EXPECTED, run_command
 from cli.options import parse_options, read_toml, take_option
+from minitransformer.compatibility import compatible
 from minitransformer.run import RunConfig
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import ConsoleMonitor, Monitor, SilentMonitor
@@ -19,19 +21,24 @@ from parallel.launch import all_or_none, communicator
 DESCRIPTION = """Train a Transformer. Without options: on an English-German corpus that the program generates itself,
 in a few minutes, into runs/demo; then try: echo "the small dog sees three red houses" | minitransformer-translate
 
-Two more options: --config FILE reads options from a TOML file (see recipes/), and --preset NAME starts from a model by
+Three more options: --config FILE reads options from a TOML file (see recipes/). --preset NAME starts from a model by
 name: tiny or small, trained like the demonstration; base, big or a row of Table 3 (table3-A-h4 ...), trained like the
-paper's. A run that was interrupted goes on when the same command is given again.
+paper's. --compat SYSTEM decides as tensor2tensor, fairseq or marian does what the paper leaves open.
+A run that was interrupted goes on when the same command is given again.
 Several processes: mpirun -n 8 minitransformer-train ..."""
 
 
 def read_options(arguments: Sequence[str]) -> RunConfig:
     """The run that the command line describes."""
     preset, words = take_option(arguments, "--preset")
+    system, words = take_option(words, "--compat")
     file, _ = take_option(words, "--config")
-    preset = preset or (read_toml(Path(file)).get("preset") if file else None)
+    of_file = read_toml(Path(file)) if file else {}
+    preset, system = preset or of_file.get("preset"), system or of_file.get("compat")
     default = RunConfig() if preset is None else RunConfig.of_preset(preset)
-    return parse_options(RunConfig, DESCRIPTION, words, default=default, ignored=("preset",))
+    if system is not None:
+        default = dataclasses.replace(default, model=compatible(default.model, system))
+    return parse_options(RunConfig, DESCRIPTION, words, default=default, ignored=("preset", "compat"))
 
 
 def main() -> int:

@@ -15,10 +15,12 @@ from minitransformer.errors import UserError
 PositionLayout = Literal["interleaved", "halves", "learned"]
 NormPlacement = Literal["post", "pre"]
 Tying = Literal["all", "target", "none"]
+Start = Literal["symbol", "zero", "end"]
 TokenizerType = Literal["bpe", "unigram"]
 
 _CHOICES = {
     "positions": PositionLayout, "norm": NormPlacement, "tied": Tying, "label_smoothing_over": SmoothedClasses,
+    "start": Start,
 }  # fmt: skip
 
 
@@ -63,12 +65,17 @@ class ModelConfig:
     """Rows of the learned position table; sinusoids have no end."""
     first_position: int = 0
     """Position of the first token of a sentence (1 in OpenNMT-tf's models)."""
+    start: Start = "symbol"
+    """What stands before the first target token: a symbol with an embedding of its own, a zero vector (tensor2tensor,
+    Marian), or the end symbol (fairseq)."""
     norm: NormPlacement = "post"
     """Layer norm behind the residual sum (the paper) or before the sublayer."""
     layer_norm_eps: float = 1e-6
     """Added to the variance under the root (1e-5 in PyTorch's layer norm)."""
     attention_bias: bool = False
     """Biases behind the projections of queries, keys, values and heads (none in the paper; PyTorch's have them)."""
+    attention_gain: float = 1.0
+    """Factor on the initial values of the projections of queries, keys and values (1/√2 in fairseq)."""
     softmax_bias: bool = False
     """A bias of the projection to the vocabulary (none in the paper)."""
     tied: Tying = "all"
@@ -83,7 +90,8 @@ class ModelConfig:
             _require(0 <= getattr(self, name) < 1, name, "in [0, 1)", getattr(self, name))
         for name, allowed in _CHOICES.items():
             _require(getattr(self, name) in get_args(allowed), name, f"one of {get_args(allowed)}", getattr(self, name))
-        _require(self.layer_norm_eps > 0, "layer_norm_eps", "greater than 0", self.layer_norm_eps)
+        for name in ("layer_norm_eps", "attention_gain"):
+            _require(getattr(self, name) > 0, name, "greater than 0", getattr(self, name))
         _require(self.first_position >= 0, "first_position", "≥ 0", self.first_position)
         _require(
             self.positions != "learned" or self.longest_sentence > 0,

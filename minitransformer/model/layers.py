@@ -22,8 +22,8 @@ def drop(x: Tensor, rate: float, random: RandomStream | None) -> Tensor:
 class Linear(Layer):
     """y = x W + b, or y = x W.  Shapes: (T, in) → (T, out); weight (in, out), bias (out,)."""
 
-    def __init__(self, d_in: int, d_out: int, *, bias: bool) -> None:
-        self.weight = Parameter((d_in, d_out), glorot_uniform)
+    def __init__(self, d_in: int, d_out: int, *, bias: bool, gain: float = 1.0) -> None:
+        self.weight = Parameter((d_in, d_out), lambda site, shape: gain * glorot_uniform(site, shape))
         self.bias = Parameter((d_out,), zeros) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -67,11 +67,11 @@ class MultiHeadAttention(Layer):
     """
 
     def __init__(self, config: ModelConfig) -> None:
-        bias = config.attention_bias
+        bias, gain = config.attention_bias, config.attention_gain
         self.n_heads, self.p_drop = config.n_heads, config.p_drop_attention
-        self.query = Linear(config.d_model, config.n_heads * config.d_k, bias=bias)
-        self.key = Linear(config.d_model, config.n_heads * config.d_k, bias=bias)
-        self.value = Linear(config.d_model, config.n_heads * config.d_v, bias=bias)
+        self.query = Linear(config.d_model, config.n_heads * config.d_k, bias=bias, gain=gain)
+        self.key = Linear(config.d_model, config.n_heads * config.d_k, bias=bias, gain=gain)
+        self.value = Linear(config.d_model, config.n_heads * config.d_v, bias=bias, gain=gain)
         self.output = Linear(config.n_heads * config.d_v, config.d_model, bias=bias)
 
     def keys_values(self, memory: Tensor) -> KeysValues:

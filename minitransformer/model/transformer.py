@@ -6,6 +6,8 @@ import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from autograd import (
     BlockMask,
     KeySpans,
@@ -31,7 +33,7 @@ from minitransformer.model.layers import Embedding, KeysValues, drop
 from minitransformer.model.positions import positions_of
 from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.stacks import Decoder, Encoder, Past
-from minitransformer.symbols import START
+from minitransformer.symbols import END, START
 
 
 class WeightsError(UserError, ValueError):
@@ -97,9 +99,16 @@ class Transformer(Layer):
 
         With ``pasts`` the ids are the newest token of each sequence, and what preceded is in the caches.
         """
-        x = self.target_positions.add_to(self.target_embedding(ids), places)
+        x = self.target_positions.add_to(self._embedded_targets(ids), places)
         x = drop(x, self.config.p_drop, random)
         return self.decoder(x, memory, self_spans, source_spans, random, pasts)
+
+    def _embedded_targets(self, ids: IdArray) -> Tensor:
+        """Rows of the target embedding for ids (T,), and for the start symbol what ``config.start`` says: (T, D)."""
+        if self.config.start == "end":
+            ids = np.where(ids == START, END, ids)
+        x = self.target_embedding(ids)
+        return x * to_device((ids != START)[:, None].astype(x.dtype), self.device) if self.config.start == "zero" else x
 
     def project(self, decoded: Tensor) -> Tensor:
         """The decoder's output (T, D) → unnormalised log-probabilities of the next token (T, W)."""

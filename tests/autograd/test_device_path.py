@@ -42,6 +42,8 @@ VARIATIONS = {
         "first_position": 1,
         "layer_norm_eps": 1e-5,
     },
+    "a zero vector first": {"start": "zero"},
+    "the end symbol first": {"start": "end"},
     "smoothing over V": {"label_smoothing_over": "V"},
     "smoothing over V-2": {"label_smoothing_over": "V-2"},
 }

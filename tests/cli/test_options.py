@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from cli.options import parse_options, read_toml, take_option
 from cli.train import read_options
 from minitransformer import presets
+from minitransformer.compatibility import compatible
 from minitransformer.config import ConfigError
 from minitransformer.run import RunConfig, demo_training
 
@@ -44,6 +46,19 @@ def fruit(folder: Path, text: str, *words: str) -> Fruit:
 
 def test_without_options_everything_is_the_demonstrations() -> None:
     assert read_options([]) == RunConfig()
+
+
+def test_compat_sets_the_models_conventions_which_single_options_change_again() -> None:
+    config = read_options(["--preset", "base", "--compat", "fairseq", "--model.start", "zero"])
+    assert config.model == dataclasses.replace(compatible(presets.base(), "fairseq"), start="zero")
+
+
+def test_a_file_may_name_the_system_and_the_command_line_another(tmp_path: Path) -> None:
+    file = toml(tmp_path, 'compat = "marian"\n[model]\nd_ff = 64\n')
+    marian = dataclasses.replace(compatible(presets.tiny(), "marian"), d_ff=64)
+    assert read_options(["--config", file]).model == marian
+    other = read_options(["--config", file, "--compat=tensor2tensor"]).model
+    assert (other.softmax_bias, other.start, other.d_ff) == (False, "zero", 64)
 
 
 @pytest.mark.parametrize(

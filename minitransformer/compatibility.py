@@ -1,0 +1,132 @@
+"""The hidden switches of other Transformers: what each system does differently from the paper, and how much it matters.
+
+Sources, read in their code: tensor2tensor bafdc1b6 (``transformer_base_v1``, by which the paper's models were made),
+fairseq 3d262bb2 (``transformer_wmt_en_de``), marian-dev 0888d122 (``--task transformer-base``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from autograd.array import Array
+from minitransformer.config import ConfigError, ModelConfig
+from minitransformer.inference.beam import Normalisation, SearchConfig
+from minitransformer.model.batch import Batch
+from minitransformer.model.transformer import Transformer
+
+System = Literal["paper", "tensor2tensor", "fairseq", "marian"]
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """What a system does where others do something else.
+
+    Initial embeddings of Marian are uniform with the same variance as ours, which are normal; its default activation
+    (swish) and its highway connections are no conventions of the same model, and are left out.
+    """
+
+    model: dict[str, Any]
+    normalisation: Normalisation
+
+
+CONVENTIONS: dict[str, Conventions] = {
+    "paper": Conventions({}, "gnmt"),
+    "tensor2tensor": Conventions({"positions": "halves", "start": "zero"}, "gnmt"),
+    "fairseq": Conventions(
+        {
+            "positions": "halves",
+            "first_position": 2,  # behind the rows of its padding symbol
+            "start": "end",
+            "layer_norm_eps": 1e-5,
+            "attention_bias": True,
+            "attention_gain": 0.5**0.5,
+        },
+        "length",
+    ),
+    "marian": Conventions(
+        {
+            "positions": "halves",
+            "start": "zero",
+            "label_smoothing_over": "V",
+            "layer_norm_eps": 1e-9,
+            "attention_bias": True,
+            "softmax_bias": True,
+        },
+        "length",
+    ),
+}
+
+
+def conventions_of(system: str) -> Conventions:
+    """The conventions of a system.  Raises: ConfigError listing the systems, if it is none of them."""
+    if system not in CONVENTIONS:
+        raise ConfigError(f"compat: expected one of {', '.join(get_args(System))}; got {system!r}")
+    return CONVENTIONS[system]
+
+
+def compatible(config: ModelConfig, system: str) -> ModelConfig:
+    """A model with a system's conventions.  Raises: ConfigError for an unknown system."""
+    return dataclasses.replace(config, **conventions_of(system).model)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one switch does to a model: the mean loss of a batch in nats per target token, and log-probabilities.
+
+    ``largest_change`` is the greatest |Δ log p| of any token of the vocabulary anywhere in the batch, in nats.
+    """
+
+    switch: str
+    before: Any
+    after: Any
+    loss_before: float
+    loss_after: float
+    largest_change: float
+
+
+def effects(
+    config: ModelConfig,
+    batch: Batch,
+    system: str,
+    *,
+    weights: Mapping[str, Array] | None = None,
+    seed: int = 1,
+    dtype: str = "float32",
+) -> Iterator[Effect]:
+    """The effect of each of a system's switches, turned on its own, on a model that otherwise stays as it is.
+
+    Without ``weights`` the model is an untrained one, and what changes may be initial values; with them all weights
+    stay, and parameters that a switch adds are 0.
+    Raises: ConfigError for an unknown system; WeightsError if the weights are of another model.
+    """
+
+    def model_of(changed: ModelConfig) -> Transformer:
+        model = Transformer(changed, seed=seed, dtype=dtype)
+        if weights is not None:
+            added = model.parameters.named.keys() - untrained.parameters.named.keys()
+            model.set_weights({**weights, **{name: np.zeros(model.parameters.named[name].shape) for name in added}})
+        return model
+
+    untrained = Transformer(config, seed=None, dtype=dtype)
+    loss, log_p = _measured(model_of(config), batch)
+    for name, value in conventions_of(system).model.items():
+        old = getattr(config, name)
+        if old != value:
+            changed_loss, changed_log_p = _measured(model_of(dataclasses.replace(config, **{name: value})), batch)
+            yield Effect(name, old, value, loss, changed_loss, float(np.abs(changed_log_p - log_p).max()))
+
+
+def _measured(model: Transformer, batch: Batch) -> tuple[float, Array]:
+    """The mean loss in nats per target token, and all log-probabilities (T, W)."""
+    return float(model.loss(batch)) / batch.n_target_tokens, model.log_probabilities(batch)
+
+
+def penalties(system: str, lengths: Sequence[int], *, alpha: float = 0.6) -> list[float]:
+    """By what a system divides the log-probability of translations of these lengths in tokens."""
+    config = SearchConfig(alpha=alpha, normalisation=conventions_of(system).normalisation)
+    return [float(config.length_penalty(length)) for length in lengths]

@@ -1,0 +1,63 @@
+"""What stands before the first target token: a symbol of its own, a zero vector, or the end symbol."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autograd import backward
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.config import ConfigError
+from minitransformer.symbols import END, START
+
+UNTIED = ModelConfig(vocabulary_size=9, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2, tied="none")
+BATCH = Batch.from_token_ids([[3, 4, 5], [8]], [[6, 7], []])
+
+
+def model_of(start: Any) -> Transformer:
+    """The same weights for every start."""
+    return Transformer(dataclasses.replace(UNTIED, start=start), dtype="float64")
+
+
+def with_start_row(row: Any) -> Transformer:
+    """A model with a start symbol whose embedding is ``row``."""
+    model = model_of("symbol")
+    model.target_embedding.weight.value[START] = row
+    return model
+
+
+def end_row() -> Any:
+    return model_of("symbol").target_embedding.weight.value[END]
+
+
+@pytest.mark.parametrize(("start", "row"), [("zero", np.zeros(6)), ("end", end_row())])
+def test_another_start_is_a_start_symbol_with_that_embedding(start: str, row: Any) -> None:
+    ours, expected = model_of(start).log_probabilities(BATCH), with_start_row(row).log_probabilities(BATCH)
+    np.testing.assert_array_equal(ours, expected)
+    assert np.abs(ours - model_of("symbol").log_probabilities(BATCH)).max() > 1e-3
+
+
+@pytest.mark.parametrize("start", ["zero", "end"])
+def test_the_start_symbols_embedding_is_neither_used_nor_learned(start: str) -> None:
+    model = model_of(start)
+    before = model.log_probabilities(BATCH)
+    model.target_embedding.weight.value[START] = 1e3
+    np.testing.assert_array_equal(model.log_probabilities(BATCH), before)
+    backward(model.loss(BATCH))
+    assert not model.target_embedding.weight.grad[START].any()
+
+
+def test_the_end_symbol_learns_from_standing_first() -> None:
+    """In these sentences it stands nowhere else among the decoder's inputs."""
+    for start, learns in (("symbol", False), ("zero", False), ("end", True)):
+        model = model_of(start)
+        backward(model.loss(BATCH))
+        assert model.target_embedding.weight.grad[END].any() == learns
+
+
+def test_an_unknown_start_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"start must be one of \('symbol', 'zero', 'end'\); got 'nothing'"):
+        dataclasses.replace(UNTIED, start="nothing")
