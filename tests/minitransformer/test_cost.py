@@ -12,6 +12,7 @@ import pytest
 
 from autograd import RandomStream, backward, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.evaluation.cost import training_flops
 
 CONFIG = ModelConfig(vocabulary_size=50, n_layers=2, d_model=24, d_ff=40, n_heads=3, d_k=8, d_v=8)
 SOURCE, TARGET, N_PAIRS = 14, 18, 5  # tokens of every sentence, with its end: no padding
@@ -68,29 +69,19 @@ def update(model: Transformer, batch: Batch) -> None:
     backward(model.loss(batch, RandomStream(1)))
 
 
-def flops_of_forward(config: ModelConfig, n_pairs: int) -> int:
-    """Multiplications and additions of all matrix products, from section 3 of the paper."""
-    s, t, d = n_pairs * SOURCE, n_pairs * TARGET, config.d_model
-    width, ff = config.n_heads * config.d_k, 2 * d * config.d_ff
-    attend = [
-        n_pairs * queries * keys * 2 * width for queries, keys in ((SOURCE, SOURCE), (TARGET, TARGET), (TARGET, SOURCE))
-    ]
-    encoder_layer = s * (4 * d * width + ff) + attend[0]
-    decoder_layer = t * (4 * d * width + 2 * d * width + ff) + s * 2 * d * width + attend[1] + attend[2]
-    return 2 * (config.n_layers * (encoder_layer + decoder_layer) + t * d * config.vocabulary_size)
-
-
 def flops(meter: Meter) -> int:
     return sum(2 * m * k * n * times for m, k, n, times in meter.products)
 
 
-def test_matrix_products_are_those_of_the_paper_and_twice_as_many_backward(meter: Meter) -> None:
+@pytest.mark.parametrize("sizes", [{}, {"d_k": 5, "d_v": 11, "n_heads": 2, "d_ff": 13, "n_layers": 1}])
+def test_matrix_products_are_those_of_the_paper_and_twice_as_many_backward(meter: Meter, sizes: dict[str, int]) -> None:
     """So nothing is computed twice, or for nothing."""
-    model, batch = metered()
+    model, batch = metered(config := dataclasses.replace(CONFIG, **sizes))
+    counted = training_flops(config, batch.source.lengths, batch.target.lengths)
     loss = model.loss(batch, RandomStream(1))
-    assert flops(meter) == flops_of_forward(CONFIG, N_PAIRS)
+    assert 3 * flops(meter) == counted
     backward(loss)
-    assert flops(meter) == 3 * flops_of_forward(CONFIG, N_PAIRS)
+    assert flops(meter) == counted
 
 
 def test_the_number_of_products_depends_on_layers_alone(meter: Meter) -> None:

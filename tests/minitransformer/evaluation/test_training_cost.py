@@ -1,0 +1,60 @@
+"""The account of training FLOPs: against the paper's own, and where it must and must not grow."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from minitransformer import ModelConfig, presets
+from minitransformer.evaluation.cost import P100_FLOPS, flops_by_time, sustained_flops_per_second, training_flops
+
+BASE = presets.base(37_000)
+
+
+def flops(config: ModelConfig = BASE, source: tuple[int, ...] = (7, 20), target: tuple[int, ...] = (9, 14)) -> int:
+    return training_flops(config, np.array(source), np.array(target))
+
+
+def test_the_papers_figures_are_its_time_devices_and_rate() -> None:
+    """Table 2: 12 hours and 3.5 days on 8 P100 are 3.3·10^18 and 2.3·10^19."""
+    assert flops_by_time(12 * 3600, 8, P100_FLOPS) == pytest.approx(3.3e18, rel=0.01)
+    assert flops_by_time(3.5 * 86_400, 8, P100_FLOPS) == pytest.approx(2.3e19, rel=0.01)
+
+
+def test_the_count_is_close_to_6_flops_for_each_weight_and_token() -> None:
+    """Of the decoder's weights without those that meet source tokens, and the softmax's, for target tokens alone."""
+    n, config = 1_000, BASE
+    d, ff = config.d_model, config.d_ff
+    encoder, decoder = 6 * (4 * d * d + 2 * d * ff), 6 * (6 * d * d + 2 * d * ff) + 37_000 * d
+    keys_and_values = 6 * 2 * d * d
+    one_token_sentences = flops(config, (1,) * n, (1,) * n)
+    maps = 6 * n * (encoder + keys_and_values + decoder)
+    assert maps < one_token_sentences < 1.01 * maps
+
+
+def test_an_update_of_the_papers_size_and_its_hundred_thousand() -> None:
+    """25,000 tokens a side in sentences of 28: 9.5 TFLOP; 100,000 of these are a fourth of what the paper estimated."""
+    lengths = (28,) * (25_000 // 28)
+    update = flops(BASE, lengths, lengths)
+    assert update == pytest.approx(9.5e12, rel=0.02)
+    assert 100_000 * update == pytest.approx(3.3e18 * 0.29, rel=0.02)
+
+
+def test_longer_sentences_cost_more_only_in_attention() -> None:
+    together, apart = flops(source=(20,), target=(20,)), flops(source=(10, 10), target=(10, 10))
+    pairs = 3 * (20 * 20 - 2 * 10 * 10)
+    assert together - apart == 3 * 2 * BASE.n_layers * pairs * BASE.n_heads * (BASE.d_k + BASE.d_v)
+
+
+@pytest.mark.parametrize("field", ["n_layers", "d_ff", "vocabulary_size"])
+def test_the_cost_is_linear_in(field: str) -> None:
+    size = getattr(BASE, field)
+    one, two, three = (flops(dataclasses.replace(BASE, **{field: k * size})) for k in (1, 2, 3))
+    assert three - two == two - one > 0
+
+
+def test_the_rate_is_that_of_a_product_that_was_really_computed() -> None:
+    """Between what no computer is as slow as, and what none is as fast as."""
+    assert 1e7 < sustained_flops_per_second("cpu", size=64, repeats=2) < 1e14
