@@ -66,7 +66,8 @@ def test_recipes_are_options(recipe: Path) -> None:
     assert config.data.train_source
     assert all(re.fullmatch(r".+:[0-9a-f]{64}", entry) for entry in config.data.sha256)
     named = {entry.partition(":")[0] for entry in config.data.sha256}
-    assert named >= {*config.data.train_source, *config.data.train_target, *config.data.validation_source}
+    if config.data.download_from:
+        assert named >= {*config.data.train_source, *config.data.train_target, *config.data.validation_source}
 
 
 def multi30k() -> Path:
