@@ -9,10 +9,14 @@ It offers what this project uses, and every name of it exists in CuPy.
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+
+ALIGNMENT = 512  # bytes, of all that CuPy allocates
 
 inf, nan, newaxis = np.inf, np.nan, None
 float32, float64, int32, int64, uint16, uint32, uint64, bool_ = (
@@ -40,7 +44,10 @@ class ndarray:  # noqa: N801  (CuPy's name)
     dtype = property(lambda self: self._values.dtype)
     ndim = property(lambda self: self._values.ndim)
     size = property(lambda self: self._values.size)
+    itemsize = property(lambda self: self._values.itemsize)
     nbytes = property(lambda self: self._values.nbytes)
+    strides = property(lambda self: self._values.strides)
+    data = property(lambda self: SimpleNamespace(ptr=self._values.ctypes.data))
     flags = property(lambda self: self._values.flags)
     T = property(lambda self: ndarray(self._values.T))
 
@@ -157,12 +164,12 @@ _METHODS = (
 )  # fmt: skip
 _FUNCTIONS = (
     "abs", "absolute", "all", "any", "arange", "argmax", "argpartition", "argsort", "ascontiguousarray",
-    "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "einsum", "empty", "empty_like", "exp",
-    "expand_dims", "flatnonzero", "flip", "full", "full_like", "isfinite", "isnan", "log", "log1p", "logical_and",
-    "logical_not", "matmul", "max", "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "nonzero", "ones",
-    "ones_like", "outer", "prod", "repeat", "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack",
-    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tanh", "tensordot", "tile", "transpose", "tril",
-    "triu", "var", "where", "zeros", "zeros_like",
+    "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "einsum", "exp", "expand_dims", "flatnonzero",
+    "flip", "full", "full_like", "isfinite", "isnan", "log", "log1p", "logical_and", "logical_not", "matmul", "max",
+    "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "nonzero", "ones", "ones_like", "outer", "prod",
+    "repeat", "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes", "take",
+    "take_along_axis", "tanh", "tensordot", "tile", "transpose", "tril", "triu", "var", "where", "zeros",
+    "zeros_like",
 )  # fmt: skip
 
 for _name in _ARITHMETIC:
@@ -182,7 +189,7 @@ for _name in _FUNCTIONS:
 
 def array(x: Any, dtype: Any = None) -> ndarray:
     """A copy on the device, from the host or from the device."""
-    return ndarray(np.array(x._values if isinstance(x, ndarray) else x, dtype))
+    return ndarray(_aligned(np.array(x._values if isinstance(x, ndarray) else x, dtype)))
 
 
 def asarray(x: Any, dtype: Any = None) -> ndarray:
@@ -193,6 +200,58 @@ def asarray(x: Any, dtype: Any = None) -> ndarray:
 def asnumpy(x: ndarray) -> Any:
     """A copy on the host."""
     return x.get()
+
+
+def _aligned(values: Any) -> Any:
+    """A copy whose address is a multiple of ALIGNMENT; what is not contiguous is left where it is."""
+    if not values.flags.c_contiguous:
+        return values
+    room = np.empty(values.nbytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    aligned = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    aligned[...] = values
+    return aligned
+
+
+def _unwritten(function: Callable[..., Any]) -> Callable[..., ndarray]:
+    """Full of ones, bit by bit, which are NaN: whoever reads what nobody has written shall notice."""
+
+    def full_of_ones(*arguments: Any, **keywords: Any) -> ndarray:
+        values = _aligned(function(*map(_argument, arguments), **keywords))
+        values[...] = np.frombuffer(b"\xff" * values.itemsize, values.dtype)
+        return ndarray(values)
+
+    return full_of_ones
+
+
+empty, empty_like = _unwritten(np.empty), _unwritten(np.empty_like)
+
+
+class _Stream:
+    """The one stream; it computes at once."""
+
+    ptr, capturing = 7, False
+
+    def is_capturing(self) -> bool:
+        return self.capturing
+
+
+class _Event:
+    def record(self, stream: _Stream) -> None:
+        self.seconds = time.perf_counter()
+
+    def synchronize(self) -> None:
+        pass
+
+
+_stream = _Stream()
+cuda = SimpleNamespace(
+    Device=lambda: SimpleNamespace(id=0),
+    Event=_Event,
+    get_current_stream=lambda: _stream,
+    get_elapsed_time=lambda start, end: 1e3 * (end.seconds - start.seconds),
+    runtime=SimpleNamespace(getDeviceProperties=lambda device: {"name": b"CPU"}),
+)
 
 
 class _Add:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
-from collections.abc import Iterator
-from ctypes.util import find_library
 from pathlib import Path
 from typing import NamedTuple
+
+from autograd.kernels.cuda.library import paths_of
 
 SOURCES = Path(__file__).parent
 _HEADERS = ("common.cuh", "mma.cuh", "philox.cuh")
@@ -57,22 +56,12 @@ def compile_source(name: str, architecture: str) -> Program:
 
 def is_available() -> bool:
     """Whether the compiler can be found."""
-    return next(_candidates(), None) is not None
-
-
-def _candidates() -> Iterator[str]:
-    """Paths of the library: in NVIDIA's wheels, then wherever the system has it."""
-    wheels = importlib.util.find_spec("nvidia")
-    for folder in (wheels.submodule_search_locations or ()) if wheels else ():
-        yield from map(str, sorted(Path(folder).glob("*/lib/libnvrtc.so.*"), reverse=True))
-    system = find_library("nvrtc")
-    if system:
-        yield system
+    return next(paths_of("nvrtc"), None) is not None
 
 
 @functools.cache
 def _nvrtc() -> ctypes.CDLL:
-    path = next(_candidates(), None)
+    path = next(paths_of("nvrtc"), None)
     if path is None:
         raise CompilerError('NVRTC, the compiler of CUDA kernels, is not installed; pip install "nvidia-cuda-nvrtc"')
     for builtins in sorted(Path(path).parent.glob("libnvrtc-builtins.so.*")):

@@ -6,14 +6,11 @@ import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
-from autograd.ops.cross_entropy import (
-    SmoothedClasses,
-    checked_shape,
-    linear_cross_entropy,
-    linear_logits,
-    smoothed_masses,
-)
-from autograd.tensor import Backward
+from autograd.kernels.cuda.linear import affine, sum_of_rows
+from autograd.kernels.cuda.products import PendingProduct, is_matrix, multiplied
+from autograd.ops.cross_entropy import SmoothedClasses, checked_shape, linear_cross_entropy, smoothed_masses
+from autograd.ops.linear import check_linear_transposed
+from autograd.tensor import Backward, Gradient
 
 SOURCE = "cross_entropy.cu"
 THREADS = 1024
@@ -25,7 +22,8 @@ def kernel_name(dtype: object) -> str:
 
 
 def _is_supported(x: Array, weight: Array, bias: Array | None, targets: Array, **static: object) -> bool:
-    return str(x.dtype) in STORAGE and x.dtype == weight.dtype and targets.dtype == np.int64
+    are_matrices = is_matrix(x) and is_matrix(weight) and x.dtype == weight.dtype and x.shape[1] > 0
+    return are_matrices and targets.dtype == np.int64
 
 
 @linear_cross_entropy.kernel("cuda", supports=_is_supported)
@@ -41,10 +39,11 @@ def linear_cross_entropy_in_place(
 ) -> tuple[Array, Backward]:
     """The reference's numbers, without an array of the logits' size beside the logits.
 
-    Saves: p − q (T, W), x and the weight.
+    Saves: p − q (T, W), in the dtype of x; x and the weight.
     """
     xp = namespace(x)
-    logits = xp.ascontiguousarray(linear_logits(x, weight, bias))
+    check_linear_transposed("linear_cross_entropy", x, weight)
+    logits = affine(x, weight.T, bias, "bias")
     n_rows, n_words = checked_shape(logits, targets)
     share, of_target = smoothed_masses(smoothing, over, impossible, n_words)
     losses = xp.empty(n_rows, np.float32)
@@ -55,8 +54,13 @@ def linear_cross_entropy_in_place(
             np.int32(-1 if impossible is None else impossible),
         )  # fmt: skip
 
-    def backward(dy: Array) -> tuple[Array | None, ...]:
-        dbias = logits.sum(0) * dy if bias is not None else None
-        return (logits @ weight) * dy, logits.T @ (x * dy), dbias, None
+    def backward(dy: Array) -> tuple[Gradient | None, ...]:
+        dx, dweight = _scaled(multiplied(logits, weight), dy), PendingProduct(logits.T, _scaled(x, dy))
+        return dx, dweight, sum_of_rows(logits) * dy if bias is not None else None, None
 
     return losses.sum(), backward
+
+
+def _scaled(x: Array, dy: Array) -> Array:
+    """x · dy in the dtype of x; float32 in between, because CuPy and NumPy disagree on products of bfloat16."""
+    return (x.astype(np.float32, copy=False) * dy).astype(x.dtype, copy=False)

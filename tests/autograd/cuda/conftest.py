@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import cublaslt_on_cpu
 import cuda_on_cpu
 import numpy as np
 import pytest
 from cuda_kernels import GPU, MODULES
 
 from autograd import to_device, to_host
-from autograd.kernels.cuda import driver
+from autograd.kernels.cuda import driver, products
 
 
 def launch_on_gpu(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
     """As ``driver.launch``, with NumPy arrays."""
-    on_device = [to_device(x, "cuda") if isinstance(x, np.ndarray) else x for x in arguments]
-    driver.launch(source, kernel, n_blocks, n_threads, *on_device)
-    for x, result in zip(arguments, on_device, strict=True):
+    on_device(functools.partial(driver.launch, source, kernel, n_blocks, n_threads), *arguments)
+
+
+def on_device(run: Callable[..., None], *arguments: Any) -> None:
+    """Run on copies of NumPy arrays, and copy back what is there afterwards."""
+    copies = [to_device(x, "cuda") if isinstance(x, np.ndarray) else x for x in arguments]
+    run(*copies)
+    for x, result in zip(arguments, copies, strict=True):
         if isinstance(x, np.ndarray) and x.flags.writeable:
             x[...] = to_host(result)
+
+
+def product_of_host_arrays(left: Any, right: Any, out: Any, *, bias: Any = None, **how: Any) -> None:
+    """As ``products.product``, with NumPy arrays."""
+    multiply = functools.partial(PRODUCT, **how)
+    on_device(lambda left, right, out, bias: multiply(left, right, out, bias=bias), left, right, out, bias)
+
+
+PRODUCT = products.product
 
 
 @pytest.fixture(params=["first thread first", "last thread first", pytest.param("on a GPU", marks=GPU)])
@@ -32,6 +48,23 @@ def launch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
         if cuda_on_cpu.COMPILER is None:
             pytest.skip("there is no C++ compiler (g++)")
         run = functools.partial(cuda_on_cpu.launch, backwards=request.param == "last thread first")
+        request.getfixturevalue("products_on_cpu")
     for module in MODULES:
         monkeypatch.setattr(module, "launch", run)
+    monkeypatch.setattr(products, "product", product_of_host_arrays)
     return run
+
+
+@pytest.fixture
+def products_on_cpu(cupy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[cublaslt_on_cpu.Recorder]:
+    """cuBLASLt's place is taken by what computes on the CPU, CuPy's by its stand-in."""
+    yield cublaslt_on_cpu.install(monkeypatch, tmp_path)
+    cublaslt_on_cpu.forget()
+
+
+@pytest.fixture(params=["on the CPU", pytest.param("on a GPU", marks=GPU)])
+def device_products(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of arrays of the device, whichever there is."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if request.param == "on the CPU":
+        request.getfixturevalue("products_on_cpu")

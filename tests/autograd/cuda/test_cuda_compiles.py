@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from autograd.kernels.cuda import adam, attention, cross_entropy, dropout, embedding, layer_norm
+from autograd.kernels.cuda import adam, attention, cross_entropy, dropout, embedding, layer_norm, linear
 from autograd.kernels.cuda.compiler import CompilerError, compile_source, is_available
 from autograd.kernels.cuda.driver import STORAGE
 
@@ -22,6 +22,7 @@ ASKED_FOR = {  # every name that Python can form
         layer_norm.kernel_name(direction, dtype, width)
         for direction in ("forward", "backward") for dtype in STORAGE for width in layer_norm.WIDTHS
     },
+    linear.SOURCE: {linear.kernel_name(of_pass, dtype) for of_pass in linear.PASSES for dtype in STORAGE},
 }  # fmt: skip
 MOST_REGISTERS = {
     adam.SOURCE: 32,
@@ -30,6 +31,7 @@ MOST_REGISTERS = {
     dropout.SOURCE: 48,
     embedding.SOURCE: 40,
     layer_norm.SOURCE: 208,
+    linear.SOURCE: 40,
 }
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="NVRTC is not installed (pip install nvidia-cuda-nvrtc)")

@@ -18,10 +18,14 @@ SPANS = {"spans": causal_spans(BLOCKS)}
 
 
 def array(*shape: int, dtype: str = "float32", contiguous: bool = True) -> Any:
-    """What a kernel looks at before it decides."""
+    """What a kernel looks at before it decides; what is not contiguous is not dense in any direction."""
     flags = SimpleNamespace(c_contiguous=contiguous)
     of = dtype if dtype == "bfloat16" else np.dtype(dtype)
-    return SimpleNamespace(shape=shape, ndim=len(shape), dtype=of, flags=flags)
+    size, item = int(np.prod(shape)), 2 if dtype == "bfloat16" else of.itemsize
+    strides = [item * (1 if contiguous else 2) * int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
+    return SimpleNamespace(
+        shape=shape, ndim=len(shape), dtype=of, flags=flags, size=size, itemsize=item, strides=tuple(strides)
+    )
 
 
 def bf16(*shape: int, **more: Any) -> Any:
@@ -54,7 +58,24 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("layer_norm", [array(5, 512, dtype="float64")] * 3, {}, False),
     ("layer_norm", [bf16(5, 512), array(1), array(512)], {}, False),
     ("layer_norm", [bf16(5, 512), array(512), array(512, contiguous=False)], {}, False),
+    ("linear", [array(5, 8), array(8, 9), None], {}, True),
+    ("linear", [bf16(5, 8), bf16(8, 9), array(9)], {}, True),
+    ("linear", [array(5, 8), bf16(8, 9), None], {}, False),
+    ("linear", [array(5, 8, dtype="float64"), array(8, 9, dtype="float64"), None], {}, False),
+    ("linear", [array(5, 8, contiguous=False), array(8, 9), None], {}, False),
+    ("linear", [array(5, 8), array(8, 9, contiguous=False), None], {}, False),
+    ("linear", [array(5, 0), array(0, 9), array(9)], {}, False),
+    ("linear", [array(0, 8), array(8, 9), array(9)], {}, True),
+    ("linear", [array(2, 5, 8), array(8, 9), None], {}, False),
+    ("linear_relu", [bf16(5, 8), bf16(8, 9), array(9)], {}, True),
+    ("linear_relu", [array(5, 8), bf16(8, 9), array(9)], {}, False),
+    ("linear_transposed", [bf16(5, 8), bf16(9, 8)], {}, True),
+    ("linear_transposed", [array(5, 8), bf16(9, 8)], {}, False),
     ("linear_cross_entropy", [array(5, 8), array(9, 8), None, IDS], {"smoothing": 0.1}, True),
+    ("linear_cross_entropy", [bf16(5, 8), bf16(9, 8), array(9), IDS], {}, True),
+    ("linear_cross_entropy", [array(5, 8, contiguous=False), array(9, 8), None, IDS], {}, False),
+    ("linear_cross_entropy", [array(5, 8), array(9, 8, contiguous=False), None, IDS], {}, False),
+    ("linear_cross_entropy", [array(5, 0), array(9, 0), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), bf16(9, 8), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), array(9, 8), None, array(5, dtype="int32")], {}, False),
     ("random_words", [array(0)], {"site": SITE, "count": 3}, True),

@@ -1,0 +1,252 @@
+"""cuBLASLt, NVIDIA's library of matrix products, through ctypes.
+
+CuPy's own products go through cuBLAS, which it does not let run while a stream is captured, which adds up in place
+only by another pass over memory, and which knows no bias.  Here a product is told its stream, its workspace and what
+to do with the result on its way out.
+
+The library thinks in columns, NumPy in rows: an array (M, N) stored by rows is a matrix N × M stored by columns.  So
+out = left · right is asked for as outᵀ = rightᵀ leftᵀ, and a transposed array is a flag.
+
+Source: cublasLt.h of CUDA 12 and 13, whose numbers stand below.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+import weakref
+from ctypes import byref, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from autograd.kernels.cuda.library import paths_of
+
+Epilogue: TypeAlias = Literal["none", "bias", "relu_bias", "relu_mask_bias", "relu_backward", "relu_bias_backward"]
+
+TYPES = {"float32": 0, "bfloat16": 14}  # cudaDataType
+EPILOGUES: dict[Epilogue, int] = {
+    "none": 1, "bias": 4, "relu_bias": 6, "relu_mask_bias": 134, "relu_backward": 136, "relu_bias_backward": 152,
+}  # fmt: skip
+COMPUTE_FLOAT32 = 68  # products of float32 numbers in float32 too, not in TF32
+TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, MASK, MASK_STRIDE = 3, 4, 7, 8, 11, 12  # of a product
+MOST_WORKSPACE, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # of a search
+IN_PLACE, IN_FLOAT32 = 1, 2  # how parts of a sum are added up: in the output, or in the workspace
+WORKSPACE = 32 * 2**20  # bytes: what cuBLAS itself takes on Hopper
+MASK_BITS = 128  # a row of a mask begins at a multiple of so many
+
+
+class ProductError(RuntimeError):
+    """cuBLASLt is missing or refuses a product: the call, its status, and the matrices."""
+
+
+def alignment(address: int) -> int:
+    """The greatest power of two, up to 256, that divides an address: what algorithms ask for, in bytes."""
+    return min(256, address & -address)
+
+
+class Matrix(NamedTuple):
+    """How a matrix is stored: rows side by side, ``stride`` elements apart, or, if transposed, its columns."""
+
+    rows: int
+    columns: int
+    stride: int
+    transposed: bool
+    dtype: str
+    alignment: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype} ({self.rows}, {self.columns}){' by columns' if self.transposed else ''}"
+
+
+class Problem(NamedTuple):
+    """A product, but for where its matrices lie."""
+
+    left: Matrix
+    right: Matrix
+    out: Matrix
+    epilogue: Epilogue
+    adds: bool
+    """Whether out is added to, or overwritten."""
+    bias_alignment: int
+    """As that of a matrix; 0 without a bias."""
+
+    def __str__(self) -> str:
+        return f"{self.left} @ {self.right} {'+' if self.adds else ''}= {self.out}, epilogue {self.epilogue}"
+
+
+class Algorithm(ctypes.Structure):
+    """One of the library's ways to compute a product; what is in it is the library's business."""
+
+    _fields_ = (("data", c_uint64 * 8),)
+
+
+class Heuristic(ctypes.Structure):
+    """An algorithm that the library proposes, and the workspace that it needs."""
+
+    _fields_ = (
+        ("algorithm", Algorithm), ("workspace", c_size_t), ("status", ctypes.c_int), ("waves", c_float),
+        ("reserved", ctypes.c_int * 4),
+    )  # fmt: skip
+
+
+class Operands(NamedTuple):
+    """Addresses on the device.  Bias and mask are 0 where the epilogue has none."""
+
+    left: int
+    right: int
+    out: int
+    bias: int = 0
+    mask: int = 0
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The library, with its signatures.  Raises: ProductError if it is not installed."""
+    path = next(paths_of("cublasLt"), None)
+    if path is None:
+        raise ProductError(
+            'cuBLASLt, the library of matrix products, is not installed; pip install "nvidia-cublas"'
+            ' (with a driver of CUDA 12: "nvidia-cublas-cu12")'
+        )
+    return declared(ctypes.CDLL(path))
+
+
+def declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
+    """``loaded``, told what arguments its functions take: without that, ctypes would cut addresses to 32 bits."""
+    pointer, size = c_void_p, c_size_t
+    signatures: dict[str, list[Any]] = {
+        "Create": [pointer],
+        "MatmulDescCreate": [pointer, c_int32, c_int32],
+        "MatmulDescSetAttribute": [pointer, c_int32, pointer, size],
+        "MatmulDescDestroy": [pointer],
+        "MatrixLayoutCreate": [pointer, c_int32, c_uint64, c_uint64, c_int64],
+        "MatrixLayoutDestroy": [pointer],
+        "MatmulPreferenceCreate": [pointer],
+        "MatmulPreferenceSetAttribute": [pointer, c_int32, pointer, size],
+        "MatmulPreferenceDestroy": [pointer],
+        "MatmulAlgoGetHeuristic": [*[pointer] * 7, c_int32, pointer, pointer],
+        "MatmulAlgoCheck": [*[pointer] * 8],
+        "Matmul": [*[pointer] * 14, size, pointer],
+    }
+    for name, arguments in signatures.items():
+        getattr(loaded, f"cublasLt{name}").argtypes = arguments
+    loaded.cublasLtGetVersion.restype = c_size_t
+    loaded.cublasLtGetStatusName.argtypes, loaded.cublasLtGetStatusName.restype = [c_int32], ctypes.c_char_p
+    return loaded
+
+
+def version() -> int:
+    """Of the library, such as 130100: algorithms mean something to one version only."""
+    return int(library().cublasLtGetVersion())
+
+
+@functools.cache
+def handle(device: int) -> c_void_p:
+    """The library's state on a device, which must be the current one."""
+    created = c_void_p()
+    _call(f"device {device}", "Create", byref(created))
+    return created
+
+
+def _call(what: object, name: str, *arguments: Any) -> None:
+    """Raises: ProductError unless the library returns success."""
+    status = getattr(library(), f"cublasLt{name}")(*arguments)
+    if status:
+        words = library().cublasLtGetStatusName(status).decode()
+        raise ProductError(f"cublasLt{name}: {words} ({status}); {what}")
+
+
+class Product:
+    """What the library is told of a problem, for one device; may be run by several threads."""
+
+    def __init__(self, problem: Problem, device: int) -> None:
+        self.problem, self.device, self.handle = problem, device, handle(device)
+        self.algorithm: Algorithm | None = None  # once it has been chosen
+        left, right, out = problem.left, problem.right, problem.out
+        self._operation = self._created("MatmulDesc", COMPUTE_FLOAT32, TYPES["float32"])
+        self._set("MatmulDesc", self._operation, TRANSPOSE_A, c_int32(right.transposed))
+        self._set("MatmulDesc", self._operation, TRANSPOSE_B, c_int32(left.transposed))
+        self._set("MatmulDesc", self._operation, EPILOGUE, c_uint32(EPILOGUES[problem.epilogue]))
+        if "mask" in problem.epilogue or "backward" in problem.epilogue:
+            self._set("MatmulDesc", self._operation, MASK_STRIDE, c_int64(mask_stride(out.columns)))
+        self._a, self._b, self._d = map(self._layout, (right, left, out))
+        self._lock = threading.Lock()  # addresses of bias and mask are set in a place that all threads share
+
+    def proposals(self, operands: Operands, count: int) -> list[Heuristic]:
+        """Up to ``count`` ways to compute it, the likely fastest first.  Not while a stream is being captured."""
+        preference = self._created("MatmulPreference")
+        # bfloat16 is no place to add up parts of a sum.
+        reductions = IN_FLOAT32 | (IN_PLACE if self.problem.out.dtype == "float32" else 0)
+        self._set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE))
+        self._set("MatmulPreference", preference, REDUCTIONS, c_uint32(reductions))
+        left, right, out = self.problem.left, self.problem.right, self.problem.out
+        for attribute, matrix in zip(ALIGNMENTS, (right, left, out, out), strict=True):
+            self._set("MatmulPreference", preference, attribute, c_uint32(matrix.alignment))
+        found, n_found = (Heuristic * count)(), ctypes.c_int()
+        with self._lock:
+            self._point_to(operands)
+            self._run(
+                "MatmulAlgoGetHeuristic", self.handle, self._operation, *self._layouts, preference, count, found,
+                byref(n_found),
+            )  # fmt: skip
+        return [proposal for proposal in found[: n_found.value] if not proposal.status]
+
+    def accepts(self, algorithm: Algorithm, operands: Operands) -> bool:
+        """Whether an algorithm found for another problem, or read from a file, can compute this one."""
+        checked = Heuristic()
+        with self._lock:
+            self._point_to(operands)
+            status = library().cublasLtMatmulAlgoCheck(
+                self.handle, self._operation, *self._layouts, byref(algorithm), byref(checked)
+            )
+        return not status and checked.workspace <= WORKSPACE
+
+    def run(
+        self, operands: Operands, algorithm: Algorithm, workspace: int, stream: int, out: int | None = None
+    ) -> None:
+        """Compute it on a stream; with ``out``, write there what would be written to, or added to, the operands' out.
+
+        Raises: ProductError.
+        """
+        one, beta = c_float(1), c_float(self.problem.adds)
+        with self._lock:
+            self._point_to(operands)
+            self._run(
+                "Matmul", self.handle, self._operation, byref(one), operands.right, self._a, operands.left, self._b,
+                byref(beta), operands.out, self._d, operands.out if out is None else out, self._d, byref(algorithm),
+                workspace, WORKSPACE, stream,
+            )  # fmt: skip
+
+    @property
+    def _layouts(self) -> tuple[c_void_p, ...]:
+        return self._a, self._b, self._d, self._d
+
+    def _point_to(self, operands: Operands) -> None:
+        """Also the search looks at these addresses: how they are aligned."""
+        if operands.bias:
+            self._set("MatmulDesc", self._operation, BIAS, c_void_p(operands.bias))
+        if operands.mask:
+            self._set("MatmulDesc", self._operation, MASK, c_void_p(operands.mask))
+
+    def _layout(self, matrix: Matrix) -> c_void_p:
+        """As the library sees it: what are rows to us are its columns."""
+        lines, length = (matrix.rows, matrix.columns)[:: -1 if matrix.transposed else 1]
+        return self._created("MatrixLayout", TYPES[matrix.dtype], length, lines, matrix.stride)
+
+    def _created(self, kind: str, *arguments: int) -> c_void_p:
+        """An object of the library, which lives as long as this one."""
+        created = c_void_p()
+        self._run(f"{kind}Create", byref(created), *arguments)
+        weakref.finalize(self, getattr(library(), f"cublasLt{kind}Destroy"), created)
+        return created
+
+    def _set(self, kind: str, of: c_void_p, attribute: int, value: Any) -> None:
+        self._run(f"{kind}SetAttribute", of, attribute, byref(value), ctypes.sizeof(value))
+
+    def _run(self, name: str, *arguments: Any) -> None:
+        _call(self.problem, name, *arguments)
+
+
+def mask_stride(n_columns: int) -> int:
+    """Bits from one row of a mask to the next."""
+    return -(-n_columns // MASK_BITS) * MASK_BITS

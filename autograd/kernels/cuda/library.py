@@ -1,0 +1,22 @@
+"""Where NVIDIA's libraries lie on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from ctypes.util import find_library
+from pathlib import Path
+
+
+def paths_of(name: str) -> Iterator[str]:
+    """Paths of a library such as "nvrtc": what CuPy's own search finds, NVIDIA's wheels, then the system's."""
+    with contextlib.suppress(ImportError, RuntimeError):  # no pathfinder (it comes with CuPy 14), or nothing found
+        yield importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib(name).abs_path
+    wheels = importlib.util.find_spec("nvidia")
+    for folder in (wheels.submodule_search_locations or ()) if wheels else ():
+        yield from map(str, sorted(Path(folder).glob(f"*/lib/lib{name}.so.*"), reverse=True))
+    system = find_library(name)
+    if system:
+        yield system

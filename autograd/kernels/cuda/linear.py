@@ -1,0 +1,110 @@
+"""Linear maps: bias and ReLU in the pass that writes the product, gradients of weights where they belong."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autograd.array import Array, namespace
+from autograd.kernels.cuda.cublaslt import Epilogue
+from autograd.kernels.cuda.driver import STORAGE, launch
+from autograd.kernels.cuda.products import PendingProduct, is_matrix, multiplied
+from autograd.ops.linear import check_linear, check_linear_transposed, linear, linear_relu, linear_transposed
+from autograd.tensor import Backward, Gradient
+
+SOURCE = "linear.cu"
+PASSES = ("sum_of_rows", "relu_backward")
+COLUMNS, THREADS = 32, 256  # of a block
+CHUNK = 256  # rows of a block
+
+
+def kernel_name(of_pass: str, dtype: object) -> str:
+    """Of one of ``PASSES``, for rows of this type."""
+    return f"{of_pass}_{STORAGE[str(dtype)]}"
+
+
+def _is_supported(x: Array, weight: Array, bias: Array | None = None) -> bool:
+    return is_matrix(x) and is_matrix(weight) and x.dtype == weight.dtype and x.shape[1] > 0
+
+
+@linear.kernel("cuda", supports=_is_supported)
+def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward]:
+    """The reference's numbers; the gradient of the weight is added up in float32, that of the bias is float32.
+
+    Saves: x and the weight.
+    """
+    check_linear("linear", x, weight)
+    y = affine(x, weight, bias, "bias")
+
+    def backward(dy: Array) -> tuple[Gradient | None, ...]:
+        dy = namespace(x).ascontiguousarray(dy, dtype=x.dtype)
+        return multiplied(dy, weight.T), PendingProduct(x.T, dy), sum_of_rows(dy) if bias is not None else None
+
+    return y, backward
+
+
+@linear_relu.kernel("cuda", supports=_is_supported)
+def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
+    """The reference's numbers, as ``linear_with_epilogue``.
+
+    Saves: what the reference saves.
+    """
+    check_linear("linear_relu", x, weight)
+    y = affine(x, weight, bias, "relu_bias")
+
+    def backward(dy: Array) -> tuple[Gradient, ...]:
+        dz, dbias = relu_backward(namespace(x).ascontiguousarray(dy, dtype=x.dtype), y)
+        return multiplied(dz, weight.T), PendingProduct(x.T, dz), dbias
+
+    return y, backward
+
+
+@linear_transposed.kernel("cuda", supports=_is_supported)
+def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward]:
+    """The reference's numbers; the gradient of the weight is added up in float32.
+
+    Saves: x and the weight.
+    """
+    check_linear_transposed("linear_transposed", x, weight)
+
+    def backward(dy: Array) -> tuple[Gradient, ...]:
+        dy = namespace(x).ascontiguousarray(dy, dtype=x.dtype)
+        return multiplied(dy, weight), PendingProduct(dy.T, x)
+
+    return multiplied(x, weight.T), backward
+
+
+def affine(x: Array, weight: Array, bias: Array | None, epilogue: Epilogue) -> Array:
+    """x W + b and what the epilogue makes of it.  The bias, of any dtype, is added in that of x."""
+    if bias is None:
+        return multiplied(x, weight)
+    return multiplied(x, weight, epilogue=epilogue, bias=namespace(x).ascontiguousarray(bias, dtype=x.dtype))
+
+
+def sum_of_rows(rows: Array, *, chunk: int = CHUNK) -> Array:
+    """Σ_t rows_t in float32.  Shapes: (T, D) contiguous → (D,)."""
+    return _sum_of_chunks(_launch("sum_of_rows", rows, chunk=chunk))
+
+
+def relu_backward(dy: Array, y: Array) -> tuple[Array, Array]:
+    """dz = dy where y > 0, else 0, and Σ_t dz_t in float32.  Shapes: (T, D) contiguous → (T, D), (D,)."""
+    dz = namespace(dy).empty_like(dy)
+    return dz, _sum_of_chunks(_launch("relu_backward", dy, y, dz))
+
+
+def _sum_of_chunks(sums: Array) -> Array:
+    if len(sums) > 1:
+        return sum_of_rows(sums, chunk=len(sums))
+    return sums[0] if len(sums) else namespace(sums).zeros(sums.shape[1], np.float32)
+
+
+def _launch(of_pass: str, rows: Array, *others: Array, chunk: int = CHUNK) -> Array:
+    """Run a pass; returns the sums of chunks of rows (chunks, D)."""
+    n_rows, width = rows.shape
+    sums = namespace(rows).empty((-(-n_rows // chunk), width), np.float32)
+    n_blocks = len(sums) * -(-width // COLUMNS)
+    if n_blocks:
+        launch(
+            SOURCE, kernel_name(of_pass, rows.dtype), n_blocks, THREADS, rows, *others, sums,
+            np.int64(n_rows), np.int32(width), np.int32(chunk),
+        )  # fmt: skip
+    return sums

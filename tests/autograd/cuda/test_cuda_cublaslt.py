@@ -1,0 +1,150 @@
+"""What is told to cuBLASLt, and when; and the library itself, where it is installed."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cublaslt_on_cpu import Recorder
+
+from autograd import to_device
+from autograd.kernels.cuda import cublaslt, library
+from autograd.kernels.cuda.cublaslt import WORKSPACE, Matrix, Problem, Product, ProductError
+from autograd.kernels.cuda.products import _prepared, product
+
+
+def floats(*shape: int) -> Any:
+    return to_device(np.ones(shape, np.float32), "cuda")
+
+
+def test_a_product_runs_on_the_current_stream_with_that_streams_workspace(products_on_cpu: Recorder, cupy: Any) -> None:
+    x, y, out = floats(4, 4), floats(4, 4), floats(4, 4)
+    streams = []
+    for stream in (7, 8, 7):
+        cupy.cuda.get_current_stream().ptr = stream
+        product(x, y, out)
+        streams.append(products_on_cpu.of("Matmul")[-1][-3:])
+    assert [(size, stream) for _, size, stream in streams] == [(WORKSPACE, 7), (WORKSPACE, 8), (WORKSPACE, 7)]
+    (first, *_), (second, *_), (third, *_) = streams
+    assert first == third != second
+    assert WORKSPACE == 32 * 2**20
+
+
+def test_a_problem_is_described_and_searched_once(products_on_cpu: Recorder) -> None:
+    x, y, out = floats(4, 4), floats(4, 4), floats(4, 4)
+    product(x, y, out)
+    asked = Counter(products_on_cpu.names())
+    assert asked["MatmulAlgoGetHeuristic"] == asked["MatmulDescCreate"] == asked["Create"] == 1
+    products_on_cpu.calls.clear()
+    product(x, y, out)
+    assert products_on_cpu.names() == ["Matmul"]
+
+
+def test_another_layout_type_epilogue_or_alignment_is_another_problem(products_on_cpu: Recorder) -> None:
+    x, out, bias, wide = floats(4, 4), floats(4, 4), floats(8), floats(5, 9)
+    with_bias, elsewhere = {"epilogue": "bias", "bias": bias[:4]}, {"epilogue": "bias", "bias": bias[1:5]}
+    for arguments, how in (
+        ((x, x, out), {}), ((x.T, x, out), {}), ((x, x.T, out), {}), ((x[:3], x, out[:3]), {}),
+        ((wide[:4, :4], x, out), {}), ((wide[1:, 5:], x, out), {}),
+        ((x, x, out), {"add": True}), ((x, x, out), with_bias), ((x, x, out), elsewhere),
+        ((x, x, out), {**with_bias, "epilogue": "relu_bias"}),
+    ):  # fmt: skip
+        before = _prepared.cache_info().misses
+        product(*arguments, **how)
+        assert _prepared.cache_info().misses == before + 1, (arguments, how)
+
+
+def test_nothing_is_searched_or_timed_while_a_stream_is_captured(products_on_cpu: Recorder, cupy: Any) -> None:
+    x, y, out = floats(4, 4), floats(4, 4), floats(4, 4)
+    product(x, y, out)
+    cupy.cuda.get_current_stream().capturing = True
+    products_on_cpu.calls.clear()
+    product(x, y, out)
+    assert products_on_cpu.names() == ["Matmul"]
+    with pytest.raises(ProductError, match=r"captured: run the same once before.*float32 \(4, 4\) @ .*epilogue none"):
+        product(x, y, out, add=True)
+    assert not set(products_on_cpu.names()) & {"MatmulAlgoGetHeuristic", "MatmulAlgoCheck"}
+
+
+def test_sums_are_never_split_into_parts_of_sixteen_bits(products_on_cpu: Recorder) -> None:
+    pytest.importorskip("ml_dtypes")
+    x = to_device(np.ones((4, 4), np.dtype("bfloat16")), "cuda")
+    masks = []
+    for out in (to_device(np.ones((4, 4), np.dtype("bfloat16")), "cuda"), floats(4, 4)):
+        product(x, x, out)
+        values = [ctypes.cast(value, ctypes.POINTER(ctypes.c_uint32)) for _, attribute, value, _ in
+                  products_on_cpu.of("MatmulPreferenceSetAttribute") if attribute == cublaslt.REDUCTIONS]  # fmt: skip
+        masks.append(values[-1].contents.value)
+    assert masks == [2, 3]  # in the workspace, as float32; also in the output, if that is float32
+
+
+def test_a_status_that_is_no_success_is_raised_with_call_and_shapes(products_on_cpu: Recorder) -> None:
+    products_on_cpu.refuse = lambda name, arguments: name == "MatmulAlgoGetHeuristic"
+    words = (
+        "cublasLtMatmulAlgoGetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED (15);"
+        " float32 (2, 3) @ float32 (3, 4) by columns = float32 (2, 4), epilogue none"
+    )
+    with pytest.raises(ProductError, match=re.escape(words)):
+        product(floats(2, 3), floats(4, 3).T, floats(2, 4))
+
+
+def test_what_is_described_is_released(products_on_cpu: Recorder) -> None:
+    product(floats(4, 4), floats(4, 4), floats(4, 4))
+    _prepared.cache_clear()
+    gc.collect()
+    names = Counter(products_on_cpu.names())
+    for kind in ("MatmulDesc", "MatrixLayout", "MatmulPreference"):
+        assert names[f"{kind}Create"] == names[f"{kind}Destroy"] > 0
+
+
+# The library itself.
+
+PATH = next(library.paths_of("cublasLt"), None)
+needs_library = pytest.mark.skipif(PATH is None, reason="cuBLASLt is not installed (pip install nvidia-cublas)")
+SMALL = Matrix(8, 16, 16, False, "bfloat16", 256), Matrix(16, 8, 16, True, "bfloat16", 256)
+
+
+@needs_library
+@pytest.mark.parametrize("epilogue", cublaslt.EPILOGUES)
+def test_the_library_takes_every_description_without_a_gpu(
+    epilogue: cublaslt.Epilogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cublaslt, "handle", lambda device: ctypes.c_void_p())
+    for dtype in cublaslt.TYPES:
+        described = Product(Problem(*SMALL, Matrix(8, 8, 8, False, dtype, 256), epilogue, False, 0), 0)
+        described._point_to(cublaslt.Operands(0, 0, 0, bias=256, mask=512))
+        with pytest.raises(ProductError, match=r"MatmulAlgoGetHeuristic: CUBLAS_STATUS_\w+ .*epilogue " + epilogue):
+            described.proposals(cublaslt.Operands(0, 0, 0), 16)
+    assert cublaslt.version() >= 120000
+
+
+def numbers_of_header() -> dict[str, int]:
+    """The enumerations of cublasLt.h, where it lies beside the library."""
+    header = Path(str(PATH)).parent.parent / "include" / "cublasLt.h"
+    if not header.exists():
+        pytest.skip(f"there is no {header}")
+    return {name: int(number) for name, number in re.findall(r"CUBLASLT_(\w+) = (\d+),", header.read_text("utf-8"))}
+
+
+@needs_library
+def test_numbers_are_those_of_the_librarys_header() -> None:
+    numbers = numbers_of_header()
+    of_product = ("TRANSA", "TRANSB", "EPILOGUE", "BIAS_POINTER", "EPILOGUE_AUX_POINTER", "EPILOGUE_AUX_LD")
+    assert [numbers[f"MATMUL_DESC_{name}"] for name in of_product] == [
+        cublaslt.TRANSPOSE_A, cublaslt.TRANSPOSE_B, cublaslt.EPILOGUE, cublaslt.BIAS, cublaslt.MASK,
+        cublaslt.MASK_STRIDE,
+    ]  # fmt: skip
+    of_search = ("MAX_WORKSPACE_BYTES", "REDUCTION_SCHEME_MASK", *(f"MIN_ALIGNMENT_{x}_BYTES" for x in "ABCD"))
+    assert [numbers[f"MATMUL_PREF_{name}"] for name in of_search] == [
+        cublaslt.MOST_WORKSPACE, cublaslt.REDUCTIONS, *cublaslt.ALIGNMENTS,
+    ]  # fmt: skip
+    assert (numbers["REDUCTION_SCHEME_INPLACE"], numbers["REDUCTION_SCHEME_COMPUTE_TYPE"]) == (
+        cublaslt.IN_PLACE, cublaslt.IN_FLOAT32,
+    )  # fmt: skip
+    assert (numbers["EPILOGUE_BIAS"], numbers["EPILOGUE_RELU"]) == (cublaslt.EPILOGUES["bias"], 2)

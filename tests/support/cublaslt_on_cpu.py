@@ -1,0 +1,72 @@
+"""A stand-in for cuBLASLt that computes on the CPU, compiled by the C++ compiler of this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_on_cpu import COMPILER
+
+from autograd.kernels.cuda import algorithms, cublaslt, products
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The stand-in, declared as the library itself."""
+    assert COMPILER is not None
+    folder = Path(tempfile.mkdtemp(prefix="cublaslt-on-cpu-"))
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+    command = [COMPILER, *flags, str(SOURCE), "-o", str(folder / "library.so")]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    loaded = cublaslt.declared(ctypes.CDLL(str(folder / "library.so")))
+    shutil.rmtree(folder)
+    return loaded
+
+
+class Recorder:
+    """The stand-in, which keeps the name and the arguments of every call, and can be told to fail one."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.refuse: Callable[[str, tuple[Any, ...]], bool] = lambda name, arguments: False
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            short = name.removeprefix("cublasLt")
+            self.calls.append((short, arguments))
+            return 15 if self.refuse(short, arguments) else getattr(library(), name)(*arguments)
+
+        return call
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+    def of(self, name: str) -> list[tuple[Any, ...]]:
+        """The arguments of all calls of one function."""
+        return [arguments for called, arguments in self.calls if called == name]
+
+
+def forget() -> None:
+    """What products keep for the whole process: of another library, or of another stand-in for CuPy, it is wrong."""
+    for cached in (cublaslt.handle, products._prepared, products._workspace, algorithms.choices_of):
+        cached.cache_clear()
+
+
+def install(monkeypatch: pytest.MonkeyPatch, directory: Path) -> Recorder:
+    """Put the stand-in in the library's place, and remembered algorithms into ``directory``."""
+    if COMPILER is None:
+        pytest.skip("there is no C++ compiler (g++)")
+    recorder = Recorder()
+    monkeypatch.setattr(cublaslt, "library", lambda: recorder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(directory))
+    forget()
+    return recorder
