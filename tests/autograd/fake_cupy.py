@@ -31,7 +31,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, values: Any) -> None:
-        self._values = np.asarray(values)
+        self._values = _aligned(np.asarray(values))
 
     def get(self) -> Any:
         """A copy on the host."""
@@ -74,6 +74,17 @@ class ndarray:  # noqa: N801  (CuPy's name)
 
     def __repr__(self) -> str:
         return f"cupy.{self._values!r}"
+
+
+def _aligned(values: Any) -> Any:
+    """Fresh values as CuPy would place them; views, and what does not lie by rows, are left where they are."""
+    if not (values.flags.owndata and values.flags.c_contiguous):
+        return values
+    room = np.empty(values.nbytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    aligned = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    aligned[...] = values
+    return aligned
 
 
 def _operand(x: Any) -> Any:
@@ -189,7 +200,7 @@ for _name in _FUNCTIONS:
 
 def array(x: Any, dtype: Any = None) -> ndarray:
     """A copy on the device, from the host or from the device."""
-    return ndarray(_aligned(np.array(x._values if isinstance(x, ndarray) else x, dtype)))
+    return ndarray(np.array(x._values if isinstance(x, ndarray) else x, dtype))
 
 
 def asarray(x: Any, dtype: Any = None) -> ndarray:
@@ -202,22 +213,11 @@ def asnumpy(x: ndarray) -> Any:
     return x.get()
 
 
-def _aligned(values: Any) -> Any:
-    """A copy whose address is a multiple of ALIGNMENT; what is not contiguous is left where it is."""
-    if not values.flags.c_contiguous:
-        return values
-    room = np.empty(values.nbytes + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    aligned = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
-    aligned[...] = values
-    return aligned
-
-
 def _unwritten(function: Callable[..., Any]) -> Callable[..., ndarray]:
     """Full of ones, bit by bit, which are NaN: whoever reads what nobody has written shall notice."""
 
     def full_of_ones(*arguments: Any, **keywords: Any) -> ndarray:
-        values = _aligned(function(*map(_argument, arguments), **keywords))
+        values = function(*map(_argument, arguments), **keywords)
         values[...] = np.frombuffer(b"\xff" * values.itemsize, values.dtype)
         return ndarray(values)
 

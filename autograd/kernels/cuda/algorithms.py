@@ -29,8 +29,8 @@ N_WORDS = 8  # of 64 bits: an algorithm
 def choose(product: Product, operands: Operands, workspace: int, stream: Any) -> Algorithm:
     """The algorithm for a product: the remembered one, or the fastest of the library's proposals.
 
-    It waits for the card.  Nothing that counts is written: results go where the product will write them anyway, or,
-    if it adds to what is there, to an array that is thrown away.
+    Timing waits for the card, and leaves its results where the product will write its own; those of a product that
+    adds to what is there go to an array that is thrown away.
 
     Raises: ProductError while ``stream`` is being captured, where neither searching nor timing is possible, and if the
         library has no algorithm.
@@ -41,29 +41,31 @@ def choose(product: Product, operands: Operands, workspace: int, stream: Any) ->
     remembered = choices.get(key)
     if remembered is not None and product.accepts(remembered, operands):
         return remembered
-    proposals: list[Algorithm] = [proposal.algorithm for proposal in product.proposals(operands, CANDIDATES)]
+    proposals = product.proposals(operands, CANDIDATES)
     if not proposals:
         raise ProductError(f"cuBLASLt has no algorithm for it; {product.problem}")
     if remembered is not None:  # of the same class, but does not fit this size
         return proposals[0]
-    algorithm = _fastest(proposals, product, operands, workspace, stream)
-    choices.remember(key, algorithm)
-    return algorithm
-
-
-def _fastest(
-    proposals: list[Algorithm], product: Product, operands: Operands, workspace: int, stream: Any
-) -> Algorithm:
-    scratch = _scratch(product.problem.out) if product.problem.adds else None
-    place = operands.out if scratch is None else scratch.data.ptr
-    times = {}
-    for number, algorithm in enumerate(proposals):
-        run = functools.partial(product.run, operands, algorithm, workspace, stream.ptr, out=place)
-        with contextlib.suppress(ProductError):  # not every proposal can be run
-            times[number] = milliseconds(run, stream)
+    times = timed(proposals, product, operands, workspace, stream)
     if not times:
         raise ProductError(f"cuBLASLt can run none of its {len(proposals)} proposals; {product.problem}")
-    return proposals[min(times, key=times.__getitem__)]
+    fastest = proposals[min(times, key=times.__getitem__)]
+    choices.remember(key, fastest)
+    return fastest
+
+
+def timed(
+    proposals: list[Algorithm], product: Product, operands: Operands, workspace: int, stream: Any
+) -> dict[int, float]:
+    """Milliseconds of every proposal, by its place among them; of those that can be run."""
+    scratch = _scratch(product.problem.out) if product.problem.adds else None
+    out = operands.out if scratch is None else scratch.data.ptr
+    times = {}
+    for place, algorithm in enumerate(proposals):
+        run = functools.partial(product.run, operands, algorithm, workspace, stream.ptr, out=out)
+        with contextlib.suppress(ProductError):
+            times[place] = milliseconds(run, stream)
+    return times
 
 
 def _scratch(out: Matrix) -> Any:
@@ -71,7 +73,7 @@ def _scratch(out: Matrix) -> Any:
 
 
 def milliseconds(run: Callable[[], None], stream: Any) -> float:
-    """Of one run, on the card, the mean of a few.  Raises: what ``run`` raises."""
+    """Of one run, on the card, the mean of a few after a first one.  Raises: what ``run`` raises."""
     cuda = namespace_of_device("cuda").cuda
     run()
     start, end = cuda.Event(), cuda.Event()
@@ -140,10 +142,14 @@ def _read(path: Path) -> dict[str, dict[str, list[int]]]:
     try:
         everything = json.loads(path.read_bytes())
         algorithms = [words for of_card in everything.values() for words in of_card.values()]
-        is_whole = all(len(words) == N_WORDS and all(0 <= word < 2**64 for word in words) for words in algorithms)
+        is_whole = all(len(words) == N_WORDS and all(map(_is_word, words)) for words in algorithms)
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
     return everything if is_whole else {}
+
+
+def _is_word(x: object) -> bool:
+    return isinstance(x, int) and 0 <= x < 2**64
 
 
 def _write(path: Path, everything: dict[str, dict[str, list[int]]]) -> None:

@@ -172,7 +172,7 @@ class Product:
         self._a, self._b, self._d = map(self._layout, (right, left, out))
         self._lock = threading.Lock()  # addresses of bias and mask are set in a place that all threads share
 
-    def proposals(self, operands: Operands, count: int) -> list[Heuristic]:
+    def proposals(self, operands: Operands, count: int) -> list[Algorithm]:
         """Up to ``count`` ways to compute it, the likely fastest first.  Not while a stream is being captured."""
         preference = self._created("MatmulPreference")
         # bfloat16 is no place to add up parts of a sum.
@@ -189,7 +189,7 @@ class Product:
                 "MatmulAlgoGetHeuristic", self.handle, self._operation, *self._layouts, preference, count, found,
                 byref(n_found),
             )  # fmt: skip
-        return [proposal for proposal in found[: n_found.value] if not proposal.status]
+        return [proposal.algorithm for proposal in found[: n_found.value] if not proposal.status]
 
     def accepts(self, algorithm: Algorithm, operands: Operands) -> bool:
         """Whether an algorithm found for another problem, or read from a file, can compute this one."""

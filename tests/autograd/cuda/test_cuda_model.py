@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,6 +53,17 @@ def test_an_update_is_that_of_the_cpu(launched: list[str], products_on_cpu: Reco
         "add_rows_float", "adam_update_bf16", "cross_entropy_float", "dropout_float",
         "layer_norm_forward_float_128", "layer_norm_backward_float_128", "relu_backward_float", "sum_of_rows_float",
     }  # fmt: skip
+
+
+def test_every_product_but_those_of_attention_is_cublaslts(launched: list[str], products_on_cpu: Recorder) -> None:
+    model = Transformer(CONFIG, seed=3, device="cuda")
+    for _ in range(2):
+        products_on_cpu.calls.clear()
+        backward(model.loss(BATCH, RandomStream(1, update=2)))
+    n_linear = (4 + 2) + (4 + 4 + 2) + 1  # of the encoder's layer, of the decoder's, and the projection
+    n_biases = 2 + 2
+    expected = {"Matmul": 3 * n_linear, "MatmulDescSetAttribute": n_biases}  # and nothing is searched a second time
+    assert Counter(products_on_cpu.names()) == expected
 
 
 def test_the_gradient_of_an_embedding_reaches_a_leaf_on_the_device(launched: list[str]) -> None:

@@ -1,0 +1,141 @@
+"""CUDA kernels without a GPU: linear maps, with products by a library of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_on_cpu import from_bf16, near, to_bf16
+
+from autograd import ops
+from autograd.kernels.cuda import cross_entropy, linear
+from autograd.ops.cross_entropy import linear_cross_entropy
+from autograd.tensor import PendingGradient, written
+
+pytestmark = pytest.mark.usefixtures("launch")
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "linear": linear.linear_with_epilogue,
+    "linear_relu": linear.linear_relu_with_epilogue,
+    "linear_transposed": linear.linear_transposed_by_flags,
+}
+TOLERANCE = {"float32": 3e-6, "bfloat16": 6e-3}
+
+
+def dtype_named(name: str) -> Any:
+    if name == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes (pip install ml_dtypes)")
+    return np.dtype(name)
+
+
+def draw(name: str, n_rows: int, dtype: Any, *, bias: bool) -> tuple[Any, ...]:
+    """x, the weight, and a bias, which is float32 as a parameter's values are; dy comes last."""
+    random = np.random.default_rng(n_rows)
+    x, weight, b, dy = (random.standard_normal(shape) for shape in ((n_rows, 33), (33, 40), 40, (n_rows, 40)))
+    weight = weight.T if name == "linear_transposed" else weight
+    rest = () if name == "linear_transposed" else (b.astype(np.float32) if bias else None,)
+    return x.astype(dtype), weight.astype(dtype), *rest, dy.astype(dtype)
+
+
+def in_double(*arguments: Any) -> list[Any]:
+    return [None if x is None else np.asarray(x).astype(float) for x in arguments]
+
+
+CASES = [("linear", True), ("linear", False), ("linear_relu", True), ("linear_transposed", False)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("n_rows", [1, 9, 300])
+@pytest.mark.parametrize(("name", "bias"), CASES)
+def test_linear_maps(name: str, bias: bool, n_rows: int, dtype: str) -> None:
+    *arguments, dy = draw(name, n_rows, dtype_named(dtype), bias=bias)
+    y, backward = KERNELS[name](*arguments)
+    expected, expected_backward = getattr(ops, name).reference(*in_double(*arguments))
+    assert y.dtype == dtype
+    near(y.astype(float), expected, TOLERANCE[dtype])
+    if name == "linear_relu":  # the sign of a sum near 0 may be another one
+        expected_backward = _relu_backward(*in_double(*arguments[:2]), y.astype(float) > 0)
+    dx, dweight, *dbias = backward(dy)
+    of_x, of_weight, *of_bias = expected_backward(dy.astype(float))
+    near(dx.astype(float), of_x, TOLERANCE[dtype])
+    assert dx.dtype == dtype
+    assert isinstance(dweight, PendingGradient)
+    gradient = np.full(of_weight.shape, np.nan, np.float32)
+    dweight.write_to(gradient)
+    near(gradient, of_weight, TOLERANCE["float32"] if name != "linear_relu" else TOLERANCE[dtype])
+    dweight.add_to(gradient)
+    near(gradient, 2 * of_weight, TOLERANCE["float32"] if name != "linear_relu" else TOLERANCE[dtype])
+    for got, right in zip(dbias, of_bias, strict=True):
+        assert (got is None) == (right is None)
+        if got is not None:
+            assert got.dtype == np.float32
+            near(got, right, TOLERANCE["float32"])
+
+
+def _relu_backward(x: Any, weight: Any, is_positive: Any) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda dy: ((dy * is_positive) @ weight.T, x.T @ (dy * is_positive), (dy * is_positive).sum(0))
+
+
+@pytest.mark.parametrize(("name", "bias"), CASES)
+def test_no_rows(name: str, bias: bool) -> None:
+    *arguments, dy = draw(name, 0, np.float32, bias=bias)
+    y, backward = KERNELS[name](*arguments)
+    assert y.shape == (0, 40)
+    dx, dweight, *dbias = backward(dy)
+    assert dx.shape == (0, 33)
+    gradient = np.ones(dweight.shape, np.float32)
+    dweight.add_to(gradient)
+    assert (gradient == 1).all()
+    dweight.write_to(gradient)
+    assert not gradient.any()
+    assert all(of_bias is None or not of_bias.any() for of_bias in dbias)
+
+
+def test_a_gradient_that_is_a_view_of_another_type_is_no_other_gradient() -> None:
+    x, weight, bias, dy = draw("linear", 5, np.float32, bias=True)
+    of_same = map(written, linear.linear_with_epilogue(x, weight, bias)[1](dy))
+    wide = np.repeat(dy.astype(float), 2, axis=1)[:, ::2]
+    for got, expected in zip(linear.linear_with_epilogue(x, weight, bias)[1](wide), of_same, strict=True):
+        np.testing.assert_array_equal(written(got), expected)
+
+
+@pytest.mark.parametrize("width", [1, 31, 32, 65])
+@pytest.mark.parametrize("n_rows", [0, 1, 8, 256, 257, 700])
+def test_sums_of_rows(n_rows: int, width: int) -> None:
+    rows = np.random.default_rng(n_rows).standard_normal((n_rows, width)).astype(np.float32)
+    near(linear.sum_of_rows(rows), rows.astype(float).sum(0), 2e-6)
+
+
+def test_sums_of_rows_of_sixteen_bits(launch: Callable[..., None]) -> None:
+    rows, y = (to_bf16(np.random.default_rng(seed).standard_normal((20, 33))) for seed in (1, 2))
+    sums, dz = np.full((2, 33), np.nan, np.float32), np.zeros_like(rows)
+    sizes = np.int64(20), np.int32(33), np.int32(16)
+    launch(linear.SOURCE, linear.kernel_name("sum_of_rows", "bfloat16"), 4, linear.THREADS, rows, sums, *sizes)
+    near(sums.sum(0), from_bf16(rows).astype(float).sum(0), 1e-6)
+    launch(
+        linear.SOURCE, linear.kernel_name("relu_backward", "bfloat16"), 4, linear.THREADS, rows, y, dz, sums, *sizes
+    )  # fmt: skip
+    expected = np.where(from_bf16(y) > 0, from_bf16(rows), 0)
+    np.testing.assert_array_equal(from_bf16(dz), expected)
+    near(sums.sum(0), expected.astype(float).sum(0), 1e-6)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_cross_entropy_behind_a_projection_of_sixteen_bits(bias: bool) -> None:
+    of, random = dtype_named("bfloat16"), np.random.default_rng(1)
+    x, weight = (random.standard_normal(shape).astype(of) for shape in ((6, 16), (40, 16)))
+    b, targets = random.standard_normal(40).astype(np.float32) if bias else None, random.integers(0, 40, 6)
+    loss, backward = cross_entropy.linear_cross_entropy_in_place(x, weight, b, targets, smoothing=0.1)
+    exact = linear_cross_entropy.reference(*in_double(x, weight, b), targets, smoothing=0.1)
+    assert (loss.dtype, loss.shape) == (np.float32, ())
+    near(loss, exact[0], 6e-3)
+    dx, dweight, dbias, of_targets = backward(np.float32(2))
+    assert of_targets is None
+    gradient = np.zeros((40, 16), np.float32)
+    dweight.write_to(gradient)
+    for got, right in zip((dx.astype(float), gradient, dbias), exact[1](2.0)[:3], strict=True):
+        assert (got is None) == (right is None)
+        if got is not None:
+            near(got, right, 1.5e-2)
