@@ -2,7 +2,8 @@
 
     python benchmarks/gpu.py [--tokens 25000] [--rounds 5]
 
-First the card's ceilings, then every kernel at the shapes of the base model, then updates of the base model in turns.
+First the card's ceilings, then matrix products and every kernel at the model's shapes, then updates of the base model
+in turns.
 Results are printed as they come.
 """
 
@@ -193,6 +194,9 @@ def main() -> None:
     else:
         describe_machine()
         ceilings()
+        from gpu_products import products  # noqa: PLC0415 (registers kernels, which not every contestant has)
+
+        products(options.tokens)
         kernels(options.tokens)
         rows = {"ours, kernels": ["kernels"], "ours, references": ["references"]}
         rows |= PEERS if importlib.util.find_spec("torch") else {}

@@ -62,8 +62,7 @@ def cases(n_tokens: int, d_model: int, d_ff: int) -> Iterator[Case]:
 def times(case: Case) -> tuple[dict[int, float], float]:
     """Milliseconds of every proposal, and of CuPy's own product, which writes bfloat16."""
     cuda = namespace_of_device("cuda").cuda
-    pointers = (0 if x is None else x.data.ptr for x in (case.left, case.right, case.out, case.bias))
-    operands = Operands(*pointers)
+    operands = Operands(*(0 if x is None else x.data.ptr for x in (case.left, case.right, case.out, case.bias)))
     matrices = matrix_of(case.left), matrix_of(case.right), matrix_of(case.out)
     product = Product(Problem(*matrices, case.epilogue, False, alignment(operands.bias)), cuda.Device().id)
     workspace, stream = namespace_of_device("cuda").empty(WORKSPACE, "uint8"), cuda.get_current_stream()
@@ -71,17 +70,13 @@ def times(case: Case) -> tuple[dict[int, float], float]:
     return of_proposals, milliseconds(lambda: case.left @ case.right, stream)
 
 
-def main() -> None:
+def products(n_tokens: int) -> None:
     """Print a table of TFLOP/s for each model."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokens", type=int, default=25_344)
-    options = parser.parse_args()
-    describe_machine()
-    print(f"cuBLASLt {version()}")
+    print(f"\ncuBLASLt {version()}, {CANDIDATES} proposals")
     for model, widths in WIDTHS.items():
-        print(f"\n| {model}, {options.tokens:,} tokens, TFLOP/s | M × K × N | first | best | its place | CuPy |")
+        print(f"\n| {model}, {n_tokens:,} tokens, TFLOP/s | M × K × N | first | best | its place | CuPy |")
         print("|-|-|-|-|-|-|")
-        for case in cases(options.tokens, *widths):
+        for case in cases(n_tokens, *widths):
             (m, k), n = case.left.shape, case.right.shape[1]
             of_proposals, of_cupy = times(case)
             place = min(of_proposals, key=of_proposals.__getitem__)
@@ -90,6 +85,15 @@ def main() -> None:
                 for time in (of_proposals.get(0), of_proposals[place], of_cupy)
             )
             print(f"| {case.name} | {m} × {k} × {n} | {first} | {best} | {place + 1} | {cupy} |", flush=True)
+
+
+def main() -> None:
+    """Measure them alone."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=25_344)
+    options = parser.parse_args()
+    describe_machine()
+    products(options.tokens)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Which of cuBLASLt's algorithms computes a product fastest: timed on the card once, and remembered in a file.
 
 The library's own guess is the first of its proposals; how much is lost by it depends on shapes and card.  A batch has
-some other number of tokens each time, so what is remembered is remembered for a class of problems: extents that agree
-in their first four binary digits, which is to say within an eighth, are of one class.
+some other number of tokens each time, so what is remembered is remembered for a class of problems: extents that are the
+same when they are rounded up to four binary digits, and so within an eighth of each other, are of one class.
 """
 
 from __future__ import annotations

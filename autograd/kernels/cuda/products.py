@@ -92,7 +92,7 @@ def mask_shape(n_rows: int, n_columns: int) -> tuple[int, int]:
 
 def is_matrix(x: Array) -> bool:
     """Whether ``product`` can read ``x``: two axes, one of which is dense, of a dtype that it knows."""
-    return str(x.dtype) in TYPES and x.ndim == 2 and (x.size == 0 or _storage(x) is not None)
+    return _name(x.dtype) in TYPES and x.ndim == 2 and (x.size == 0 or _storage(x) is not None)
 
 
 def matrix_of(x: Array) -> Matrix:
@@ -101,7 +101,7 @@ def matrix_of(x: Array) -> Matrix:
     if storage is None:
         raise ShapeError(f"product: rows or columns must be dense; got shape {x.shape}, strides {x.strides} bytes")
     (rows, columns), (stride, is_transposed) = x.shape, storage
-    return Matrix(rows, columns, stride, is_transposed, str(x.dtype), alignment(x.data.ptr))
+    return Matrix(rows, columns, stride, is_transposed, _name(x.dtype), alignment(x.data.ptr))
 
 
 def _storage(x: Array) -> tuple[int, bool] | None:
@@ -121,14 +121,14 @@ def _is_dense(n_lines: int, length: int, stride: int, step: int) -> bool:
 
 def _check(left: Array, right: Array, out: Array, bias: Array | None, mask: Array | None) -> None:
     n_rows, n_columns = left.shape[0], right.shape[1]
-    factor, result = str(left.dtype), str(out.dtype)
+    factor, result = _name(left.dtype), _name(out.dtype)
     fits = (
         left.shape[1] == right.shape[0]
         and out.shape == (n_rows, n_columns)
         and factor in TYPES
-        and right.dtype == factor
+        and right.dtype == left.dtype
         and result in {factor, "float32"}
-        and (bias is None or (bias.shape == (n_columns,) and bias.dtype == result and bias.flags.c_contiguous))
+        and (bias is None or (bias.shape == (n_columns,) and bias.dtype == out.dtype and bias.flags.c_contiguous))
         and (mask is None or (mask.shape == mask_shape(n_rows, n_columns) and mask.flags.c_contiguous))
     )
     if not fits:
@@ -138,6 +138,9 @@ def _check(left: Array, right: Array, out: Array, bias: Array | None, mask: Arra
             "product: expected left (M, K), right (K, N), out (M, N), bias (N,), mask as mask_shape(M, N), all but the"
             f" mask of float32, or of bfloat16 with out and bias of either; got {got}"
         )
+
+
+_name = functools.cache(str)  # of a dtype: NumPy takes microseconds to make it
 
 
 @functools.lru_cache(maxsize=4096)  # batches have ever other numbers of tokens
