@@ -175,7 +175,7 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
     gradients: dict[Node, Array] = {result.node: _checked_seed(result, gradient)}
-    summed: set[Node] = set()  # nodes whose gradient is an array of this function's own, not one that others may hold
+    own: set[Node] = set()  # nodes whose gradient is an array of this function's own, not one that others may hold
     reached: set[Tensor] = set()
     nodes = _in_order(result.node)
     while nodes:
@@ -190,13 +190,15 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
             if isinstance(origin, Tensor):
                 origin.receive_gradient(dx, into, first=origin not in reached)
                 reached.add(origin)
-            elif origin in summed:
-                gradients[origin] += written(dx)
+            elif origin in own:
+                gradients[origin] = _added(gradients[origin], dx)
             elif origin in gradients:
                 gradients[origin] = gradients[origin] + written(dx)
-                summed.add(origin)
+                own.add(origin)
             else:
                 gradients[origin] = written(dx)
+                if gradients[origin] is not dx:
+                    own.add(origin)
 
 
 def written(gradient: Gradient) -> Array:
@@ -206,6 +208,15 @@ def written(gradient: Gradient) -> Array:
     array = namespace(gradient.like).empty(gradient.shape, gradient.like.dtype)
     gradient.write_to(array)
     return array
+
+
+def _added(total: Array, gradient: Gradient) -> Array:
+    """The sum, in the place of ``total``, unless that is a NumPy scalar, which has none."""
+    if isinstance(gradient, PendingGradient):
+        gradient.add_to(total)
+    else:
+        total += gradient
+    return total
 
 
 def _checked_seed(result: Tensor, gradient: Array | None) -> Array:

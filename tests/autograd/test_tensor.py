@@ -153,6 +153,35 @@ def test_a_pending_gradient_goes_where_others_go(
     np.testing.assert_array_equal(table.grad, np.array([[1, 1], [0, 0], [2, 2]]) * lookups + others)
 
 
+def test_a_pending_gradient_is_added_in_place_to_what_nobody_else_holds() -> None:
+    calls: list[str] = []
+
+    class Pending(PendingGradient):
+        def __init__(self, dy: Any) -> None:
+            self.shape, self.like, self.dy = dy.shape, dy, dy
+
+        def write_to(self, out: Any) -> None:
+            calls.append("write")
+            out[...] = self.dy
+
+        def add_to(self, out: Any) -> None:
+            calls.append("add")
+            out += self.dy
+
+    pending = Operation(lambda x: (x + 0, lambda dy: (Pending(dy),)))
+    for function, expected in (
+        (lambda x: pending(x) + pending(x) + pending(x), ["write", "add", "add"]),
+        (lambda x: x + pending(x) + pending(x), ["write", "add"]),
+        (lambda x: pending(x) + (pending(x) + x), ["write", "add"]),
+    ):
+        leaf, dy = Tensor(np.ones(3)), np.arange(3.0)
+        calls.clear()
+        backward(function(leaf * 1.0), dy)
+        np.testing.assert_array_equal(leaf.grad, 3 * np.arange(3.0))
+        np.testing.assert_array_equal(dy, np.arange(3.0))
+        assert sorted(calls, reverse=True) == expected
+
+
 def test_threads_write_tapes_of_their_own() -> None:
     x = np.arange(4.0)
     gradients: dict[int, Any] = {}

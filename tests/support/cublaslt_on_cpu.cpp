@@ -147,19 +147,19 @@ int cublasLtMatmulPreferenceSetAttribute(Preference* of, int attribute, const vo
 
 int cublasLtMatmulPreferenceDestroy(Preference* of) { return delete of, kSuccess; }
 
-// Proposal i is marked by i + 1, and needs as many MiB.  The last word says what its problem's alignments were.
+// Proposal i is marked by i, needs as many MiB, and knows its problem's alignments.  The first, 0, is one that failed.
 int cublasLtMatmulAlgoGetHeuristic(void*, const Operation* operation, const Layout* a, const Layout* b,
                                    const Layout* c, const Layout* d, const Preference* preference, int count,
                                    Result* results, int* n_results) {
     *n_results = 0;
     if (const int status = check(*operation, *a, *b, *c, *d)) return status;
     if (preference->reductions != (d->type == kFloat ? 3u : 2u)) return kInvalid;  // no sums in bfloat16
-    for (int i = 0; i < kCandidates && i < count; ++i) {
+    for (int i = 0; i <= kCandidates && i < count; ++i) {
         Result result{};
-        result.algorithm.data[0] = i + 1;
+        result.algorithm.data[0] = i;
         for (int operand = 0; operand < 4; ++operand) result.algorithm.data[1 + operand] = preference->alignment[operand];
         result.workspace = workspace_of(result.algorithm);
-        result.state = result.workspace <= preference->workspace ? kSuccess : kNotSupported;
+        result.state = i && result.workspace <= preference->workspace ? kSuccess : kNotSupported;
         results[(*n_results)++] = result;
     }
     return *n_results ? kSuccess : kNotSupported;
@@ -177,7 +177,7 @@ int cublasLtMatmul(void* handle, const Operation* operation, const float* alpha,
                    const void* b, const Layout* of_b, const float* beta, const void* c, const Layout* of_c, void* d,
                    const Layout* of_d, const Algorithm* algorithm, void* workspace, size_t workspace_size, void*) {
     if (const int status = check(*operation, *of_a, *of_b, *of_c, *of_d)) return status;
-    if (!handle || !workspace || workspace_size < workspace_of(*algorithm)) return kInvalid;
+    if (!algorithm->data[0] || !handle || !workspace || workspace_size < workspace_of(*algorithm)) return kInvalid;
     const void* operands[] = {a, b, c, d};
     for (int i = 0; i < 4; ++i)
         if (!is_aligned(operands[i], algorithm->data[1 + i])) return kInvalid;

@@ -1,4 +1,4 @@
-"""Linear maps: bias and ReLU in the pass that writes the product, gradients of weights where they belong."""
+"""Linear maps: bias and ReLU in the pass that writes the product, gradients added up by the products themselves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[A
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
         dy = namespace(x).ascontiguousarray(dy, dtype=x.dtype)
-        return multiplied(dy, weight.T), PendingProduct(x.T, dy), sum_of_rows(dy) if bias is not None else None
+        dbias = sum_of_rows(dy) if bias is not None else None
+        return PendingProduct(dy, weight.T), PendingProduct(x.T, dy), dbias
 
     return y, backward
 
@@ -53,7 +54,7 @@ def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Arr
 
     def backward(dy: Array) -> tuple[Gradient, ...]:
         dz, dbias = relu_backward(namespace(x).ascontiguousarray(dy, dtype=x.dtype), y)
-        return multiplied(dz, weight.T), PendingProduct(x.T, dz), dbias
+        return PendingProduct(dz, weight.T), PendingProduct(x.T, dz), dbias
 
     return y, backward
 
@@ -68,7 +69,7 @@ def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward
 
     def backward(dy: Array) -> tuple[Gradient, ...]:
         dy = namespace(x).ascontiguousarray(dy, dtype=x.dtype)
-        return multiplied(dy, weight), PendingProduct(dy.T, x)
+        return PendingProduct(dy, weight), PendingProduct(dy.T, x)
 
     return multiplied(x, weight.T), backward
 

@@ -40,8 +40,8 @@ def product(
     - ``"relu_backward"``: out where the mask is set, else 0;
     - ``"relu_bias_backward"``: the same, and leaves its sum over rows in ``bias``.
 
-    Shapes: left (M, K), right (K, N), out (M, N), bias (N,), mask ``mask_shape(M, N)``.  Left and right may be
-    transposed, or columns of wider arrays: nothing is copied.  An empty sum is 0, without an epilogue.
+    Shapes: left (M, K), right (K, N), out (M, N), bias (N,), mask ``mask_shape(M, N)``.  Matrices may be transposed
+    (out only without an epilogue), or columns of wider arrays: nothing is copied.  An empty sum is 0 and has none.
     Dtypes: left and right alike; out float32, or bfloat16 as they are; bias that of out.
     Raises: ShapeError if they do not fit together; ProductError if cuBLASLt refuses.
     """
@@ -53,7 +53,10 @@ def product(
     device, stream = cuda.Device().id, cuda.get_current_stream()
     operands = Operands(*(0 if x is None else x.data.ptr for x in (left, right, out, bias, mask)))
     if matrix_of(out).transposed:
-        raise ShapeError(f"product: out must lie by rows; got shape {out.shape}, strides {out.strides} bytes")
+        if epilogue != "none":
+            raise ShapeError(f"product: out must lie by rows; got shape {out.shape}, strides {out.strides} bytes")
+        product(right.T, left.T, out.T, add=add)
+        return
     problem = Problem(matrix_of(left), matrix_of(right), matrix_of(out), epilogue, add, alignment(operands.bias))
     prepared = _prepared(problem, device)
     workspace = _workspace(device, stream.ptr).data.ptr

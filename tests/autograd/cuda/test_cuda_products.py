@@ -78,6 +78,15 @@ def test_a_product_is_written_and_added(
 
 
 @pytest.mark.parametrize(("dtype", "dtype_out"), TYPES, ids=str)
+def test_a_product_is_written_to_a_transposed_matrix(dtype: str, dtype_out: str) -> None:
+    x, y = draw(7, 13, dtype=dtype), draw(13, 9, dtype=dtype)
+    out = nothing(9, 7, dtype_out)
+    product(Placed(x, dtype).array, Placed(y, dtype).array, out.array.T)
+    product(Placed(x, dtype).array, Placed(y, dtype).array, out.array.T, add=True)
+    near(out.values(), 2 * (x @ y).T, TOLERANCE[dtype_out])
+
+
+@pytest.mark.parametrize(("dtype", "dtype_out"), TYPES, ids=str)
 @pytest.mark.parametrize("n", [1, 8, 130])
 def test_epilogues_of_the_forward_pass(n: int, dtype: str, dtype_out: str) -> None:
     x, y, b = draw(9, 5, dtype=dtype), draw(5, n, dtype=dtype), draw(n, dtype=dtype_out)
@@ -155,4 +164,4 @@ def test_what_is_dense_in_no_direction_is_refused() -> None:
     with pytest.raises(ShapeError, match=r"rows or columns must be dense; got shape \(4, 3\), strides \(0, 4\)"):
         product(namespace(wide).broadcast_to(wide[0, :3], (4, 3)), y, floats(4, 4))
     with pytest.raises(ShapeError, match="out must lie by rows"):
-        product(floats(4, 3), y, floats(4, 4).T)
+        product(floats(4, 3), y, floats(4, 4).T, epilogue="bias", bias=floats(4))
