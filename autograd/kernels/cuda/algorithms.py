@@ -143,7 +143,7 @@ def _read(path: Path) -> dict[str, dict[str, list[int]]]:
         everything = json.loads(path.read_bytes())
         algorithms = [words for of_card in everything.values() for words in of_card.values()]
         is_whole = all(len(words) == N_WORDS and all(map(_is_word, words)) for words in algorithms)
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
     return everything if is_whole else {}
 

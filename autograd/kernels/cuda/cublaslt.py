@@ -32,6 +32,7 @@ TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, MASK, MASK_STRIDE = 3, 4, 7, 8, 11, 12
 MOST_WORKSPACE, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # of a search
 IN_PLACE, IN_FLOAT32 = 1, 2  # how parts of a sum are added up: in the output, or in the workspace
 WORKSPACE = 32 * 2**20  # bytes: what cuBLAS itself takes on Hopper
+MASKED = 128  # of epilogues: those that write or read a mask
 MASK_BITS = 128  # a row of a mask begins at a multiple of so many
 
 
@@ -136,7 +137,7 @@ def declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def version() -> int:
-    """Of the library, such as 130100: algorithms mean something to one version only."""
+    """Of the library, such as 131000: algorithms mean something to one version only."""
     return int(library().cublasLtGetVersion())
 
 
@@ -167,7 +168,7 @@ class Product:
         self._set("MatmulDesc", self._operation, TRANSPOSE_A, c_int32(right.transposed))
         self._set("MatmulDesc", self._operation, TRANSPOSE_B, c_int32(left.transposed))
         self._set("MatmulDesc", self._operation, EPILOGUE, c_uint32(EPILOGUES[problem.epilogue]))
-        if "mask" in problem.epilogue or "backward" in problem.epilogue:
+        if EPILOGUES[problem.epilogue] & MASKED:
             self._set("MatmulDesc", self._operation, MASK_STRIDE, c_int64(mask_stride(out.columns)))
         self._a, self._b, self._d = map(self._layout, (right, left, out))
         self._lock = threading.Lock()  # addresses of bias and mask are set in a place that all threads share

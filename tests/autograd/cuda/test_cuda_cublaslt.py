@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import re
+import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -101,6 +103,26 @@ def test_what_is_described_is_released(products_on_cpu: Recorder) -> None:
     names = Counter(products_on_cpu.names())
     for kind in ("MatmulDesc", "MatrixLayout", "MatmulPreference"):
         assert names[f"{kind}Create"] == names[f"{kind}Destroy"] > 0
+
+
+def test_what_cupys_own_search_finds_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(name: str) -> SimpleNamespace:
+        return SimpleNamespace(abs_path=f"/there/lib{name}.so")
+
+    def nothing(name: str) -> SimpleNamespace:
+        raise RuntimeError(f"there is no {name}")
+
+    elsewhere = list(library.paths_of("cublasLt"))
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", SimpleNamespace(load_nvidia_dynamic_lib=found))
+    assert next(library.paths_of("cublasLt")) == "/there/libcublasLt.so"
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", SimpleNamespace(load_nvidia_dynamic_lib=nothing))
+    assert set(library.paths_of("cublasLt")) <= set(elsewhere)
+
+
+def test_what_to_install_is_said_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cublaslt, "paths_of", lambda name: iter(()))
+    with pytest.raises(ProductError, match=r'is not installed; pip install "nvidia-cublas"'):
+        cublaslt.library.__wrapped__()
 
 
 # The library itself.
