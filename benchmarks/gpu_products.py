@@ -22,6 +22,7 @@ from autograd.kernels.cuda.products import matrix_of
 
 WIDTHS = {"base": (512, 2_048), "big": (1_024, 4_096)}  # d_model and d_ff
 N_WORDS = 37_000
+ROUNDS = 5
 EPILOGUE_OF: dict[str, Epilogue] = {"hidden": "relu_bias", "output": "bias"}
 
 
@@ -60,14 +61,17 @@ def cases(n_tokens: int, d_model: int, d_ff: int) -> Iterator[Case]:
 
 
 def times(case: Case) -> tuple[dict[int, float], float]:
-    """Milliseconds of every proposal, and of CuPy's own product, which writes bfloat16."""
+    """Milliseconds, medians of rounds, of every proposal, and of CuPy's own product, which writes bfloat16."""
     cuda = namespace_of_device("cuda").cuda
     operands = Operands(*(0 if x is None else x.data.ptr for x in (case.left, case.right, case.out, case.bias)))
     matrices = matrix_of(case.left), matrix_of(case.right), matrix_of(case.out)
     product = Product(Problem(*matrices, case.epilogue, False, alignment(operands.bias)), cuda.Device().id)
     workspace, stream = namespace_of_device("cuda").empty(WORKSPACE, "uint8"), cuda.get_current_stream()
-    of_proposals = timed(product.proposals(operands, CANDIDATES), product, operands, workspace.data.ptr, stream)
-    return of_proposals, milliseconds(lambda: case.left @ case.right, stream)
+    proposals = product.proposals(operands, CANDIDATES)
+    rounds = [timed(proposals, product, operands, workspace.data.ptr, stream) for _ in range(ROUNDS)]
+    of_cupy = [milliseconds(lambda: case.left @ case.right, stream) for _ in range(ROUNDS)]
+    of_proposals = {place: float(np.median([times[place] for times in rounds])) for place in rounds[0]}
+    return of_proposals, float(np.median(of_cupy))
 
 
 def products(n_tokens: int) -> None:
