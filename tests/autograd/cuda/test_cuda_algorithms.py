@@ -129,6 +129,15 @@ def test_a_directory_that_cannot_be_written_is_done_without(
     assert used(products_on_cpu) == 3
 
 
+def test_what_cannot_be_put_in_its_place_is_taken_away(
+    products_on_cpu: Recorder, times: list[float], tmp_path: Path
+) -> None:
+    (tmp_path / "minitransformer" / "products.json").mkdir(parents=True)
+    product(floats(4, 4), floats(4, 4), floats(4, 4))
+    assert used(products_on_cpu) == 3
+    assert [file.name for file in (tmp_path / "minitransformer").iterdir()] == ["products.json"]
+
+
 def algorithm(number: int) -> Algorithm:
     return Algorithm((number, 0, 0, 0, 0, 0, 0, 2**64 - 1))
 
