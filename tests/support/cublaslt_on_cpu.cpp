@@ -157,7 +157,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, const Operation* operation, const Layo
     for (int i = 0; i <= kCandidates && i < count; ++i) {
         Result result{};
         result.algorithm.data[0] = i;
-        for (int operand = 0; operand < 4; ++operand) result.algorithm.data[1 + operand] = preference->alignment[operand];
+        for (int matrix = 0; matrix < 4; ++matrix) result.algorithm.data[1 + matrix] = preference->alignment[matrix];
         result.workspace = workspace_of(result.algorithm);
         result.state = i && result.workspace <= preference->workspace ? kSuccess : kNotSupported;
         results[(*n_results)++] = result;
@@ -188,9 +188,11 @@ int cublasLtMatmul(void* handle, const Operation* operation, const float* alpha,
     for (int64_t column = 0; column < n; ++column)
         for (int64_t row = 0; row < m; ++row) {
             double sum = 0;
-            for (int64_t i = 0; i < k; ++i)
-                sum += double(load(a, of_a->type, operation->transpose_a ? i + row * of_a->stride : row + i * of_a->stride)) *
-                       load(b, of_b->type, operation->transpose_b ? column + i * of_b->stride : i + column * of_b->stride);
+            for (int64_t i = 0; i < k; ++i) {
+                const int64_t in_a = operation->transpose_a ? i + row * of_a->stride : row + i * of_a->stride;
+                const int64_t in_b = operation->transpose_b ? column + i * of_b->stride : i + column * of_b->stride;
+                sum += double(load(a, of_a->type, in_a)) * load(b, of_b->type, in_b);
+            }
             const int64_t place = row + column * of_d->stride, bit = row + column * operation->mask_stride;
             float x = static_cast<float>(*alpha * sum);
             if (*beta != 0) x += *beta * load(c, of_c->type, place);  // with 0, what is there is not read
@@ -207,7 +209,8 @@ int cublasLtMatmul(void* handle, const Operation* operation, const float* alpha,
             store(d, of_d->type, place, x);
         }
     if (operation->epilogue == 152)
-        for (int64_t row = 0; row < m; ++row) store(operation->bias, of_d->type, row, static_cast<float>(of_bias[row]));
+        for (int64_t row = 0; row < m; ++row)
+            store(operation->bias, of_d->type, row, static_cast<float>(of_bias[row]));
     return kSuccess;
 }
 }

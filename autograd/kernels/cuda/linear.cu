@@ -8,7 +8,8 @@ constexpr int kWarps = 8, kLanes = 32;
 
 // dz, where there is one, becomes the rows where y is positive and 0 elsewhere, and it is dz that is summed.
 template <typename T>
-__device__ void sum_of_rows(const T* rows, const T* y, T* dz, float* sums, long long n_rows, int width, int chunk_rows) {
+__device__ void sum_of_rows(const T* rows, const T* y, T* dz, float* sums, long long n_rows, int width,
+                            int chunk_rows) {
     __shared__ float of_warps[kWarps][kLanes];
     const int lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes, n_groups = (width + kLanes - 1) / kLanes;
     const int column = blockIdx.x % n_groups * kLanes + lane;

@@ -38,7 +38,7 @@ def launched(cupy: Any, products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPat
         yield names
 
 
-def test_an_update_is_that_of_the_cpu(launched: list[str], products_on_cpu: Recorder, cupy: Any) -> None:
+def test_an_update_is_that_of_the_cpu(launched: list[str]) -> None:
     here, there = (Transformer(CONFIG, seed=3, device=device) for device in ("cpu", "cuda"))
     for model in (here, there):
         backward(model.loss(BATCH, RandomStream(1, update=2)))
