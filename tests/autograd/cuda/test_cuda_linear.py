@@ -11,6 +11,7 @@ from cuda_on_cpu import from_bf16, near, to_bf16
 
 from autograd import ops
 from autograd.kernels.cuda import cross_entropy, linear
+from autograd.op import ShapeError
 from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.tensor import PendingGradient, written
 
@@ -91,6 +92,14 @@ def test_no_rows(name: str, bias: bool) -> None:
     dweight.write_to(gradient)
     assert not gradient.any()
     assert all(of_bias is None or not of_bias.any() for of_bias in dbias)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_matrices_that_do_not_fit_are_refused_in_the_name_of_the_operation(name: str) -> None:
+    *arguments, _ = draw(name, 5, np.float32, bias=True)
+    arguments[0] = arguments[0][:, 1:]
+    with pytest.raises(ShapeError, match=rf"^{name}: expected x \(T, I\)"):
+        KERNELS[name](*arguments)
 
 
 def test_a_gradient_that_is_a_view_of_another_type_is_no_other_gradient() -> None:
