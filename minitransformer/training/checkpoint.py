@@ -13,7 +13,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -248,7 +248,7 @@ def _replace(path: Path, unfinished: Path) -> None:
     before = path.with_name(f"{path.name}.replaced")
     if path.exists():
         if before.exists():
-            _remove(before)
+            _remove([before], path.parent)
         path.rename(before)
     unfinished.rename(path)
     sync(path.parent)
@@ -259,9 +259,8 @@ def _remove_superseded(run: Path, path: Path, keep: int, every: int) -> None:
     earlier = checkpoints(run)
     earlier = earlier[: earlier.index(path)]
     regular = [old for old in earlier if _step(old) % every == 0 and old.suffix != ".replaced"]
-    for old in set(earlier) - set(regular[max(0, len(regular) + 1 - keep) :]):
-        _remove(old)
-    for remains in (run / "checkpoints").glob(".step-*"):
+    _remove(set(earlier) - set(regular[max(0, len(regular) + 1 - keep) :]), path.parent)
+    for remains in path.parent.glob(".step-*"):
         shutil.rmtree(remains, ignore_errors=True)
 
 
@@ -269,8 +268,8 @@ def _step(path: Path) -> int:
     return int(path.name.removeprefix("step-").removesuffix(".replaced"))
 
 
-def _remove(path: Path) -> None:
-    """Remove a checkpoint so that no half of it ever bears its name."""
-    doomed = path.with_name(f".{path.name}.{os.getpid()}.removed")
-    path.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+def _remove(doomed: Iterable[Path], directory: Path) -> None:
+    """Rename checkpoints, so that no half of one ever bears its name; who looks for remains removes them."""
+    for path in doomed:
+        path.rename(path.with_name(f".{path.name}.{os.getpid()}.removed"))
+    sync(directory)
