@@ -77,8 +77,10 @@ class TrainingJob:
     def is_finished(self) -> bool:
         """Whether an earlier command has brought this run to its end."""
         results, step = self.config.run / RESULTS_FILE, self.trainer.state.step
-        done = step >= self.config.training.max_updates
-        return self.world.broadcast(done and results.exists() and read_json(results)["updates"] == step)
+        if step < self.config.training.max_updates or not results.exists():
+            return self.world.broadcast(False)
+        told = read_json(results)
+        return self.world.broadcast(isinstance(told, dict) and told.get("updates") == step)
 
     def finish(self, monitor: Monitor) -> None:
         """Make the final model, save it in the run's directory, and say how good it is on held-out text."""
