@@ -23,7 +23,7 @@ def write_checksums(directory: Path, names: Iterable[str]) -> None:
     files = {
         name: {"size": (directory / name).stat().st_size, "sha256": _sha256(directory / name)} for name in sorted(names)
     }
-    write_text(directory / CHECKSUMS_FILE, json.dumps({"format": FORMAT, "files": files}, indent=2) + "\n")
+    write_text(directory / CHECKSUMS_FILE, _as_text({"format": FORMAT, "files": files}))
 
 
 def remove_checksums(directory: Path) -> None:
@@ -66,8 +66,8 @@ def _read(path: Path) -> dict[str, Any]:
     content = read_json(path)
     fields = content if isinstance(content, dict) else {}
     version, files = fields.get("format"), fields.get("files")
-    if fields.keys() != {"format", "files"} or type(version) is not int or not isinstance(files, dict):
-        raise DamagedError(f'{path}: expected an object with "format" and "files"; it is damaged')
+    if type(version) is not int or not isinstance(files, dict) or _as_text(fields).encode() != path.read_bytes():
+        raise DamagedError(f'{path}: expected an object with "format" and "files", as it was written; it is damaged')
     if version != FORMAT:
         remedy = "update minitransformer" if version > FORMAT else "use the version of minitransformer that wrote it"
         raise CheckpointError(
@@ -75,6 +75,10 @@ def _read(path: Path) -> dict[str, Any]:
             " (or, if no other version ever ran here, remove this directory)"
         )
     return files
+
+
+def _as_text(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
 
 
 def _sha256(path: Path) -> str:

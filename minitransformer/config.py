@@ -132,6 +132,8 @@ class ModelConfig:
     @classmethod
     def from_mapping(cls, fields: Mapping[str, Any]) -> ModelConfig:
         """The configuration with these fields; ConfigError names one that does not exist."""
+        if not isinstance(fields, Mapping):
+            raise ConfigError(f"ModelConfig: expected fields with names; got {fields!r:.60}")
         unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
             raise ConfigError(f"ModelConfig: unknown fields {sorted(unknown)}")

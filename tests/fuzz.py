@@ -160,13 +160,17 @@ def try_input(reader: Reader, directory: Path, files: dict[str, bytes], key: str
     except BaseException:
         outcome = traceback.format_exc()
     finally:
-        for original, bytes_of in files.items():
-            (directory / original).write_bytes(bytes_of)
+        restore(directory, files if reader.changes_others else {name: files[name]})
     if opened_elsewhere:
         outcome = f"opened {opened_elsewhere}"
     if outcome == "accepted" and reader.notices_all and content != files[name]:
         outcome = "damage was not noticed"
     return outcome
+
+
+def restore(directory: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
 
 
 opened_elsewhere: list[str] = []
@@ -204,8 +208,7 @@ def fuzz(reader: Reader, name: str, seed: int, n_inputs: int) -> Counts:
         }
         while first < n_inputs:
             first = _fuzz_in_child(reader, name, seed, range(first, n_inputs), directory, files, counts)
-            for original, content in files.items():
-                (directory / original).write_bytes(content)
+            restore(directory, files)
     return counts
 
 

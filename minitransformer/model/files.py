@@ -50,18 +50,21 @@ def load_model_files(directory: Path, *, verify: bool = False) -> tuple[ModelCon
         config = ModelConfig.from_mapping(read_json(directory / CONFIG_FILE))
     except (ConfigError, TypeError) as error:
         raise DamagedError(f"{directory / CONFIG_FILE}: not the configuration of a model: {error}") from error
-    weights = read_arrays(directory / WEIGHTS_FILE)
+    return config, read_arrays(directory / WEIGHTS_FILE)
+
+
+def require_room(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Raise DamagedError if weights are too few for a model, before memory is asked for that they would not fill."""
     n_least, n_here = _least_parameters(config), sum(array.size for array in weights.values())
     if not 1 <= config.vocabulary_size <= n_least <= n_here or any(w.dtype.kind != "f" for w in weights.values()):
         raise DamagedError(
             f"{directory}: {CONFIG_FILE} describes a model of at least {n_least:,} floating-point parameters, and"
             f" {WEIGHTS_FILE} holds {n_here:,} numbers: they do not belong together, or are damaged"
         )
-    return config, weights
 
 
 def _least_parameters(config: ModelConfig) -> int:
-    """The number of elements of a model's matrices: no memory is asked for before the weights are seen to fill it."""
+    """The number of elements of a model's matrices."""
     attention = 2 * config.d_model * config.n_heads * (config.d_k + config.d_v)
     layers = config.n_layers * (3 * attention + 4 * config.d_model * config.d_ff)
     positions = 2 * config.max_positions * config.d_model if config.positions == "learned" else 0

@@ -43,6 +43,7 @@ class Reader:
     read: Callable[[Path], object]
     prepare: Callable[[Path], object] = nothing
     untouched: tuple[str, ...] = ()
+    changes_others: bool = False
     notices_all: bool = False
     also_allowed: tuple[type[BaseException], ...] = field(default=())
 
@@ -135,7 +136,7 @@ def write_metrics(directory: Path) -> None:
 
 READERS: dict[str, Reader] = {
     "checkpoint": Reader(write_checkpoint, read_checkpoint, notices_all=True),
-    "checkpoint-with-new-checksums": Reader(write_checkpoint, read_checkpoint, prepare=note_checksums),
+    "checkpoint-with-new-checksums": Reader(write_checkpoint, read_checkpoint, prepare=note_checksums, changes_others=True),
     "model": Reader(write_model, Transformer.load),
     "tokens": Reader(write_tokens, read_tokens),
     "tokenizer": Reader(write_tokenizer, read_tokenizer),
