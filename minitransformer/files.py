@@ -46,6 +46,13 @@ def written_whole(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Remove the files that killed processes left half written in a directory."""
+    for path in directory.glob(".*.tmp"):
+        if path.is_file():
+            path.unlink()
+
+
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

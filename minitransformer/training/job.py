@@ -13,7 +13,7 @@ from typing import Any
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.prepare import PreparedData, fingerprint, prepare
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.files import CheckpointError, DamagedError, read_json, write_text
+from minitransformer.files import CheckpointError, DamagedError, read_json, remove_unfinished, write_text
 from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import code_version, configuration_hash
@@ -143,6 +143,8 @@ def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], No
         data = open_or_prepare(config, say)
         _check_tokenizer(config, data)
         config.claim_directory()
+        for directory in (config.run, config.run / BEST):
+            remove_unfinished(directory)
         data.tokenizer.save(config.run)
     world.barrier()
     return data if world.rank == 0 else PreparedData.open(config.data_directory)

@@ -136,7 +136,9 @@ def write_metrics(directory: Path) -> None:
 
 READERS: dict[str, Reader] = {
     "checkpoint": Reader(write_checkpoint, read_checkpoint, notices_all=True),
-    "checkpoint-with-new-checksums": Reader(write_checkpoint, read_checkpoint, prepare=note_checksums, changes_others=True),
+    "checkpoint-with-new-checksums": Reader(
+        write_checkpoint, read_checkpoint, prepare=note_checksums, changes_others=True
+    ),
     "model": Reader(write_model, Transformer.load),
     "tokens": Reader(write_tokens, read_tokens),
     "tokenizer": Reader(write_tokenizer, read_tokenizer),
