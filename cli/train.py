@@ -41,6 +41,9 @@ def read_options(arguments: Sequence[str]) -> RunConfig:
     _, words = take_option(words, VERIFY)
     file, _ = take_option(words, "--config")
     of_file = read_toml(Path(file)) if file else {}
+    for key in ("preset", "compat"):
+        if not isinstance(of_file.get(key, ""), str):
+            raise ConfigError(f"{file}: {key} must be a name; got {of_file[key]!r}")
     preset, system = preset or of_file.get("preset"), system or of_file.get("compat")
     default = RunConfig() if preset is None else RunConfig.of_preset(preset)
     if system is not None:

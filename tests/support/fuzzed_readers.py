@@ -27,7 +27,7 @@ from minitransformer.training.job import open_or_prepare
 from minitransformer.training.metrics import MetricsLog
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
-RECIPE = Path(__file__).parents[2] / "recipes" / "multi30k-en-de.toml"
+RECIPE = Path(__file__).parents[2] / "recipes" / "wmt14-en-de-big.toml"
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven"]
 
 
@@ -125,7 +125,7 @@ def write_run(directory: Path) -> None:
 
 
 def write_recipe(directory: Path) -> None:
-    (directory / "recipe.toml").write_bytes(RECIPE.read_bytes())
+    (directory / "recipe.toml").write_text('compat = "fairseq"\n' + RECIPE.read_text())
 
 
 def write_metrics(directory: Path) -> None:
