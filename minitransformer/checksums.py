@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from minitransformer.files import CheckpointError, DamagedError, read_json, sync, write_text
+from minitransformer.files import CheckpointError, DamagedError, read_json, write_text
 
 CHECKSUMS_FILE = "checksums.json"
 FORMAT = 1  # of checkpoints and model directories as a whole; raised when an older program could not read them
@@ -27,10 +27,8 @@ def write_checksums(directory: Path, names: Iterable[str]) -> None:
 
 
 def remove_checksums(directory: Path) -> None:
-    """Take the list away, for good, before the files that it lists change."""
-    if has_checksums(directory):
-        (directory / CHECKSUMS_FILE).unlink()
-        sync(directory)
+    """Take the list away before the files that it lists change; it is gone for good when the directory is synced."""
+    (directory / CHECKSUMS_FILE).unlink(missing_ok=True)
 
 
 def has_checksums(directory: Path) -> bool:

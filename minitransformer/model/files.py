@@ -18,7 +18,10 @@ MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE)
 
 
 def save_model_files(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write ``model.json``, ``model.safetensors`` and ``checksums.json``.  Raises: CheckpointError."""
+    """Write ``model.json``, ``model.safetensors`` and ``checksums.json``.  Raises: CheckpointError.
+
+    Writing the configuration syncs the directory, so that no old checksums can be left beside new weights.
+    """
     try:
         remove_checksums(directory)
         write_model_files(directory, config, weights)

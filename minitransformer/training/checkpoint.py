@@ -112,6 +112,7 @@ def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int, every: int) -> 
         write_checksums(unfinished, CHECKPOINT_FILES)
         if (run / METRICS_FILE).exists():
             sync(run / METRICS_FILE)
+            sync(run)
         _replace(path, unfinished)
         _remove_superseded(run, path, keep, every)
     except OSError as error:

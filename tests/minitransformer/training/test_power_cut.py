@@ -17,7 +17,15 @@ from minitransformer.config import ModelConfig
 from minitransformer.files import CheckpointError
 from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.model.transformer import Transformer
-from minitransformer.training.checkpoint import Snapshot, TrainingState, load_newest_checkpoint, save_checkpoint
+from minitransformer.training.checkpoint import (
+    Snapshot,
+    TrainingState,
+    checkpoints,
+    load_checkpoint,
+    load_newest_checkpoint,
+    save_checkpoint,
+)
+from minitransformer.training.metrics import METRICS_FILE
 
 TINY = ModelConfig(vocabulary_size=5, n_layers=1, d_model=2, d_ff=2, n_heads=1, d_k=1, d_v=1)
 
@@ -31,9 +39,11 @@ def save(run: Path, step: int, value: float) -> None:
 
 
 def resumed(run: Path) -> tuple[int, float] | None:
-    """Step and value of the checkpoint that a run in this directory goes on from."""
+    """Step and value of the checkpoint that a run in this directory goes on from; all that bear a name are whole."""
     model = Transformer(TINY, seed=None)
     adam = Adam(model.parameters)
+    for path in checkpoints(run):
+        load_checkpoint(path, model, adam)
     state = load_newest_checkpoint(run, model, adam, lambda line: None)
     if state is None:
         return None
@@ -81,6 +91,20 @@ def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_is_whole(scene:
     recording = record(run, lambda: save(run, *new))
     n_states = check_every_cut(recording, tmp_path, resumed, allowed, at_the_end=new)
     assert n_states > 20
+
+
+def test_whenever_the_power_is_cut_the_log_lines_of_a_checkpoint_are_there(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+
+    def log_and_save() -> None:
+        (run / METRICS_FILE).write_text("the line of update 10\n")
+        save(run, 10, 1.0)
+
+    def whole(cut: Path) -> bool:
+        return resumed(cut) is None or (cut / METRICS_FILE).read_text() == "the line of update 10\n"
+
+    assert check_every_cut(record(run, log_and_save), tmp_path, whole, {True}, at_the_end=True) > 20
 
 
 def test_without_syncing_a_cut_would_be_found_to_lose_checkpoints(
