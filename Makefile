@@ -64,6 +64,7 @@ bench: $(VENV)/installed-for-bench
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/sums.py
 	$(BIN)/python benchmarks/communication.py
+	$(BIN)/python benchmarks/saving.py
 
 check-gpu: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -m gpu

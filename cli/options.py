@@ -60,7 +60,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: not found; --config names a TOML file, such as recipes/multi30k-en-de.toml"
         ) from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, a number without end
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
 
 

@@ -12,28 +12,38 @@ from rich.console import Console
 from cli.command import EXPECTED, run_command
 from cli.options import parse_options, read_toml, take_option
 from minitransformer.compatibility import compatible
+from minitransformer.config import ConfigError
 from minitransformer.run import RunConfig
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import ConsoleMonitor, Monitor, SilentMonitor
+from minitransformer.training.rehearsal import verify_resume
 from parallel.communicator import Communicator
 from parallel.launch import all_or_none, communicator
 
 DESCRIPTION = """Train a Transformer. Without options: on an English-German corpus that the program generates itself,
 in a few minutes, into runs/demo; then try: echo "the small dog sees three red houses" | minitransformer-translate
 
-Three more options: --config FILE reads options from a TOML file (see recipes/). --preset NAME starts from a model by
+Four more options: --config FILE reads options from a TOML file (see recipes/). --preset NAME starts from a model by
 name: tiny or small, trained like the demonstration; base, big or a row of Table 3 (table3-A-h4 ...), trained like the
 paper's. --compat SYSTEM decides as tensor2tensor, fairseq or marian does what the paper leaves open.
+--verify-resume N trains N updates in a temporary directory, twice, and proves that a run of these options that dies and
+goes on ends like one in one go.
 A run that was interrupted goes on when the same command is given again.
 Several processes: mpirun -n 8 minitransformer-train ..."""
+
+VERIFY = "--verify-resume"
 
 
 def read_options(arguments: Sequence[str]) -> RunConfig:
     """The run that the command line describes."""
     preset, words = take_option(arguments, "--preset")
     system, words = take_option(words, "--compat")
+    _, words = take_option(words, VERIFY)
     file, _ = take_option(words, "--config")
     of_file = read_toml(Path(file)) if file else {}
+    for key in ("preset", "compat"):
+        if not isinstance(of_file.get(key, ""), str):
+            raise ConfigError(f"{file}: {key} must be a name; got {of_file[key]!r}")
     preset, system = preset or of_file.get("preset"), system or of_file.get("compat")
     default = RunConfig() if preset is None else RunConfig.of_preset(preset)
     if system is not None:
@@ -51,18 +61,32 @@ def train(arguments: Sequence[str]) -> int:
     config = read_options(arguments)
     world = communicator()
     console = Console(stderr=True, highlight=False, quiet=world.rank != 0)
+    n_to_verify, _ = take_option(arguments, VERIFY)
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
     with all_or_none(world, EXPECTED):
-        job = TrainingJob.of(config, world, lambda line: console.print(line, markup=False, soft_wrap=True))
+        if n_to_verify is not None:
+            verify_resume(config, world, _whole_number(n_to_verify), say)
+            return 0
+        job = TrainingJob.of(config, world, say)
         if job.is_finished:
             done = f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do"
-            console.print(done, markup=False, soft_wrap=True)
+            say(done)
             return 0
         with monitor_of(job, world, console) as monitor:
             if not job.trainer.train(monitor):
                 return 130
             job.finish(monitor)
-    console.print(f"done: translate with minitransformer-translate --run {config.run}", markup=False, soft_wrap=True)
+    say(f"done: translate with minitransformer-translate --run {config.run}")
     return 0
+
+
+def _whole_number(word: str) -> int:
+    if not word.isdecimal():
+        raise ConfigError(f"{VERIFY}: expected a number of updates; got {word!r}")
+    return int(word)
 
 
 def monitor_of(job: TrainingJob, world: Communicator, console: Console) -> Monitor:

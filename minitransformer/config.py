@@ -84,6 +84,13 @@ class ModelConfig:
     """r: self-attention sees only positions at most r away (section 4); all if not given."""
 
     def __post_init__(self) -> None:
+        _require(self.vocabulary_size >= 0, "vocabulary_size", "≥ 0", self.vocabulary_size)
+        _require(
+            self.source_vocabulary_size != 0 and (self.source_vocabulary_size or 1) > 0,
+            "source_vocabulary_size",
+            "at least 1",
+            self.source_vocabulary_size,
+        )
         for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions"):
             _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("p_drop", "p_drop_attention", "p_drop_relu", "label_smoothing"):
@@ -91,7 +98,7 @@ class ModelConfig:
         for name, allowed in _CHOICES.items():
             _require(getattr(self, name) in get_args(allowed), name, f"one of {get_args(allowed)}", getattr(self, name))
         for name in ("layer_norm_eps", "attention_gain"):
-            _require(getattr(self, name) > 0, name, "greater than 0", getattr(self, name))
+            _require(0 < getattr(self, name) < float("inf"), name, "greater than 0 and finite", getattr(self, name))
         _require(self.first_position >= 0, "first_position", "≥ 0", self.first_position)
         _require(
             self.positions != "learned" or self.longest_sentence > 0,
@@ -125,9 +132,16 @@ class ModelConfig:
     @classmethod
     def from_mapping(cls, fields: Mapping[str, Any]) -> ModelConfig:
         """The configuration with these fields; ConfigError names one that does not exist."""
+        if not isinstance(fields, Mapping):
+            raise ConfigError(f"ModelConfig: expected fields with names; got {fields!r:.60}")
         unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
             raise ConfigError(f"ModelConfig: unknown fields {sorted(unknown)}")
+        for field in dataclasses.fields(cls):
+            value, default = fields.get(field.name, field.default), field.default
+            allowed = {float: (int, float), type(None): (int, type(None))}.get(type(default), (type(default),))
+            _require(type(value) in allowed, field.name, f"of the type of {default!r}", value)
+            _require(type(value) is not int or abs(value) < 2**31, field.name, "less than 2³¹", value)
         return cls(**fields)
 
 

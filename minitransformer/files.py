@@ -20,6 +20,10 @@ class CheckpointError(UserError, RuntimeError):
     """A file of a model or of a training run cannot be written or read."""
 
 
+class DamagedError(CheckpointError):
+    """What is on the disk is not what was written there, or not all of it: another checkpoint may be whole."""
+
+
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it becomes ``path``, on failure nothing remains of it.
@@ -28,7 +32,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         yield temporary
         sync(temporary)
         temporary.replace(path)
@@ -42,6 +46,13 @@ def written_whole(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Remove the files that killed processes left half written in a directory."""
+    for path in directory.glob(".*.tmp"):
+        if path.is_file():
+            path.unlink()
+
+
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -51,6 +62,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it that are missing, and wait until their names are on the disk."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a small text file, whole."""
     with written_whole(path) as temporary:
@@ -58,13 +77,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.  Raises: CheckpointError if it is missing or not JSON."""
+    """The content of a JSON file.  Raises: DamagedError if it is missing or not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: not found; is {path.parent} the right directory?") from error
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error}); it is damaged or of another kind") from error
+        raise DamagedError(f"{path}: not found; is {path.parent} the right directory?") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedError(f"{path}: cannot be read ({error}); it is damaged or of another kind") from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -74,12 +93,12 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a safetensors file.  Raises: CheckpointError if it is missing, truncated or damaged."""
+    """The arrays of a safetensors file.  Raises: DamagedError if it is missing, truncated or damaged."""
     try:
         return dict(load_file(path))
     except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: not found; is {path.parent} the right directory?") from error
+        raise DamagedError(f"{path}: not found; is {path.parent} the right directory?") from error
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(
+        raise DamagedError(
             f"{path}: cannot be read ({error}); it is truncated or damaged: use another checkpoint"
         ) from error

@@ -11,7 +11,7 @@ from typing import Literal
 from minitransformer import presets
 from minitransformer.config import ConfigError, DataConfig, ModelConfig, TrainingConfig
 from minitransformer.data.prepare import fingerprint
-from minitransformer.files import read_json, write_text
+from minitransformer.files import DamagedError, read_json, write_text
 
 RUN_FILE = "run.json"
 
@@ -89,11 +89,15 @@ class RunConfig:
         if not path.exists():
             return
         mine, theirs = json.loads(self.to_json()), read_json(path)
+        if not isinstance(theirs, dict) or not all(isinstance(theirs.get(part), dict) for part in mine):
+            raise DamagedError(
+                f"{path}: does not say what this is a run of; remove it if you know, or choose another --run"
+            )
         differences = [
-            f"{part}.{name} is {theirs.get(part, {}).get(name)!r} there, {value!r} here"
+            f"{part}.{name} is {theirs[part].get(name)!r} there, {value!r} here"
             for part, fields in mine.items()
             for name, value in fields.items()
-            if theirs.get(part, {}).get(name) != value and not (part == "training" and name in _FREE)
+            if theirs[part].get(name) != value and not (part == "training" and name in _FREE)
         ]
         if differences:
             raise ConfigError(

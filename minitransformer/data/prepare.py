@@ -16,7 +16,7 @@ from minitransformer.data.corpus import CorpusError, Pair
 from minitransformer.data.sources import corpus_of
 from minitransformer.data.store import IdPair, TokenStore, write_store
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.files import CheckpointError, read_json, write_text
+from minitransformer.files import CheckpointError, DamagedError, read_json, write_text
 
 MANIFEST = "manifest.json"
 SHORT = 20  # tokens: pairs shorter than this on both sides are never called unequal
@@ -40,7 +40,12 @@ class PreparedData:
             raise CheckpointError(
                 f"{directory}: no prepared data here (no {MANIFEST}); write it with minitransformer-prepare"
             )
-        return cls(directory, Tokenizer.load(directory), read_json(directory / MANIFEST))
+        manifest = read_json(directory / MANIFEST)
+        if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
+            raise DamagedError(
+                f"{directory / MANIFEST}: is no list of what was prepared; run minitransformer-prepare again"
+            )
+        return cls(directory, Tokenizer.load(directory), manifest)
 
     @staticmethod
     def is_in(directory: Path) -> bool:
@@ -54,7 +59,14 @@ class PreparedData:
     def text(self, split: str) -> list[Pair]:
         """The raw lines of "validation" or "test"; none if there is no such split."""
         path = self.directory / f"{split}.json"
-        return [(source, target) for source, target in read_json(path)] if path.exists() else []
+        pairs = read_json(path) if path.exists() else []
+        if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
+            raise DamagedError(f"{path}: expected pairs of lines; run minitransformer-prepare again")
+        return [(source, target) for source, target in pairs]
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(line, str) for line in value)
 
 
 def prepare(config: DataConfig, directory: Path, report: Report = lambda line: None) -> PreparedData:

@@ -7,18 +7,22 @@ tokens likewise, and the two lengths of every pair.  Only lengths and offsets ar
 from __future__ import annotations
 
 import itertools
+import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
+from numpy.lib import format
 
 from minitransformer.files import CheckpointError, written_whole
 from minitransformer.model.batch import Ids
 
 PAIRS_PER_SHARD = 500_000
 _SIDES = ("source", "target")
+_TOKENS, _LENGTHS = (np.uint16, np.uint32), (np.int32,)
 
 IdPair = tuple[Ids, Ids]
 
@@ -69,8 +73,8 @@ class TokenStore:
         self._shards: list[tuple[np.ndarray[Any, Any], ...]] = []
         lengths: list[np.ndarray[Any, Any]] = []
         for number in range(_n_shards(directory, split)):
-            lengths.append(_open(_shard_path(directory, split, number, "lengths")))
-            tokens = tuple(_open(_shard_path(directory, split, number, side), mapped=True) for side in _SIDES)
+            lengths.append(_open(_shard_path(directory, split, number, "lengths"), _LENGTHS, (2,)))
+            tokens = tuple(_open(_shard_path(directory, split, number, side), _TOKENS, ()) for side in _SIDES)
             _check_complete(tokens, lengths[-1], directory, split, number)
             self._shards.append(tokens)
         self.lengths = np.concatenate(lengths).astype(np.int64)
@@ -89,17 +93,28 @@ class TokenStore:
 
 def _n_shards(directory: Path, split: str) -> int:
     """One more than the greatest number that any file of the split bears."""
-    numbers = [int(path.name[len(split) + 1 :][:5]) for path in directory.glob(f"{split}-?????.*.npy")]
+    found = [path.name[len(split) + 1 :][:5] for path in directory.glob(f"{split}-?????.*.npy")]
+    numbers = [int(number) for number in found if number.isdecimal()]
     if not numbers:
         raise CheckpointError(f"{directory}: no {split!r} data here; write it with minitransformer-prepare")
     return max(numbers) + 1
 
 
-def _open(path: Path, *, mapped: bool = False) -> np.ndarray[Any, Any]:
+def _open(path: Path, dtypes: Sequence[Any], other_axes: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """A memory-mapped array (n, *other_axes), which must fill its file: no header that lies is believed."""
     try:
+        with path.open("rb") as stream:
+            if format.read_magic(stream) != (1, 0):
+                raise ValueError("expected a header of version 1.0")
+            shape, by_columns, dtype = format.read_array_header_1_0(stream)
+            start, size = stream.tell(), math.prod(shape) * dtype.itemsize
+        if by_columns or dtype not in dtypes or not shape or shape[1:] != other_axes:
+            raise ValueError(f"expected (n, {', '.join(map(str, other_axes))}), found {shape} of {dtype}")
+        if start + size != path.stat().st_size:
+            raise ValueError(f"expected {start + size} bytes, found {path.stat().st_size}")
         # An array without elements cannot be mapped.
-        return np.asarray(np.load(path, mmap_mode="r" if mapped and path.stat().st_size > 128 else None))
-    except (OSError, EOFError, ValueError) as error:
+        return np.memmap(path, dtype, "r", start, shape) if size else np.empty(shape, dtype)
+    except (OSError, EOFError, ValueError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
         raise CheckpointError(
             f"{path}: cannot be read ({error}); the data is incomplete: run minitransformer-prepare again"
         ) from error
@@ -108,6 +123,11 @@ def _open(path: Path, *, mapped: bool = False) -> np.ndarray[Any, Any]:
 def _check_complete(
     tokens: tuple[np.ndarray[Any, Any], ...], lengths: np.ndarray[Any, Any], directory: Path, split: str, number: int
 ) -> None:
+    if lengths.min(initial=0) < 0:
+        raise CheckpointError(
+            f"{_shard_path(directory, split, number, 'lengths')}: has negative lengths; it is damaged: run"
+            " minitransformer-prepare again"
+        )
     for side, name in enumerate(_SIDES):
         if len(tokens[side]) != lengths[:, side].sum():
             raise CheckpointError(

@@ -1,4 +1,4 @@
-"""A model on disk: its configuration beside its weights."""
+"""A model on disk: its configuration beside its weights, and the checksums of both."""
 
 from __future__ import annotations
 
@@ -8,28 +8,67 @@ from typing import Any
 
 import numpy as np
 
+from minitransformer.checksums import check_files, has_checksums, remove_checksums, write_checksums
 from minitransformer.config import ConfigError, ModelConfig
-from minitransformer.files import CheckpointError, read_arrays, read_json, write_arrays, write_text
+from minitransformer.files import CheckpointError, DamagedError, read_arrays, read_json, write_arrays, write_text
 
 CONFIG_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
+MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE)
 
 
 def save_model_files(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write ``model.json`` and ``model.safetensors``."""
+    """Write ``model.json``, ``model.safetensors`` and ``checksums.json``.  Raises: CheckpointError.
+
+    Writing the configuration syncs the directory, so that no old checksums can be left beside new weights.
+    """
+    try:
+        remove_checksums(directory)
+        write_model_files(directory, config, weights)
+        write_checksums(directory, MODEL_FILES)
+    except OSError as error:
+        raise CheckpointError(f"{directory}: cannot be written ({error}); free some space") from error
+
+
+def write_model_files(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write ``model.json`` and ``model.safetensors`` into a directory that has no checksums (yet)."""
     write_text(directory / CONFIG_FILE, config.to_json())
     write_arrays(directory / WEIGHTS_FILE, weights)
 
 
-def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
-    """Read what ``save_model_files`` wrote.  Raises: CheckpointError."""
+def load_model_files(directory: Path, *, verify: bool = False) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
+    """Read what ``save_model_files`` wrote.
+
+    Sizes are compared with the checksums, if there are any; with ``verify`` every byte is (1.8 GB a second).
+    Raises: CheckpointError, which is a DamagedError if the files are not those that were written.
+    """
     if not (directory / WEIGHTS_FILE).exists():
-        raise CheckpointError(
+        raise DamagedError(
             f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one with minitransformer-train,"
             " or name the directory of one with --run"
         )
+    if has_checksums(directory):
+        check_files(directory, MODEL_FILES, digests=verify)
     try:
         config = ModelConfig.from_mapping(read_json(directory / CONFIG_FILE))
     except (ConfigError, TypeError) as error:
-        raise CheckpointError(f"{directory / CONFIG_FILE}: not the configuration of a model: {error}") from error
+        raise DamagedError(f"{directory / CONFIG_FILE}: not the configuration of a model: {error}") from error
     return config, read_arrays(directory / WEIGHTS_FILE)
+
+
+def require_room(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Raise DamagedError if weights are too few for a model, before memory is asked for that they would not fill."""
+    n_least, n_here = _least_parameters(config), sum(array.size for array in weights.values())
+    if not 1 <= config.vocabulary_size <= n_least <= n_here or any(w.dtype.kind != "f" for w in weights.values()):
+        raise DamagedError(
+            f"{directory}: {CONFIG_FILE} describes a model of at least {n_least:,} floating-point parameters, and"
+            f" {WEIGHTS_FILE} holds {n_here:,} numbers: they do not belong together, or are damaged"
+        )
+
+
+def _least_parameters(config: ModelConfig) -> int:
+    """The number of elements of a model's matrices."""
+    attention = 2 * config.d_model * config.n_heads * (config.d_k + config.d_v)
+    layers = config.n_layers * (3 * attention + 4 * config.d_model * config.d_ff)
+    positions = 2 * config.max_positions * config.d_model if config.positions == "learned" else 0
+    return layers + positions + max(config.vocabulary_size, config.n_source_words) * config.d_model

@@ -28,7 +28,7 @@ from autograd.parameters import zeros
 from minitransformer.config import ModelConfig
 from minitransformer.errors import UserError
 from minitransformer.model.batch import Batch, IdArray
-from minitransformer.model.files import load_model_files, save_model_files
+from minitransformer.model.files import load_model_files, require_room, save_model_files
 from minitransformer.model.layers import Embedding, KeysValues, drop
 from minitransformer.model.positions import positions_of
 from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
@@ -199,6 +199,7 @@ class Transformer(Layer):
     def load(cls, directory: str | Path, *, dtype: str = "float32", device: Device = "cpu") -> Transformer:
         """The model that ``save`` wrote.  Raises: CheckpointError, WeightsError."""
         config, weights = load_model_files(Path(directory))
+        require_room(Path(directory), config, weights)
         model = cls(config, seed=None, dtype=dtype, device=device)
         model.set_weights(weights)
         return model

@@ -1,16 +1,19 @@
 """Checkpoints: everything that a training run needs to go on, in a directory that is whole or not there.
 
 A checkpoint is itself a model directory (``Transformer.load`` reads it), with Adam's moments and the state of the loop
-beside the weights.  Randomness has no state: dropout and the order of sentences are functions of (seed, update, epoch).
+beside the weights, and checksums of all.  Randomness has no state: dropout and the order of sentences are functions of
+(seed, update, epoch).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,68 +22,145 @@ import numpy as np
 from autograd import to_device, to_host
 from autograd.array import Array
 from autograd.optim import Adam
-from minitransformer.files import CheckpointError, read_arrays, read_json, sync, write_arrays, write_text
-from minitransformer.model.files import load_model_files
+from minitransformer.checksums import CHECKSUMS_FILE, check_files, has_checksums, write_checksums
+from minitransformer.config import ModelConfig
+from minitransformer.files import (
+    CheckpointError,
+    DamagedError,
+    make_directory,
+    read_arrays,
+    read_json,
+    sync,
+    write_arrays,
+    write_text,
+)
+from minitransformer.model.files import MODEL_FILES, load_model_files, write_model_files
 from minitransformer.model.transformer import Transformer, WeightsError
+from minitransformer.training.metrics import METRICS_FILE
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
-_PREFIX = "step-"
+CHECKPOINT_FILES = (*MODEL_FILES, OPTIMIZER_FILE, STATE_FILE)
+_NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where a run stands: updates done, and the place in the data of the next one."""
+    """Where a run stands: updates done, the place in the data of the next one, and what the next log line begins with.
+
+    The last three are sums over the updates since the last line.
+    """
 
     step: int = 0
     epoch: int = 0
     next_batch: int = 0
     best_loss: float | None = None
     seconds: float = 0.0
+    unlogged_loss: float = 0.0
+    unlogged_tokens: int = 0
+    unlogged_seconds: float = 0.0
+
+
+_COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens")
+_OF_FIRST_FORMAT = {"step", "epoch", "next_batch", "best_loss", "seconds"}  # before there were checksums
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a checkpoint holds: views of a model and its optimizer, or copies of them.
+
+    ``weights`` are arrays by name, ``moments`` Adam's under the same names with "m." or "v." before.
+    """
+
+    config: ModelConfig
+    weights: Mapping[str, Array]
+    moments: Mapping[str, Array]
+    state: TrainingState
+
+    @classmethod
+    def of(cls, model: Transformer, adam: Adam, state: TrainingState) -> Snapshot:
+        """As they are now; on a CPU the arrays change with the model."""
+        return cls(model.config, model.weights(), _moments(model, adam), state)
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
     """Where the checkpoint after update ``step`` lies."""
-    return run / "checkpoints" / f"{_PREFIX}{step:08d}"
+    return run / "checkpoints" / f"step-{step:08d}"
 
 
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
-    return sorted((run / "checkpoints").glob(f"{_PREFIX}*"))
+    names = ((path, _NAME.fullmatch(path.name)) for path in (run / "checkpoints").glob("step-*"))
+    found = [(int(name[1]), name[2] is None, path) for path, name in names if name]
+    return [path for _, _, path in sorted(found)]
 
 
-def save_checkpoint(run: Path, model: Transformer, adam: Adam, state: TrainingState, *, keep: int, every: int) -> Path:
+def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int, every: int) -> Path:
     """Write a checkpoint; then remove all but the last ``keep``, and earlier ones at no multiple of ``every`` updates.
 
     (Those were written at interruptions.  Without them the last checkpoints are those of an undisturbed run.)
-    It is written under another name and renamed when it is whole.  Raises: CheckpointError; older checkpoints stay.
+    It is written under another name and renamed when all of it is on the disk, and the log lines of its updates too.
+    Raises: CheckpointError; older checkpoints stay.
     """
-    path = checkpoint_path(run, state.step)
+    path = checkpoint_path(run, snapshot.state.step)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        model.save(unfinished)
-        write_arrays(unfinished / OPTIMIZER_FILE, _moments(model, adam))
-        write_text(unfinished / STATE_FILE, json.dumps(dataclasses.asdict(state), indent=2) + "\n")
+        make_directory(unfinished)
+        write_model_files(unfinished, snapshot.config, snapshot.weights)
+        write_arrays(unfinished / OPTIMIZER_FILE, snapshot.moments)
+        write_text(unfinished / STATE_FILE, json.dumps(dataclasses.asdict(snapshot.state), indent=2) + "\n")
+        write_checksums(unfinished, CHECKPOINT_FILES)
+        if (run / METRICS_FILE).exists():
+            sync(run / METRICS_FILE)
+            sync(run)
         _replace(path, unfinished)
+        _remove_superseded(run, path, keep, every)
     except OSError as error:
         raise CheckpointError(
             f"{path}: cannot be written ({error}); free some space. Earlier checkpoints are unharmed"
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    earlier = [old for old in checkpoints(run) if old < path]
-    regular = [old for old in earlier if int(old.name.removeprefix(_PREFIX)) % every == 0]
-    for old in set(earlier) - set(regular[max(0, len(regular) + 1 - keep) :]):
-        _remove(old)
-    _remove_remains(run)
     return path
 
 
-def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState:
-    """Set the model and the optimizer to a checkpoint.
+def load_newest_checkpoint(
+    run: Path, model: Transformer, adam: Adam, say: Callable[[str], None]
+) -> TrainingState | None:
+    """Set model and optimizer to the newest whole checkpoint, and say which newer ones are damaged, and how.
 
-    Raises: CheckpointError if it is missing, damaged, or of a model of another shape; nothing is changed then.
+    Returns: None if there are no checkpoints.
+    Raises: CheckpointError if none of them is whole, or one is of another model or format.
     """
+    newest_damage: DamagedError | None = None
+    for path in reversed(checkpoints(run)):
+        try:
+            state = load_checkpoint(path, model, adam)
+        except DamagedError as error:
+            say(f"warning: checkpoint {path.name} is damaged: {error}")
+            newest_damage = newest_damage or error
+        else:
+            if newest_damage:
+                say(f"using the newest whole checkpoint, {path.name}; the updates after it are done again")
+            if not has_checksums(path):
+                say(f"{path}: was written before checkpoints had checksums; its content cannot be verified")
+            return state
+    if newest_damage:
+        raise CheckpointError(
+            f"{run}: none of its checkpoints is whole (the newest: {newest_damage});"
+            " restore one from a backup, or choose another --run"
+        ) from newest_damage
+    return None
+
+
+def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState:
+    """Set the model and the optimizer to a checkpoint, of which every byte is verified.
+
+    Raises: DamagedError if it is missing or damaged; CheckpointError if it is of a model of another shape.  Nothing is
+    changed then.
+    """
+    if has_checksums(path):
+        check_files(path, CHECKPOINT_FILES, digests=True)
     config, weights = load_model_files(path)
     if config != model.config:
         changed = [
@@ -105,13 +185,24 @@ def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState
 def _read_state(path: Path) -> TrainingState:
     fields = read_json(path)
     known = {field.name for field in dataclasses.fields(TrainingState)}
-    numbers = isinstance(fields, dict) and all(isinstance(value, int | float | None) for value in fields.values())
-    if not numbers or set(fields) != known:
-        raise CheckpointError(
+    if not isinstance(fields, dict) or not all(_is_in_range(name, value) for name, value in fields.items()):
+        fields = {}
+    if fields.keys() == known and not has_checksums(path.parent):
+        raise DamagedError(f"{path.parent / CHECKSUMS_FILE}: not found; without it nothing can be verified")
+    if fields.keys() not in (known, _OF_FIRST_FORMAT):
+        raise DamagedError(
             f"{path}: expected an object with the numbers {', '.join(sorted(known))}; the checkpoint is damaged or of"
             " another version: use another one"
         )
     return TrainingState(**fields)
+
+
+def _is_in_range(name: str, value: object) -> bool:
+    if name in _COUNTS:
+        return type(value) is int and 0 <= value < 2**63
+    if value is None:
+        return name == "best_loss"
+    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
 
 
 def _require_same_shapes(path: Path, got: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
@@ -132,7 +223,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
     sums: dict[str, np.ndarray] = {}
     dtypes: dict[str, np.dtype] = {}
     for path in paths:
-        _, weights = load_model_files(path)
+        _, weights = load_model_files(path, verify=True)
         if sums and {n: w.shape for n, w in weights.items()} != {n: s.shape for n, s in sums.items()}:
             raise CheckpointError(f"{path}: is of a model of another shape than {paths[0]}; they cannot be averaged")
         for name, value in weights.items():
@@ -151,28 +242,35 @@ def _moments(model: Transformer, adam: Adam) -> dict[str, Array]:
 
 
 def _replace(path: Path, unfinished: Path) -> None:
-    """Give a finished checkpoint its name; one that bore it goes only when the new one is in place."""
-    before = path.with_name(f".{path.name}.{os.getpid()}.removed")
+    """Give a finished checkpoint its name; one that bore it keeps one under which it is found until that has happened.
+
+    (A directory that is not empty cannot be replaced in one step.)
+    """
+    before = path.with_name(f"{path.name}.replaced")
     if path.exists():
-        path.rename(before)
-    try:
-        unfinished.rename(path)
-    except OSError:
         if before.exists():
-            before.rename(path)
-        raise
+            _remove([before], path.parent)
+        path.rename(before)
+    unfinished.rename(path)
     sync(path.parent)
-    shutil.rmtree(before, ignore_errors=True)
 
 
-def _remove(path: Path) -> None:
-    """Remove a checkpoint so that no half of it ever bears its name."""
-    doomed = path.with_name(f".{path.name}.{os.getpid()}.removed")
-    path.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
-
-
-def _remove_remains(run: Path) -> None:
-    """Remove what killed processes left of checkpoints that they were writing or removing."""
-    for remains in (run / "checkpoints").glob(f".{_PREFIX}*"):
+def _remove_superseded(run: Path, path: Path, keep: int, every: int) -> None:
+    """Remove what the checkpoint at ``path`` makes superfluous, and what killed processes left half written."""
+    earlier = checkpoints(run)
+    earlier = earlier[: earlier.index(path)]
+    regular = [old for old in earlier if _step(old) % every == 0 and old.suffix != ".replaced"]
+    _remove(set(earlier) - set(regular[max(0, len(regular) + 1 - keep) :]), path.parent)
+    for remains in path.parent.glob(".step-*"):
         shutil.rmtree(remains, ignore_errors=True)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-").removesuffix(".replaced"))
+
+
+def _remove(doomed: Iterable[Path], directory: Path) -> None:
+    """Rename checkpoints, so that no half of one ever bears its name; who looks for remains removes them."""
+    for path in doomed:
+        path.rename(path.with_name(f".{path.name}.{os.getpid()}.removed"))
+    sync(directory)

@@ -7,12 +7,14 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.prepare import PreparedData, fingerprint, prepare
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.files import CheckpointError, read_json, write_text
+from minitransformer.files import CheckpointError, DamagedError, read_json, remove_unfinished, write_text
+from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import code_version, configuration_hash
 from minitransformer.run import RunConfig
@@ -62,7 +64,7 @@ class TrainingJob:
                 f"{idle} of {world.size} processes will stand idle: a batch has {config.training.n_shards} shards,"
                 " and a power of two of processes share them (--training.n-shards)"
             )
-        if trainer.resume() and trainer.state.step < config.training.max_updates:
+        if trainer.resume(say) and trainer.state.step < config.training.max_updates:
             say(f"going on from update {trainer.state.step:,} of {config.training.max_updates:,}")
         trainer.check_agreement(
             "at the start", "Start all ranks with the same code, options and data",
@@ -75,8 +77,10 @@ class TrainingJob:
     def is_finished(self) -> bool:
         """Whether an earlier command has brought this run to its end."""
         results, step = self.config.run / RESULTS_FILE, self.trainer.state.step
-        done = step >= self.config.training.max_updates
-        return self.world.broadcast(done and results.exists() and read_json(results)["updates"] == step)
+        if step < self.config.training.max_updates or not results.exists():
+            return self.world.broadcast(False)
+        told = read_json(results)
+        return self.world.broadcast(isinstance(told, dict) and told.get("updates") == step)
 
     def finish(self, monitor: Monitor) -> None:
         """Make the final model, save it in the run's directory, and say how good it is on held-out text."""
@@ -102,15 +106,25 @@ class TrainingJob:
         """The average of the last checkpoints, unless the best single model has a lower validation loss."""
         model, state = self.trainer.model, self.trainer.state
         last = checkpoints(self.config.run)[-self.config.training.average_checkpoints :]
-        best = Transformer.load(self.config.run / BEST, device=model.device).weights()
+        last = [path for path in last if self._is_whole(path, monitor)]
+        best = self._is_whole(self.config.run / BEST, monitor)
         model.set_weights(average_weights(last))
         loss = validation.loss(model).loss
-        if state.best_loss is not None and state.best_loss < loss:
-            model.set_weights(best)
+        if best and state.best_loss is not None and state.best_loss < loss:
+            model.set_weights(load_model_files(self.config.run / BEST)[1])
             monitor.say(f"kept the best checkpoint (validation loss {state.best_loss:.4f}; average {loss:.4f})")
         else:
             monitor.say(f"averaged the last {len(last)} checkpoints (validation loss {loss:.4f})")
         model.save(self.config.run)
+
+    def _is_whole(self, directory: Path, monitor: Monitor) -> bool:
+        """Whether every byte of a model is as it was written; if not, the run ends without it, and says so."""
+        try:
+            load_model_files(directory, verify=True)
+        except DamagedError as error:
+            monitor.say(f"warning: {error}; the final model is made without {directory.name}")
+            return False
+        return True
 
     def _provenance(self) -> dict[str, Any]:
         return {
@@ -129,6 +143,8 @@ def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], No
         data = open_or_prepare(config, say)
         _check_tokenizer(config, data)
         config.claim_directory()
+        for directory in (config.run, config.run / BEST):
+            remove_unfinished(directory)
         data.tokenizer.save(config.run)
     world.barrier()
     return data if world.rank == 0 else PreparedData.open(config.data_directory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any, Protocol, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
+
+from minitransformer.training.metrics import METRICS_FILE, MetricsLog
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class ConsoleMonitor:
 
     def __init__(self, run: Path, *, first_step: int, max_updates: int, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True, highlight=False)
-        self._metrics_path = run / "metrics.jsonl"
+        self._run, self._metrics = run, MetricsLog(run, first_step)
         self._progress = Progress(
             TextColumn("[bold]{task.completed:,.0f}/{task.total:,.0f}"),
             BarColumn(bar_width=None),
@@ -143,7 +144,8 @@ class ConsoleMonitor:
     def _write(self, record: dict[str, Any]) -> None:
         """Append a line to the metrics; a full disk must not end the training, and the checkpoints will tell of it."""
         try:
-            with self._metrics_path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(record) + "\n")
+            self._metrics.append(record)
         except OSError as error:
-            self.say(f"warning: {self._metrics_path}: cannot be written ({error})")
+            self.say(
+                f"warning: {self._run / METRICS_FILE}: cannot be written ({error}); tried again with the next line"
+            )

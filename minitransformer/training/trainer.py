@@ -22,12 +22,14 @@ from minitransformer.errors import UserError
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import even_slices
-from minitransformer.training.checkpoint import TrainingState, checkpoints, load_checkpoint, save_checkpoint
+from minitransformer.training.checkpoint import Snapshot, TrainingState, load_newest_checkpoint
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.interrupt import Interrupt
+from minitransformer.training.interval import Interval
 from minitransformer.training.monitor import Monitor, TrainingReport
 from minitransformer.training.schedule import learning_rate
 from minitransformer.training.validation import Validation
+from minitransformer.training.writer import CheckpointWriter
 from parallel.agreement import check_agreement, checksum
 from parallel.communicator import Communicator, shards_of_rank
 
@@ -63,24 +65,23 @@ class Trainer:
         self.gradient = ShardedGradient(model, world, n_shards=config.n_shards, n_threads=n_threads)
         self.shards = shards_of_rank(world.rank, world.size, config.n_shards)
         self.state = TrainingState()
+        self._writer = CheckpointWriter(run, keep=config.keep_checkpoints, every=config.checkpoint_every)
         self._executor = ThreadPoolExecutor(n_threads, thread_name_prefix="adam")
         self._n_threads = n_threads
         self._norm_before_clipping: float | None = None
 
-    def resume(self) -> bool:
-        """Go on from the last checkpoint of the run, if there is one."""
-        found = checkpoints(self.run_directory)
-        if found:
-            try:
-                self.state = load_checkpoint(found[-1], self.model, self.adam)
-            except CheckpointError as error:
-                before = f"; remove {found[-1]} to go on from {found[-2].name}" if len(found) > 1 else ""
-                raise CheckpointError(f"{error}{before}") from error
+    def resume(self, say: Callable[[str], None] = lambda line: None) -> bool:
+        """Go on from the newest whole checkpoint of the run, if there is one; say which newer ones are damaged.
+
+        Raises: CheckpointError if all are damaged, or one is of another model.
+        """
+        found = load_newest_checkpoint(self.run_directory, self.model, self.adam, say)
+        self.state = found or self.state
         if self.world.any(self.world.broadcast(self.state.step) != self.state.step):
             raise CheckpointError(
                 f"{self.run_directory}: not all processes see the same checkpoints: share the directory"
             )
-        return bool(found)
+        return found is not None
 
     def check_agreement(self, when: str, remedy: str, **facts: str) -> None:
         """Compare the parameters, and other facts, of all ranks.  Raises: DisagreementError."""
@@ -91,35 +92,41 @@ class Trainer:
     def train(self, monitor: Monitor) -> bool:
         """Update until ``max_updates``; return whether that was reached (False: interrupted, and saved).
 
-        Raises: TrainingDivergedError if the loss is not finite; CheckpointError if a checkpoint cannot be written.
+        Raises: TrainingDivergedError if the loss is not finite; CheckpointError if the last checkpoint cannot be
+        written (of earlier ones the monitor is told, and training goes on).
         """
-        with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._naming_the_update():
-            interval = _Interval()
+        with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
+            interval = Interval(self.state, self.world)
             for batch in self._batches():
                 step = self.state.step
                 interval.add(self._update(batch), int((self.store.lengths[batch, 1] + 1).sum()))
                 monitor.advance(step)
                 last, stop = step == self.config.max_updates, interrupt.requested()
-                if step % self.config.log_every == 0 or last or stop:
+                if step % self.config.log_every == 0 or last:
                     interval = self._log(interval, monitor)
                 if step % self.config.validate_every == 0 or last:
                     interval.leave_out(self._validate(monitor))
                 if step % self.config.checkpoint_every == 0 or last or stop:
-                    self._save()
+                    self._save(interval, monitor)
+                self._tell_of_failure(monitor)
                 if stop:
+                    self._finish_saving()
                     monitor.say(f"interrupted after update {step:,} and saved; the same command goes on from there")
                     return False
+            self._finish_saving()
         return True
 
     @contextmanager
-    def _naming_the_update(self) -> Iterator[None]:
-        """What fails unexpectedly tells when."""
+    def _to_the_end(self) -> Iterator[None]:
+        """What fails unexpectedly tells when; a checkpoint that is being written is written to its end."""
         try:
             yield
         except Exception as error:
             if not isinstance(error, UserError):
                 error.add_note(f"(in update {self.state.step:,})")
             raise
+        finally:
+            self._writer.wait()
 
     def _batches(self) -> Iterator[IntArray]:
         """The batches from where the state stands to the last update; the state is moved ahead of each."""
@@ -172,10 +179,12 @@ class Trainer:
         norm = self._norm_before_clipping
         return self._finite(gradient_norm(self.model.parameters.gradients) if norm is None else norm, "gradient's norm")
 
-    def _log(self, interval: _Interval, monitor: Monitor) -> _Interval:
-        loss = self._finite(interval.mean_loss(self.world), "loss")
+    def _log(self, interval: Interval, monitor: Monitor) -> Interval:
+        loss = self._finite(interval.loss() / max(1, interval.n_tokens), "loss")
         seconds = interval.seconds
-        self.state = dataclasses.replace(self.state, seconds=self.state.seconds + seconds)
+        self.state = dataclasses.replace(
+            self.state, seconds=self.state.seconds + seconds, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0
+        )
         monitor.report(
             TrainingReport(
                 step=self.state.step,
@@ -187,7 +196,7 @@ class Trainer:
                 seconds=self.state.seconds,
             )
         )
-        return _Interval()
+        return Interval(self.state, self.world)
 
     def _finite(self, number: float, name: str) -> float:
         """The number, if it is one: what has become NaN is never saved over what was good."""
@@ -206,48 +215,47 @@ class Trainer:
             report = self.validation.report(self.model, self.state.step, self.state.best_loss)
             monitor.report(report)
             if report.best:
-                self.state = dataclasses.replace(self.state, best_loss=report.loss)
-                self.model.save(self.run_directory / BEST)
-                self.model.save(self.run_directory)
+                self._keep_best(report.loss, monitor)
         self.world.barrier()
         return time.perf_counter() - start
 
-    def _save(self) -> None:
+    def _keep_best(self, loss: float, monitor: Monitor) -> None:
+        """Save the model as the best so far; if that fails, the best so far remains the one before."""
+        try:
+            self.model.save(self.run_directory / BEST)
+            self.state = dataclasses.replace(self.state, best_loss=loss)
+            self.model.save(self.run_directory)
+        except CheckpointError as error:
+            monitor.say(f"warning: {error}; training goes on")
+
+    def _save(self, interval: Interval, monitor: Monitor) -> None:
+        """Begin to write a checkpoint: rank 0 copies what it holds, and goes on while a thread writes the copy."""
         self._gradient_norm()
         self.check_agreement(
             f"after update {self.state.step:,}",
             "They agreed before: their processors, libraries or memory differ. The last checkpoint is unharmed",
         )
+        self.state = dataclasses.replace(
+            self.state,
+            unlogged_loss=interval.loss(),
+            unlogged_tokens=interval.n_tokens,
+            unlogged_seconds=interval.seconds,
+        )
         if self.world.rank == 0:
-            keep, every = self.config.keep_checkpoints, self.config.checkpoint_every
-            save_checkpoint(self.run_directory, self.model, self.adam, self.state, keep=keep, every=every)
+            self._writer.wait()
+            self._tell_of_failure(monitor)
+            self._writer.save(Snapshot.of(self.model, self.adam, self.state))
         self.world.barrier()
 
+    def _tell_of_failure(self, monitor: Monitor) -> None:
+        error = self._writer.failure()
+        if error:
+            monitor.say(f"warning: {error}; training goes on, and saves again at the next interval")
 
-class _Interval:
-    """Losses, tokens and time since the last report.  Losses stay on their device until somebody asks."""
-
-    def __init__(self) -> None:
-        self._losses: list[Array] = []
-        self._n_tokens: list[int] = []
-        self._start = time.perf_counter()
-
-    @property
-    def n_tokens(self) -> int:
-        return sum(self._n_tokens)
-
-    @property
-    def seconds(self) -> float:
-        return max(1e-9, time.perf_counter() - self._start)
-
-    def add(self, loss: Array, n_tokens: int) -> None:
-        self._losses.append(loss)
-        self._n_tokens.append(n_tokens)
-
-    def mean_loss(self, world: Communicator) -> float:
-        """Nats per target token over all ranks."""
-        return world.sum_of_numbers(math.fsum(float(loss) for loss in self._losses)) / max(1, self.n_tokens)
-
-    def leave_out(self, seconds: float) -> None:
-        """Do not count time that went into something else than training."""
-        self._start += seconds
+    def _finish_saving(self) -> None:
+        """Wait until the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
+        self._writer.wait()
+        error = self._writer.failure()
+        if error:
+            raise error
+        self.world.barrier()

@@ -16,12 +16,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from autograd.optim import Adam
+from minitransformer.checksums import write_checksums
 from minitransformer.config import ModelConfig
-from minitransformer.files import CheckpointError
+from minitransformer.files import CheckpointError, DamagedError
 from minitransformer.model.files import save_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.checkpoint import (
+    CHECKPOINT_FILES,
+    Snapshot,
     TrainingState,
     average_weights,
     checkpoint_path,
@@ -31,8 +34,8 @@ from minitransformer.training.checkpoint import (
 )
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
-STATE = TrainingState(step=20, epoch=3, next_batch=7, best_loss=1 / 3, seconds=12.25)
-FILES = ["model.json", "model.safetensors", "optimizer.safetensors", "state.json"]
+STATE = TrainingState(20, 3, 7, 1 / 3, 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
+FILES = ["checksums.json", "model.json", "model.safetensors", "optimizer.safetensors", "state.json"]
 
 
 def model_and_adam(seed: int, config: ModelConfig = TINY) -> tuple[Transformer, Adam]:
@@ -56,8 +59,9 @@ def names_in(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def saved(run: Path, step: int = 20, seed: int = 1) -> Path:
-    return save_checkpoint(run, *model_and_adam(seed), dataclasses.replace(STATE, step=step), keep=5, every=1)
+def saved(run: Path, step: int = 20, seed: int = 1, *, keep: int = 5, every: int = 1) -> Path:
+    snapshot = Snapshot.of(*model_and_adam(seed), dataclasses.replace(STATE, step=step))
+    return save_checkpoint(run, snapshot, keep=keep, every=every)
 
 
 def refuse(*arguments: object, **keywords: object) -> Never:
@@ -75,19 +79,19 @@ def refusing_after(function: Callable[..., Any], n_calls: int) -> Callable[..., 
 
 def test_parameters_moments_and_state_are_restored_bit_for_bit(tmp_path: Path) -> None:
     there, here = model_and_adam(1), model_and_adam(2)
-    path = save_checkpoint(tmp_path, *there, STATE, keep=5, every=10)
+    path = save_checkpoint(tmp_path, Snapshot.of(*there, STATE), keep=5, every=10)
     assert load_checkpoint(path, *here) == STATE
     assert everything(*here) == everything(*there)
 
 
-def test_a_checkpoint_is_named_by_its_step_and_holds_four_files(tmp_path: Path) -> None:
+def test_a_checkpoint_is_named_by_its_step_and_holds_five_files(tmp_path: Path) -> None:
     assert saved(tmp_path) == tmp_path / "checkpoints" / "step-00000020" == checkpoint_path(tmp_path, 20)
     assert list(contents(tmp_path / "checkpoints" / "step-00000020")) == FILES
 
 
 def test_a_checkpoint_is_a_model_that_can_be_loaded(tmp_path: Path) -> None:
     model, adam = model_and_adam(1)
-    loaded = Transformer.load(save_checkpoint(tmp_path, model, adam, STATE, keep=5, every=10))
+    loaded = Transformer.load(save_checkpoint(tmp_path, Snapshot.of(model, adam, STATE), keep=5, every=10))
     assert np.array_equal(loaded.parameters.values, model.parameters.values)
 
 
@@ -99,16 +103,14 @@ def test_checkpoints_come_oldest_first(tmp_path: Path) -> None:
 
 
 def test_only_the_last_ones_are_kept(tmp_path: Path) -> None:
-    model, adam = model_and_adam(1)
     for step in (10, 20, 30, 40):
-        save_checkpoint(tmp_path, model, adam, TrainingState(step=step), keep=2, every=10)
+        saved(tmp_path, step, keep=2, every=10)
     assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040"]
 
 
 def test_checkpoints_of_interruptions_do_not_outlive_the_next_one(tmp_path: Path) -> None:
-    model, adam = model_and_adam(1)
     for step in (10, 20, 23, 30, 40, 41):
-        save_checkpoint(tmp_path, model, adam, TrainingState(step=step), keep=3, every=10)
+        saved(tmp_path, step, keep=3, every=10)
     assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040", "step-00000041"]
 
 
@@ -121,7 +123,7 @@ def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
     assert names_in(tmp_path / "checkpoints") == ["step-00000020"]
 
 
-@pytest.mark.parametrize("n_syncs", range(8))
+@pytest.mark.parametrize("n_syncs", range(11))
 def test_a_full_disk_at_any_moment_leaves_older_checkpoints_and_no_half_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_syncs: int
 ) -> None:
@@ -176,6 +178,23 @@ def flip_header(path: Path) -> None:
 
 
 DAMAGES = [
+    ("model.safetensors", truncate, "it is truncated or damaged"),
+    ("model.safetensors", make_empty, "it is truncated or damaged"),
+    ("model.safetensors", flip_header, "has changed since it was written"),
+    ("optimizer.safetensors", truncate, "it is truncated or damaged"),
+    ("optimizer.safetensors", make_empty, "it is truncated or damaged"),
+    ("optimizer.safetensors", flip_header, "has changed since it was written"),
+    ("model.json", truncate, "it is truncated or damaged"),
+    ("state.json", make_empty, "it is truncated or damaged"),
+    ("state.json", flip_header, "has changed since it was written"),
+    ("checksums.json", truncate, "damaged or of another kind"),
+    ("model.safetensors", Path.unlink, r"not found, though checksums\.json lists it"),
+    ("optimizer.safetensors", Path.unlink, r"not found, though checksums\.json lists it"),
+    ("model.json", Path.unlink, r"not found, though checksums\.json lists it"),
+    ("state.json", Path.unlink, r"not found, though checksums\.json lists it"),
+    ("checksums.json", Path.unlink, "without it nothing can be verified"),
+]
+NOTED_DAMAGES = [  # as if written so: what the checksums cannot tell
     ("model.safetensors", truncate, "truncated or damaged: use another checkpoint"),
     ("model.safetensors", make_empty, "truncated or damaged: use another checkpoint"),
     ("model.safetensors", flip_header, "truncated or damaged: use another checkpoint"),
@@ -184,11 +203,16 @@ DAMAGES = [
     ("model.json", truncate, "damaged or of another kind"),
     ("model.json", make_empty, "damaged or of another kind"),
     ("state.json", truncate, "damaged or of another kind"),
-    ("model.safetensors", Path.unlink, "train one with minitransformer-train"),
-    ("optimizer.safetensors", Path.unlink, "is .* the right directory"),
-    ("model.json", Path.unlink, "is .* the right directory"),
-    ("state.json", Path.unlink, "is .* the right directory"),
 ]
+
+
+def refused(path: Path, message: str) -> str:
+    """What is said of a checkpoint that must be refused as damaged, with nothing changed."""
+    here = model_and_adam(2)
+    with pytest.raises(DamagedError, match=message) as caught:
+        load_checkpoint(path, *here)
+    assert everything(*here) == everything(*model_and_adam(2))
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -197,29 +221,45 @@ DAMAGES = [
 def test_a_damaged_checkpoint_is_refused_by_name_and_nothing_is_changed(
     tmp_path: Path, name: str, damage: Callable[[Path], None], remedy: str
 ) -> None:
-    path, here = saved(tmp_path), model_and_adam(2)
+    path = saved(tmp_path)
     damage(path / name)
-    with pytest.raises(CheckpointError, match=remedy) as caught:
-        load_checkpoint(path, *here)
-    assert str(path) in str(caught.value)
-    assert name in str(caught.value)
-    assert everything(*here) == everything(*model_and_adam(2))
+    assert str(path / name) in refused(path, remedy)
 
 
-@pytest.mark.parametrize("content", ["[]", "3", '{"step": 20, "place": 7}', '{"step": "many"}'])
+@pytest.mark.parametrize(
+    ("name", "damage", "remedy"), NOTED_DAMAGES, ids=[f"{damage.__name__}-{name}" for name, damage, _ in NOTED_DAMAGES]
+)
+def test_damage_that_the_checksums_know_is_refused_all_the_same(
+    tmp_path: Path, name: str, damage: Callable[[Path], None], remedy: str
+) -> None:
+    path = saved(tmp_path)
+    damage(path / name)
+    write_checksums(path, CHECKPOINT_FILES)
+    assert str(path / name) in refused(path, remedy)
+
+
+STATE_WITH = json.dumps(dataclasses.asdict(STATE)).replace
+STATES = [
+    "[]", "3", '{"step": 20, "place": 7}', '{"step": "many"}', STATE_WITH('"step": 20', '"step": 20.5'),
+    STATE_WITH('"step": 20', '"step": -1'), STATE_WITH('"step": 20', '"step": null'), STATE_WITH("12.25", "NaN"),
+    STATE_WITH('"epoch": 3', '"epoch": true'), STATE_WITH('"epoch": 3', f'"epoch": {2**70}'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", STATES)
 def test_a_state_of_another_form_is_refused_by_name_and_nothing_is_changed(tmp_path: Path, content: str) -> None:
-    path, here = saved(tmp_path), model_and_adam(2)
+    path = saved(tmp_path)
     (path / "state.json").write_text(content)
-    with pytest.raises(CheckpointError, match=r"state\.json"):
-        load_checkpoint(path, *here)
-    assert everything(*here) == everything(*model_and_adam(2))
+    write_checksums(path, CHECKPOINT_FILES)
+    refused(path, r"state\.json: expected an object with the numbers best_loss, epoch,")
 
 
 @pytest.mark.parametrize("content", ["[]", "3", '{"layers": 2}', '{"n_layers": "many"}', '{"n_layers": 0}'])
 def test_a_configuration_of_another_form_is_refused_by_name(tmp_path: Path, content: str) -> None:
     path = saved(tmp_path)
     (path / "model.json").write_text(content)
-    with pytest.raises(CheckpointError, match=r"model\.json"):
+    write_checksums(path, CHECKPOINT_FILES)
+    with pytest.raises(CheckpointError, match=r"model\.json: not the configuration"):
         load_checkpoint(path, *model_and_adam(2))
 
 
@@ -229,6 +269,7 @@ def test_arrays_of_another_shape_are_refused_by_name_and_nothing_is_changed(tmp_
     arrays = load_file(path / name)
     key = next(key for key in arrays if "embedding" in key)
     save_file(arrays | {key: np.zeros((9, 5), np.float32)}, path / name)
+    write_checksums(path, CHECKPOINT_FILES)
     with pytest.raises(CheckpointError, match="step-00000020") as caught:
         load_checkpoint(path, *here)
     assert key in str(caught.value)
@@ -245,6 +286,7 @@ def test_missing_and_unknown_arrays_are_refused_by_name(tmp_path: Path, name: st
         arrays.pop(key) if change == "missing" else arrays[key]
     )
     save_file(arrays, path / name)
+    write_checksums(path, CHECKPOINT_FILES)
     with pytest.raises(CheckpointError, match="step-00000020") as caught:
         load_checkpoint(path, *here)
     assert (key if change == "missing" else "unknown") in str(caught.value)
@@ -260,7 +302,7 @@ def test_a_checkpoint_of_another_model_names_what_differs_and_nothing_is_changed
 
 
 def test_a_checkpoint_that_does_not_exist_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="there is no model here .*name the directory of one with --run"):
+    with pytest.raises(DamagedError, match="there is no model here .*name the directory of one with --run"):
         load_checkpoint(tmp_path / "nowhere", *model_and_adam(1))
 
 
@@ -308,11 +350,14 @@ def test_of_no_checkpoints_there_is_no_average() -> None:
 
 def test_a_damaged_checkpoint_is_not_averaged(tmp_path: Path) -> None:
     paths = [saved(tmp_path, step) for step in (1, 2)]
-    truncate(paths[1] / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"step-00000002/model\.safetensors: cannot be read"):
+    flip_header(paths[1] / "model.safetensors")
+    with pytest.raises(DamagedError, match=r"step-00000002/model\.safetensors: has changed since it was written"):
         average_weights(paths)
 
 
 def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
     state = json.loads((saved(tmp_path) / "state.json").read_text())
-    assert state == {"step": 20, "epoch": 3, "next_batch": 7, "best_loss": 1 / 3, "seconds": 12.25}
+    assert state == {
+        "step": 20, "epoch": 3, "next_batch": 7, "best_loss": 1 / 3, "seconds": 12.25, "unlogged_loss": 61.5,
+        "unlogged_tokens": 30, "unlogged_seconds": 0.5,
+    }  # fmt: skip

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import math
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -98,7 +99,7 @@ def trained(folder: Path, **changes: Any) -> Trainer:
 def everything(trainer: Trainer) -> tuple[Any, ...]:
     """All that the future of a run depends on, bit for bit."""
     arrays = (trainer.model.parameters.values, trainer.adam.m, trainer.adam.v)
-    return (*(array.tobytes() for array in arrays), dataclasses.replace(trainer.state, seconds=0))
+    return (*(array.tobytes() for array in arrays), dataclasses.replace(trainer.state, seconds=0, unlogged_seconds=0))
 
 
 def interrupting_at(step: int, number: signal.Signals = signal.SIGINT) -> Recorder:
@@ -335,14 +336,48 @@ def test_a_run_that_diverged_goes_on_from_its_last_checkpoint(tmp_path: Path) ->
     assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))
 
 
-def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(
+def refuse(descriptor: int) -> Never:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_failed_save_is_told_and_training_goes_on_and_saves_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(descriptor: int) -> Never:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     trainer = trainer_of(tmp_path, checkpoint_every=2)
-    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="No space left on device"):
-        trainer.train(Recorder(lambda step: patch.setattr(os, "fsync", refuse) if step == 3 else None))
-    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002"]
+
+    def disturb(step: int) -> None:
+        if step == 3:
+            trainer._writer.wait()  # the checkpoint after update 2
+            monkeypatch.setattr(os, "fsync", refuse)
+        if step == 5:
+            trainer._writer.wait()
+            monkeypatch.undo()
+
+    monitor = Recorder(disturb)
+    assert trainer.train(monitor)
+    assert len(monitor.said) == 1
+    assert re.search("warning: .*step-00000004: cannot be written .*No space left.*; training goes on", monitor.said[0])
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002", "step-00000006", "step-00000008"]
+    assert everything(trained(tmp_path, run="whole")) == everything(trainer)
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_run_whose_last_save_fails_says_so_and_goes_on_from_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    trainer = trainer_of(tmp_path, checkpoint_every=2)
+
+    def disturb(step: int) -> None:
+        if step == 7:
+            trainer._writer.wait()
+            monkeypatch.setattr(os, "fsync", refuse)
+            if interrupted:
+                signal.raise_signal(signal.SIGINT)
+
+    monitor = Recorder(disturb)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        trainer.train(monitor)
+    monkeypatch.undo()
+    assert not any("and saved" in line for line in monitor.said)
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002", "step-00000004", "step-00000006"]
     assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))

@@ -1,0 +1,84 @@
+"""What a directory should hold: size and SHA-256 of each of its files, by which damage is noticed.
+
+``checksums.json`` is written last, and removed before a file that it lists changes in its place: a list that is there
+is never an old one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from minitransformer.files import CheckpointError, DamagedError, read_json, write_text
+
+CHECKSUMS_FILE = "checksums.json"
+FORMAT = 1  # of checkpoints and model directories as a whole; raised when an older program could not read them
+
+
+def write_checksums(directory: Path, names: Iterable[str]) -> None:
+    """Note sizes and digests of files that are all in their places.  Raises: CheckpointError."""
+    files = {
+        name: {"size": (directory / name).stat().st_size, "sha256": _sha256(directory / name)} for name in sorted(names)
+    }
+    write_text(directory / CHECKSUMS_FILE, _as_text({"format": FORMAT, "files": files}))
+
+
+def remove_checksums(directory: Path) -> None:
+    """Take the list away before the files that it lists change; it is gone for good when the directory is synced."""
+    (directory / CHECKSUMS_FILE).unlink(missing_ok=True)
+
+
+def has_checksums(directory: Path) -> bool:
+    """Whether a directory has a list (what earlier versions wrote has none)."""
+    return (directory / CHECKSUMS_FILE).exists()
+
+
+def check_files(directory: Path, names: Iterable[str], *, digests: bool) -> None:
+    """Compare files with the list: their sizes, and with ``digests`` (which reads every byte) their contents.
+
+    Only the given names are opened, whatever the list says.
+    Raises: DamagedError naming the file; CheckpointError if the directory is of another format.
+    """
+    listed = _read(directory / CHECKSUMS_FILE)
+    for name in names:
+        path, entry = directory / name, listed.get(name)
+        if not isinstance(entry, dict) or entry.keys() != {"size", "sha256"}:
+            raise DamagedError(f"{directory / CHECKSUMS_FILE}: does not list {name}; it is damaged")
+        try:
+            size = path.stat().st_size
+            digest = _sha256(path) if digests and size == entry["size"] else entry["sha256"]
+        except FileNotFoundError as error:
+            raise DamagedError(f"{path}: not found, though {CHECKSUMS_FILE} lists it") from error
+        except OSError as error:
+            raise DamagedError(f"{path}: cannot be read ({error})") from error
+        if size != entry["size"]:
+            raise DamagedError(f"{path}: expected {entry['size']!r} bytes, found {size}; it is truncated or damaged")
+        if digest != entry["sha256"]:
+            raise DamagedError(f"{path}: has changed since it was written (its SHA-256 is not the one that was noted)")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    fields = content if isinstance(content, dict) else {}
+    version, files = fields.get("format"), fields.get("files")
+    if type(version) is not int or not isinstance(files, dict) or _as_text(fields).encode() != path.read_bytes():
+        raise DamagedError(f'{path}: expected an object with "format" and "files", as it was written; it is damaged')
+    if version != FORMAT:
+        remedy = "update minitransformer" if version > FORMAT else "use the version of minitransformer that wrote it"
+        raise CheckpointError(
+            f"{path.parent}: is of format {version}, and this version reads format {FORMAT}: {remedy}"
+            " (or, if no other version ever ran here, remove this directory)"
+        )
+    return files
+
+
+def _as_text(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

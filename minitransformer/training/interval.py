@@ -1,0 +1,42 @@
+"""What a log line sums up."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from autograd.array import Array
+from minitransformer.training.checkpoint import TrainingState
+from parallel.communicator import Communicator
+
+
+class Interval:
+    """Losses, tokens and time since the last report, some of them perhaps before the run was resumed.
+
+    Losses stay on their device until somebody asks.  They are float32, so their sum in float64 is exact: it does not
+    matter where it is cut by a checkpoint.
+    """
+
+    def __init__(self, since: TrainingState, world: Communicator) -> None:
+        self._world = world
+        self._losses: list[Array] = [since.unlogged_loss] if world.rank == 0 else []
+        self.n_tokens = since.unlogged_tokens
+        self._start = time.perf_counter() - since.unlogged_seconds
+
+    @property
+    def seconds(self) -> float:
+        """Spent on it so far."""
+        return max(1e-9, time.perf_counter() - self._start)
+
+    def add(self, loss: Array, n_tokens: int) -> None:
+        """Note an update: this rank's summed loss, and the target tokens of the global batch."""
+        self._losses.append(loss)
+        self.n_tokens += n_tokens
+
+    def loss(self) -> float:
+        """The sum over all ranks, in nats."""
+        return self._world.sum_of_numbers(math.fsum(float(loss) for loss in self._losses))
+
+    def leave_out(self, seconds: float) -> None:
+        """Do not count time that went into something else than training."""
+        self._start += seconds

@@ -1,0 +1,169 @@
+"""A rehearsal of the worst case: does a run that dies and goes on end like one that was never disturbed?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from minitransformer.config import ConfigError
+from minitransformer.data.prepare import PreparedData
+from minitransformer.errors import UserError
+from minitransformer.files import make_directory, read_arrays, read_json
+from minitransformer.model.files import WEIGHTS_FILE
+from minitransformer.run import RunConfig
+from minitransformer.training.checkpoint import OPTIMIZER_FILE, STATE_FILE, checkpoint_path
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.metrics import METRICS_FILE
+from minitransformer.training.monitor import ConsoleMonitor, SilentMonitor
+from parallel.communicator import Communicator
+
+_OF_THE_CLOCK = ("time", "seconds", "unlogged_seconds", "target_tokens_per_second")
+
+
+class ResumeError(UserError, RuntimeError):
+    """A resumed run has ended otherwise than one in one go."""
+
+
+class _DeathError(Exception):
+    """The run ends here, as if killed."""
+
+
+def verify_resume(config: RunConfig, world: Communicator, n_updates: int, say: Callable[[str], None]) -> None:
+    """Train ``n_updates`` in one go; then half, an end in the middle of the next update, and the rest; compare.
+
+    Both in a temporary directory beside ``config.run``, on its file system, with the model, data, device and processes
+    of the configuration; what lies in the run's own directory stays as it is.
+    Raises: ResumeError that names what differs.
+    """
+    if n_updates < 2:
+        raise ConfigError(f"--verify-resume: expected at least 2 updates; got {n_updates}")
+    half = n_updates // 2
+    with _shared_folder(config.run, world) as folder:
+        straight, parts = (_rehearsed(config, folder / name, n_updates, half) for name in ("straight", "parts"))
+        say(f"{n_updates} updates in one go")
+        _train(straight, world, say)
+        say(f"{half} updates, and an end in the middle of the next one")
+        _train(parts, world, lambda line: None, dies_in=half + 1)
+        say(f"the same command again: {n_updates - half} updates from the checkpoint after update {half}")
+        _train(parts, world, lambda line: None)
+        if world.rank == 0:
+            say(f"the same, bit for bit: {_compare(straight.run, parts.run, n_updates)}")
+        world.barrier()
+
+
+@contextmanager
+def _shared_folder(run: Path, world: Communicator) -> Iterator[Path]:
+    """A temporary folder that all ranks see; rank 0 makes and removes it."""
+    if world.rank:
+        yield Path(world.broadcast(""))
+        return
+    make_directory(run.parent)
+    with tempfile.TemporaryDirectory(prefix=f".{run.name}.verify-resume-", dir=run.parent) as name:
+        yield Path(world.broadcast(name))
+
+
+def _rehearsed(config: RunConfig, run: Path, n_updates: int, half: int) -> RunConfig:
+    """The run in small.  A log line sums up updates before and after the checkpoint, which must not show."""
+    prepared = PreparedData.is_in(config.data_directory)
+    directory = config.data_directory if prepared else run.parent / "data"
+    training = dataclasses.replace(
+        config.training,
+        max_updates=n_updates,
+        log_every=half + 1,
+        validate_every=half,
+        checkpoint_every=half,
+        average_checkpoints=1,
+    )
+    return dataclasses.replace(
+        config, run=run, training=training, data=dataclasses.replace(config.data, directory=directory)
+    )
+
+
+def _train(config: RunConfig, world: Communicator, say: Callable[[str], None], dies_in: int | None = None) -> None:
+    job = TrainingJob.of(config, world, say)
+    with _monitor(job, dies_in) as monitor:
+        try:
+            if not job.trainer.train(monitor):
+                raise KeyboardInterrupt
+        except _DeathError:
+            world.barrier()
+
+
+class _Mortal(SilentMonitor):
+    """Ends the training in an update."""
+
+    def __init__(self, dies_in: int | None) -> None:
+        self._dies_in = dies_in
+
+    def advance(self, step: int) -> None:
+        if step == self._dies_in:
+            raise _DeathError
+
+
+class _MortalLog(ConsoleMonitor):
+    """The same, and writes the metrics of the run."""
+
+    def __init__(self, job: TrainingJob, dies_in: int | None) -> None:
+        silent, step = Console(quiet=True), job.trainer.state.step
+        super().__init__(job.config.run, first_step=step, max_updates=job.config.training.max_updates, console=silent)
+        self._dies_in = dies_in
+
+    def advance(self, step: int) -> None:
+        if step == self._dies_in:
+            raise _DeathError
+
+
+def _monitor(job: TrainingJob, dies_in: int | None) -> _Mortal | _MortalLog:
+    return _Mortal(dies_in) if job.world.rank else _MortalLog(job, dies_in)
+
+
+def _compare(one: Path, other: Path, step: int) -> str:
+    """What is the same in both runs.  Raises: ResumeError."""
+    counts = []
+    for name in (WEIGHTS_FILE, OPTIMIZER_FILE):
+        arrays, others = (read_arrays(checkpoint_path(run, step) / name) for run in (one, other))
+        differing = [key for key, array in arrays.items() if not _same_bits(array, others[key])]
+        if differing:
+            gap = np.abs(arrays[differing[0]] - others[differing[0]]).max()
+            _fail(f"{len(differing)} of {len(arrays)} arrays of {name}, such as {differing[0]} (by up to {gap:.3g})")
+        counts.append(sum(array.size for array in arrays.values()))
+    states = [_without_clock(read_json(checkpoint_path(run, step) / STATE_FILE)) for run in (one, other)]
+    if states[0] != states[1]:
+        _fail(f"the state: {states[0]} and {states[1]}")
+    lines, others_lines = (_metrics(run) for run in (one, other))
+    if lines != others_lines:
+        different = next((a, b) for a, b in zip([*lines, None], [*others_lines, None], strict=False) if a != b)
+        _fail(f"{METRICS_FILE}: {different[0]} and {different[1]}")
+    losses = [f"{line['loss']:.6f} ({line['kind']}, update {line['step']})" for line in lines]
+    return (
+        f"{counts[0]:,} parameters, {counts[1]:,} moments of Adam, the place in the data, and {len(lines)} logged"
+        f" losses: {', '.join(losses)}"
+    )
+
+
+def _fail(what: str) -> None:
+    raise ResumeError(
+        f"--verify-resume: the resumed run differs from the one in one go in {what}. On this machine a run that is"
+        " interrupted ends otherwise than one that is not: please report it, with the options"
+    )
+
+
+def _same_bits(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+
+
+def _metrics(run: Path) -> list[dict[str, Any]]:
+    lines = (run / METRICS_FILE).read_text(encoding="utf-8").splitlines()
+    return [_without_clock(json.loads(line)) for line in lines]
+
+
+def _without_clock(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in _OF_THE_CLOCK}

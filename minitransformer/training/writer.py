@@ -1,0 +1,73 @@
+"""Checkpoints are written while training goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+
+from autograd.array import Array
+from minitransformer.files import CheckpointError
+from minitransformer.training.checkpoint import Snapshot, save_checkpoint
+
+
+class CheckpointWriter:
+    """Saves copies in a thread of its own; training waits for the copy, and for a write that is not done yet.
+
+    The copy's memory stays for the next one: 12 bytes a parameter, on the host.
+    The thread is a daemon: a process that is told to end at once does, and leaves an unfinished directory that is none.
+    """
+
+    def __init__(self, run: Path, *, keep: int, every: int) -> None:
+        self._run, self._keep, self._every = run, keep, every
+        self._weights: dict[str, np.ndarray] = {}
+        self._moments: dict[str, np.ndarray] = {}
+        self._thread: Thread | None = None
+        self._failure: Exception | None = None
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Begin to write a checkpoint; return when what the snapshot shows may change."""
+        self.wait()
+        self._failure = None
+        copied = dataclasses.replace(
+            snapshot,
+            weights=_copied(snapshot.weights, self._weights),
+            moments=_copied(snapshot.moments, self._moments),
+        )
+        self._thread = Thread(target=self._write, args=(copied,), name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def failure(self) -> CheckpointError | None:
+        """Why the last checkpoint could not be written, if its writing has ended so; told once.
+
+        Raises: what is no fault of the file system's.
+        """
+        error, self._failure = self._failure, None
+        if error is None or isinstance(error, CheckpointError):
+            return error
+        raise error
+
+    def wait(self) -> None:
+        """Return when nothing is being written."""
+        if self._thread:
+            self._thread.join()
+            self._thread = None
+
+    def _write(self, snapshot: Snapshot) -> None:
+        try:
+            save_checkpoint(self._run, snapshot, keep=self._keep, every=self._every)
+        except Exception as error:  # it belongs to the thread that asked for the checkpoint
+            self._failure = error
+
+
+def _copied(arrays: Mapping[str, Array], room: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Copies in ``room``, which is made at the first call: fresh memory costs more than twice the copy itself."""
+    for name, array in arrays.items():
+        if name in room:
+            np.copyto(room[name], array)
+        else:
+            room[name] = np.array(array)
+    return room

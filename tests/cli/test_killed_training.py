@@ -1,0 +1,133 @@
+"""Killed with SIGKILL at any moment, and started again, training ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from small_run import write_parallel_text
+
+from cli.prepare import prepare_data
+
+ROOT = Path(__file__).parents[2]
+# Log lines sum up updates before and after a checkpoint; validations and checkpoints fall together and do not.
+DATA = [
+    "--data.train-source", "train.en", "--data.train-target", "train.de", "--data.validation-source", "valid.en",
+    "--data.validation-target", "valid.de", "--data.vocabulary-size", "40",
+]  # fmt: skip
+TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-heads 2 --model.d-k 8 --model.d-v 8
+    --training.max-updates 16 --training.batch-tokens 100 --training.n-shards 2 --training.warmup-steps 12
+    --training.log-every 5 --training.validate-every 6 --training.checkpoint-every 4
+    --training.keep-checkpoints 3 --training.average-checkpoints 2"""
+OF_THE_CLOCK = {
+    "time", "seconds", "unlogged_seconds", "target_tokens_per_second", "training_seconds", "evaluation_seconds",
+}  # fmt: skip
+Life = tuple[str, float]  # killed in a "call" or in an operation on a "file": which one, as a share of all
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run in one go, and how many calls and operations on files it makes."""
+
+    folder: Path
+    run: Path
+    n_of: dict[str, int]
+
+
+def live(lives: list[tuple[str, int]], folder: Path, run: Path) -> list[str]:
+    command = [sys.executable, str(ROOT / "tests" / "support" / "killed.py"), json.dumps(lives)]
+    command += ["--run", str(run), "--data.directory", str(folder / "data"), "--data.raw", str(folder), *DATA]
+    command += TRAINING.split()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *ends, last = [line for line in done.stdout.splitlines() if not line.startswith("{")]
+    assert last == "status 0", done.stderr
+    return [*ends, done.stdout.splitlines()[-2]]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("killed")
+    write_parallel_text(folder, "train", 100, seed=1)
+    write_parallel_text(folder, "valid", 5, seed=2)
+    assert prepare_data(["--run", str(folder), "--data.raw", str(folder), *DATA]) == 0
+    (counts,) = live([], folder, folder / "run")
+    return Undisturbed(folder, folder / "run", json.loads(counts))
+
+
+def without_clock(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_clock(inner) for name, inner in value.items() if name not in OF_THE_CLOCK}
+    return value
+
+
+def contents(run: Path) -> dict[str, Any]:
+    """All files: JSON without what a clock wrote, others as bytes; of checksums (of such JSON) only that they exist."""
+    found: dict[str, Any] = {}
+    for path in sorted(run.rglob("*")):
+        name = path.relative_to(run).as_posix()
+        if path.name in ("state.json", "results.json"):
+            found[name] = without_clock(json.loads(path.read_text()))
+        elif path.name == "metrics.jsonl":
+            found[name] = [without_clock(json.loads(line)) for line in path.read_text().splitlines()]
+        elif path.is_file():
+            found[name] = b"" if path.name == "checksums.json" else path.read_bytes()
+    return found
+
+
+def check(lives: list[Life], undisturbed: Undisturbed) -> list[str]:
+    run = undisturbed.folder / "disturbed"
+    shutil.rmtree(run, ignore_errors=True)
+    ends = live([(kind, 1 + int(share * undisturbed.n_of[kind])) for kind, share in lives], undisturbed.folder, run)
+    expected, got = contents(undisturbed.run), contents(run)
+    assert got.keys() == expected.keys()
+    assert [name for name in expected if got[name] != expected[name]] == []
+    return ends
+
+
+LIVES = st.lists(st.tuples(st.sampled_from(["call", "file", "file"]), st.floats(0, 1, exclude_max=True)), max_size=4)
+
+
+def test_one_life_of_a_run_is_like_the_next(undisturbed: Undisturbed) -> None:
+    """The comparison is of something: what the run has written, and what it has logged."""
+    files = contents(undisturbed.run)
+    assert sum(name.startswith("checkpoints/step-000000") for name in files) == 3 * 5
+    steps = [line["step"] for line in files["metrics.jsonl"]]
+    assert sorted(steps) == [5, 6, 10, 12, 15, 16, 16]
+    assert min(undisturbed.n_of.values()) > 200
+
+
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(lives=LIVES.filter(lambda lives: len(lives) > 1))
+def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(undisturbed: Undisturbed, lives: list[Life]) -> None:
+    assert "killed" in check(lives, undisturbed)
+
+
+def test_a_run_killed_again_and_again_in_the_middle_of_saving_ends_as_if_it_had_not_been(
+    undisturbed: Undisturbed,
+) -> None:
+    assert check([("file", share) for share in (0.2, 0.3, 0.35, 0.4)], undisturbed)[0] == "killed"
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(lives=LIVES)
+def test_runs_killed_at_many_moments_end_as_if_they_had_not_been(undisturbed: Undisturbed, lives: list[Life]) -> None:
+    check(lives, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_every_operation_on_a_file_ends_as_if_it_had_not_been(undisturbed: Undisturbed) -> None:
+    n = undisturbed.n_of["file"]
+    for i in range(n):
+        check([("file", i / n)], undisturbed)

@@ -1,0 +1,58 @@
+"""minitransformer-train --verify-resume: it proves what it says, and finds a resume that is not exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import SMALL_MODEL, contents, plain, said_while, write_parallel_text
+
+from cli.train import train
+from minitransformer.config import ConfigError
+from minitransformer.training import checkpoint as checkpoint_module
+from minitransformer.training.checkpoint import TrainingState
+from minitransformer.training.rehearsal import ResumeError
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    write_parallel_text(tmp_path, "train", 200, seed=1)
+    write_parallel_text(tmp_path, "valid", 5, seed=2)
+    return ["--run", str(tmp_path / "run"), "--data.raw", str(tmp_path), *SMALL_MODEL.split()]
+
+
+def test_it_says_what_was_compared_and_leaves_nothing(arguments: list[str], tmp_path: Path) -> None:
+    before = contents(tmp_path)
+    said = plain(said_while(lambda: train([*arguments, "--verify-resume", "7"])))
+    assert "7 updates in one go" in said
+    assert "the same command again: 4 updates from the checkpoint after update 3" in said
+    assert "the same, bit for bit: 22,272 parameters, 44,544 moments of Adam" in said
+    assert "5 logged losses" in said
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "message"),
+    [
+        ({"next_batch": 0}, r"differs from the one in one go in \d+ of \d+ arrays of model.safetensors, such as"),
+        ({"unlogged_loss": 0.0}, r"differs from the one in one go in metrics.jsonl: .*'loss'"),
+        ({"epoch": 5}, r"differs from the one in one go in \d+ of \d+ arrays of model.safetensors, such as"),
+    ],
+)
+def test_a_resume_that_forgets_something_is_found(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, forgotten: dict[str, Any], message: str
+) -> None:
+    def forgetful(path: Path) -> TrainingState:
+        fields = checkpoint_module.read_json(path) | forgotten
+        return TrainingState(**fields)
+
+    monkeypatch.setattr(checkpoint_module, "_read_state", forgetful)
+    with pytest.raises(ResumeError, match=message):
+        train([*arguments, "--verify-resume", "6"])
+
+
+@pytest.mark.parametrize("words", [["1"], ["0"], ["many"], ["-3"], []])
+def test_a_number_that_proves_nothing_is_refused(arguments: list[str], words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="--verify-resume: (expected|a value must follow)"):
+        train([*arguments, "--verify-resume", *words])

@@ -1,0 +1,157 @@
+"""Checksums: no bit can flip and no byte be lost unnoticed, and another format is one clear error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autograd.optim import Adam
+from minitransformer import Transformer
+from minitransformer.checksums import check_files, has_checksums
+from minitransformer.config import ModelConfig
+from minitransformer.files import CheckpointError, DamagedError
+from minitransformer.model.files import load_model_files
+from minitransformer.training.checkpoint import (
+    CHECKPOINT_FILES,
+    Snapshot,
+    TrainingState,
+    load_checkpoint,
+    load_newest_checkpoint,
+    save_checkpoint,
+)
+
+TINY = ModelConfig(vocabulary_size=5, n_layers=1, d_model=2, d_ff=2, n_heads=1, d_k=1, d_v=1)
+STATE = TrainingState(20, 3, 7, 1 / 3, 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
+
+
+def model_and_adam(seed: int | None = None) -> tuple[Transformer, Adam]:
+    model = Transformer(TINY, seed=seed)
+    return model, Adam(model.parameters)
+
+
+def saved(run: Path, step: int = 20) -> Path:
+    return save_checkpoint(run, Snapshot.of(*model_and_adam(step), STATE), keep=5, every=1)
+
+
+def resumed(run: Path) -> tuple[TrainingState | None, list[str]]:
+    said: list[str] = []
+    return load_newest_checkpoint(run, *model_and_adam(), said.append), said
+
+
+@pytest.mark.parametrize("name", [*CHECKPOINT_FILES, "checksums.json"])
+def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path: Path, name: str) -> None:
+    path = saved(tmp_path)
+    content = (path / name).read_bytes()
+    for place in range(0, len(content), 2 if name == "checksums.json" else 37):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place // 2 % 8
+        (path / name).write_bytes(flipped)
+        with pytest.raises(CheckpointError):
+            check_files(path, CHECKPOINT_FILES, digests=True)
+
+
+@pytest.mark.parametrize("name", [*CHECKPOINT_FILES, "checksums.json"])
+def test_a_truncation_is_noticed_without_reading_all(tmp_path: Path, name: str) -> None:
+    path = saved(tmp_path)
+    content = (path / name).read_bytes()
+    for length in range(0, len(content), 37):
+        (path / name).write_bytes(content[:length])
+        with pytest.raises(DamagedError):
+            check_files(path, CHECKPOINT_FILES, digests=False)
+
+
+@pytest.mark.parametrize(
+    ("version", "remedy"), [(2, "update minitransformer"), (0, "use the version .* that wrote it")]
+)
+def test_a_checkpoint_of_another_format_is_not_passed_over(tmp_path: Path, version: int, remedy: str) -> None:
+    saved(tmp_path)
+    shutil.copytree(tmp_path / "checkpoints" / "step-00000020", tmp_path / "checkpoints" / "step-00000010")
+    checksums = tmp_path / "checkpoints" / "step-00000020" / "checksums.json"
+    checksums.write_text(checksums.read_text().replace('"format": 1', f'"format": {version}'))
+    with pytest.raises(CheckpointError, match=f"is of format {version}, and this version reads format 1: {remedy}"):
+        resumed(tmp_path)
+
+
+def test_names_that_lead_elsewhere_are_never_opened(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    (tmp_path / "secret").write_text("{}")
+    listed = (path / "checksums.json").read_text().replace('"model.json"', '"../../secret"')
+    (path / "checksums.json").write_text(listed)
+    with pytest.raises(DamagedError, match=r"does not list model\.json"):
+        load_checkpoint(path, *model_and_adam())
+
+
+def of_first_format(path: Path) -> None:
+    """A checkpoint as it was written before there were checksums."""
+    (path / "checksums.json").unlink()
+    state = json.loads((path / "state.json").read_text())
+    old = {name: state[name] for name in ("step", "epoch", "next_batch", "best_loss", "seconds")}
+    (path / "state.json").write_text(json.dumps(old))
+
+
+def test_a_checkpoint_from_before_there_were_checksums_is_read_and_said_to_be_unverified(tmp_path: Path) -> None:
+    of_first_format(saved(tmp_path))
+    state, said = resumed(tmp_path)
+    assert state == TrainingState(20, 3, 7, 1 / 3, 12.25)
+    assert [line.partition(": ")[2] for line in said] == [
+        "was written before checkpoints had checksums; its content cannot be verified"
+    ]
+
+
+def test_without_any_whole_checkpoint_a_run_does_not_begin_anew(tmp_path: Path) -> None:
+    (saved(tmp_path) / "optimizer.safetensors").write_bytes(b"")
+    with pytest.raises(
+        CheckpointError, match=r"none of its checkpoints is whole \(the newest: .*optimizer.*backup, or choose another"
+    ):
+        resumed(tmp_path)
+
+
+def test_a_model_is_checked_by_size_on_loading_and_by_content_on_demand(tmp_path: Path) -> None:
+    Transformer(TINY, seed=1).save(tmp_path)
+    assert has_checksums(tmp_path)
+    content = bytearray((tmp_path / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "model.safetensors").write_bytes(content)
+    Transformer.load(tmp_path)
+    with pytest.raises(DamagedError, match=r"model\.safetensors: has changed since it was written"):
+        load_model_files(tmp_path, verify=True)
+    (tmp_path / "model.safetensors").write_bytes(content + b"x")
+    with pytest.raises(DamagedError, match=r"model\.safetensors: expected \d+ bytes, found"):
+        Transformer.load(tmp_path)
+
+
+def test_a_model_without_checksums_is_read(tmp_path: Path) -> None:
+    model = Transformer(TINY, seed=1)
+    model.save(tmp_path)
+    (tmp_path / "checksums.json").unlink()
+    assert np.array_equal(Transformer.load(tmp_path).parameters.values, model.parameters.values)
+
+
+@pytest.mark.parametrize("field", ["n_layers", "d_model", "d_ff", "n_heads", "vocabulary_size"])
+def test_a_configuration_that_lies_takes_no_memory(tmp_path: Path, field: str) -> None:
+    Transformer(TINY, seed=1).save(tmp_path)
+    (tmp_path / "checksums.json").unlink()
+    config = json.loads((tmp_path / "model.json").read_text()) | {field: 2_000_000_000}
+    (tmp_path / "model.json").write_text(json.dumps(config))
+    with pytest.raises(DamagedError, match="describes a model of at least .* do not belong together"):
+        Transformer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("n_layers", 1.5), ("n_layers", True), ("p_drop", None), ("tied", 3), ("d_model", 2**31), ("attention_bias", 1),
+     ("layer_norm_eps", float("inf")), ("vocabulary_size", -1), ("source_vocabulary_size", 0)],
+)  # fmt: skip
+def test_a_configuration_of_other_types_is_refused(tmp_path: Path, field: str, value: object) -> None:
+    Transformer(TINY, seed=1).save(tmp_path)
+    (tmp_path / "checksums.json").unlink()
+    config = json.loads((tmp_path / "model.json").read_text()) | {field: value}
+    (tmp_path / "model.json").write_text(json.dumps(config))
+    with pytest.raises(
+        DamagedError, match=rf"model\.json: not the configuration of a model: ModelConfig: {field} must be"
+    ):
+        Transformer.load(tmp_path)

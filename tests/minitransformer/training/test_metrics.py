@@ -1,0 +1,61 @@
+"""metrics.jsonl: one line for every logged update, whatever happened to the run and to the disk."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+
+from minitransformer.training.metrics import MetricsLog
+
+
+def steps_in(run: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def log_of(run: Path, steps: range, since: int = 0) -> MetricsLog:
+    log = MetricsLog(run, since)
+    for step in steps:
+        log.append({"step": step})
+    return log
+
+
+def test_lines_of_updates_that_are_done_again_are_not_doubled(tmp_path: Path) -> None:
+    log_of(tmp_path, range(1, 8))
+    log_of(tmp_path, range(5, 10), since=4)
+    assert steps_in(tmp_path) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    "torn", ['{"step": 8, "lo', '{"step": 3}', "\0\0\0\0", '[1]\n"x"\n', '{"step": "1"}\n', "[" * 9_999 + "\n"]
+)
+def test_what_a_killed_process_left_of_a_line_is_cut_off(tmp_path: Path, torn: str) -> None:
+    log_of(tmp_path, range(1, 4))
+    with (tmp_path / "metrics.jsonl").open("a") as stream:
+        stream.write(torn)
+    log_of(tmp_path, range(4, 6), since=3)
+    assert steps_in(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_a_log_with_nothing_to_cut_is_not_touched(tmp_path: Path) -> None:
+    log_of(tmp_path, range(1, 4))
+    before = (tmp_path / "metrics.jsonl").stat()
+    log_of(tmp_path, range(0), since=3)
+    assert (tmp_path / "metrics.jsonl").stat() == before
+
+
+def test_a_line_that_the_disk_has_no_room_for_is_written_with_the_next_one(tmp_path: Path) -> None:
+    log = log_of(tmp_path, range(1, 4))
+    size = (tmp_path / "metrics.jsonl").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, hard))
+    try:
+        with pytest.raises(OSError, match="not all of a line|too large"):
+            log.append({"step": 4})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert steps_in(tmp_path) == [1, 2, 3]
+    log.append({"step": 5})
+    assert steps_in(tmp_path) == [1, 2, 3, 4, 5]

@@ -1,0 +1,154 @@
+"""The power is cut at any moment of saving: what the disk may hold then always has a whole checkpoint, old or new."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from power_cut import Recording, record, write_tree
+
+from autograd.optim import Adam
+from minitransformer import files
+from minitransformer.config import ModelConfig
+from minitransformer.files import CheckpointError
+from minitransformer.model.files import load_model_files, save_model_files
+from minitransformer.model.transformer import Transformer
+from minitransformer.training.checkpoint import (
+    Snapshot,
+    TrainingState,
+    checkpoints,
+    load_checkpoint,
+    load_newest_checkpoint,
+    save_checkpoint,
+)
+from minitransformer.training.metrics import METRICS_FILE
+
+TINY = ModelConfig(vocabulary_size=5, n_layers=1, d_model=2, d_ff=2, n_heads=1, d_k=1, d_v=1)
+
+
+def save(run: Path, step: int, value: float) -> None:
+    model = Transformer(TINY, seed=None)
+    adam = Adam(model.parameters)
+    for array in (model.parameters.values, adam.m, adam.v):
+        array[...] = value
+    save_checkpoint(run, Snapshot.of(model, adam, TrainingState(step=step)), keep=1, every=1)
+
+
+def resumed(run: Path) -> tuple[int, float] | None:
+    """Step and value of the checkpoint that a run in this directory goes on from; all that bear a name are whole."""
+    model = Transformer(TINY, seed=None)
+    adam = Adam(model.parameters)
+    for path in checkpoints(run):
+        load_checkpoint(path, model, adam)
+    state = load_newest_checkpoint(run, model, adam, lambda line: None)
+    if state is None:
+        return None
+    values = {float(v) for _, p in model.named_parameters() for v in p.value.ravel()}
+    moments = {
+        float(v) for _, p in model.named_parameters() for flat in (adam.m, adam.v) for v in p.view_of(flat).ravel()
+    }
+    assert values == moments
+    assert len(values) == 1
+    return state.step, values.pop()
+
+
+def check_every_cut(
+    recording: Recording, scratch: Path, check: Callable[[Path], object], allowed: set[object], at_the_end: object
+) -> int:
+    """``check`` of every state that a cut may leave; what it was in the end must hold when all is done."""
+    seen = set()
+    for n in range(recording.n_before, len(recording.operations) + 1):
+        for tree in recording.trees_after_cut(n):
+            complete = n == len(recording.operations)
+            key = (complete, tuple(sorted(tree.items())))
+            if key in seen:
+                continue
+            seen.add(key)
+            write_tree(tree, scratch / "cut")
+            assert check(scratch / "cut") in ({at_the_end} if complete else allowed), (n, sorted(tree))
+            shutil.rmtree(scratch / "cut")
+    return len(seen)
+
+
+SCENES = {  # what is there before, what is saved, and what may be found
+    "the first": ([], (10, 1.0), {None, (10, 1.0)}),
+    "a second, which replaces the first": ([(10, 1.0)], (20, 2.0), {(10, 1.0), (20, 2.0)}),
+    "one of a step that has one": ([(10, 1.0)], (10, 2.0), {(10, 1.0), (10, 2.0)}),
+}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_is_whole(scene: str, tmp_path: Path) -> None:
+    before, new, allowed = SCENES[scene]
+    run = tmp_path / "run"
+    run.mkdir()
+    for old in before:
+        save(run, *old)
+    recording = record(run, lambda: save(run, *new))
+    n_states = check_every_cut(recording, tmp_path, resumed, allowed, at_the_end=new)
+    assert n_states > 20
+
+
+def test_whenever_the_power_is_cut_the_log_lines_of_a_checkpoint_are_there(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+
+    def log_and_save() -> None:
+        (run / METRICS_FILE).write_text("the line of update 10\n")
+        save(run, 10, 1.0)
+
+    def whole(cut: Path) -> bool:
+        return resumed(cut) is None or (cut / METRICS_FILE).read_text() == "the line of update 10\n"
+
+    assert check_every_cut(record(run, log_and_save), tmp_path, whole, {True}, at_the_end=True) > 20
+
+
+def test_without_syncing_a_cut_would_be_found_to_lose_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    save(run, 10, 1.0)
+    monkeypatch.setattr(files, "sync", lambda path: None)
+    monkeypatch.setattr("minitransformer.training.checkpoint.sync", lambda path: None)
+    recording = record(run, lambda: save(run, 20, 2.0))
+    with pytest.raises((AssertionError, CheckpointError)):
+        check_every_cut(recording, tmp_path, resumed, {(10, 1.0), (20, 2.0)}, at_the_end=(20, 2.0))
+
+
+def weights_of(run: Path) -> float:
+    _, weights = load_model_files(run / "best", verify=True)
+    return float(weights["a"][0])
+
+
+def test_whenever_the_power_is_cut_the_best_model_is_the_old_or_the_new_one(tmp_path: Path) -> None:
+    def save_best(value: float) -> None:
+        save_model_files(tmp_path / "run" / "best", TINY, {"a": np.full(100, value, np.float32)})
+
+    save_best(1.0)
+    recording = record(tmp_path / "run", lambda: save_best(2.0))
+    assert check_every_cut(recording, tmp_path, weights_of, {1.0, 2.0}, at_the_end=2.0) > 10
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        model = Transformer(TINY, seed=step)
+        save_checkpoint(tmp_path, Snapshot.of(model, Adam(model.parameters), TrainingState(step)), keep=3, every=10)
+    weights = tmp_path / "checkpoints" / "step-00000030" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    (tmp_path / "checkpoints" / "step-00000020" / "state.json").unlink()
+    said: list[str] = []
+    model = Transformer(TINY, seed=None)
+    state = load_newest_checkpoint(tmp_path, model, Adam(model.parameters), said.append)
+    assert state == dataclasses.replace(TrainingState(), step=10)
+    assert np.array_equal(model.parameters.values, Transformer(TINY, seed=10).parameters.values)
+    assert [line.partition(": ")[0] for line in said[:2]] == ["warning"] * 2
+    assert "step-00000030/model.safetensors: has changed since it was written" in said[0]
+    assert "step-00000020/state.json: not found" in said[1]
+    assert said[2] == "using the newest whole checkpoint, step-00000010; the updates after it are done again"

@@ -1,0 +1,152 @@
+"""What reads files, and the files that it should read: the starting points of tests/fuzz.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autograd.optim import Adam
+from cli.train import read_options
+from minitransformer.checksums import write_checksums
+from minitransformer.config import DataConfig, ModelConfig
+from minitransformer.data.prepare import prepare
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.model.transformer import Transformer
+from minitransformer.run import RunConfig
+from minitransformer.training.checkpoint import (
+    CHECKPOINT_FILES,
+    Snapshot,
+    TrainingState,
+    average_weights,
+    load_checkpoint,
+    save_checkpoint,
+)
+from minitransformer.training.job import open_or_prepare
+from minitransformer.training.metrics import MetricsLog
+
+TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
+RECIPE = Path(__file__).parents[2] / "recipes" / "wmt14-en-de-big.toml"
+NUMBERS = ["one", "two", "three", "four", "five", "six", "seven"]
+
+
+def nothing(directory: Path) -> None:
+    """Nothing to do after a change."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How its files are written, what happens after one (but not of the untouched) was changed, and who reads them."""
+
+    write: Callable[[Path], object]
+    read: Callable[[Path], object]
+    prepare: Callable[[Path], object] = nothing
+    untouched: tuple[str, ...] = ()
+    changes_others: bool = False
+    notices_all: bool = False
+    also_allowed: tuple[type[BaseException], ...] = field(default=())
+
+
+def model_and_adam() -> tuple[Transformer, Adam]:
+    model = Transformer(TINY, seed=1)
+    return model, Adam(model.parameters)
+
+
+def write_checkpoint(run: Path) -> None:
+    save_checkpoint(run, Snapshot.of(*model_and_adam(), TrainingState(20, 3, 7, 0.5, 12.25)), keep=1, every=1)
+
+
+def checkpoint_in(run: Path) -> Path:
+    return run / "checkpoints" / "step-00000020"
+
+
+def note_checksums(run: Path) -> None:
+    names = [name for name in CHECKPOINT_FILES if (checkpoint_in(run) / name).exists()]
+    write_checksums(checkpoint_in(run), names)
+
+
+def read_checkpoint(run: Path) -> None:
+    average_weights([checkpoint_in(run)])
+    load_checkpoint(checkpoint_in(run), *HERE)
+
+
+HERE = model_and_adam()
+
+
+def write_model(directory: Path) -> None:
+    model, _ = model_and_adam()
+    model.save(directory)
+    (directory / "checksums.json").unlink()
+
+
+def write_tokens(directory: Path) -> None:
+    write_store(directory, "train", [([3, 4, 5], [6]), ([7], [8, 3]), ([], [4])] * 5, 9)
+
+
+def read_tokens(directory: Path) -> None:
+    store = TokenStore(directory, "train")
+    assert all(len(side) for i in range(len(store)) for side in store.pair(i) if len(side))
+
+
+def write_tokenizer(directory: Path) -> None:
+    words = [f"{a} {b}" for a in NUMBERS for b in NUMBERS]
+    Tokenizer.train([(line, line) for line in words], vocabulary_size=40).save(directory)
+
+
+def read_tokenizer(directory: Path) -> None:
+    tokenizer = Tokenizer.load(directory)
+    tokenizer.decode_target(tokenizer.encode_source(["one two", "seven ж"]))
+
+
+def data_config(directory: Path) -> DataConfig:
+    return DataConfig(
+        raw=directory, train_source=("t.en",), train_target=("t.en",), vocabulary_size=40, held_out=3,
+        directory=directory,
+    )  # fmt: skip
+
+
+def write_data(directory: Path) -> None:
+    (directory / "t.en").write_text("".join(f"{a} {b}\n" for a in NUMBERS for b in NUMBERS))
+    prepare(data_config(directory), directory)
+    (directory / "t.en").unlink()
+    for path in directory.glob("*.npy"):
+        path.unlink()
+
+
+def read_data(directory: Path) -> None:
+    data = open_or_prepare(RunConfig(run=directory, data=data_config(directory)), lambda line: None)
+    data.text("validation")
+    data.text("test")
+
+
+def write_run(directory: Path) -> None:
+    RunConfig(run=directory).claim_directory()
+
+
+def write_recipe(directory: Path) -> None:
+    (directory / "recipe.toml").write_text('compat = "fairseq"\n' + RECIPE.read_text())
+
+
+def write_metrics(directory: Path) -> None:
+    log = MetricsLog(directory, 0)
+    for step in range(1, 9):
+        log.append({"kind": "training", "step": step, "loss": 1 / step})
+
+
+READERS: dict[str, Reader] = {
+    "checkpoint": Reader(write_checkpoint, read_checkpoint, notices_all=True),
+    "checkpoint-with-new-checksums": Reader(
+        write_checkpoint, read_checkpoint, prepare=note_checksums, changes_others=True
+    ),
+    "model": Reader(write_model, Transformer.load),
+    "tokens": Reader(write_tokens, read_tokens),
+    "tokenizer": Reader(write_tokenizer, read_tokenizer),
+    "prepared-data": Reader(write_data, read_data, untouched=("tokenizer.model",)),
+    "run": Reader(write_run, lambda directory: RunConfig(run=directory).check_directory()),
+    "recipe": Reader(
+        write_recipe, lambda directory: read_options(["--config", str(directory / "recipe.toml")]),
+        also_allowed=(SystemExit,),
+    ),
+    "metrics": Reader(write_metrics, lambda directory: MetricsLog(directory, 5)),
+}  # fmt: skip
