@@ -6,7 +6,6 @@ from typing import Any, Literal, get_args
 
 from autograd.array import Array, namespace
 from autograd.op import ShapeError, op
-from autograd.ops.linear import check_linear_transposed
 from autograd.tensor import Backward
 
 SmoothedClasses = Literal["V-1", "V", "V-2"]
@@ -99,11 +98,19 @@ def linear_cross_entropy(
 
 def linear_logits(x: Array, weight: Array, bias: Array | None) -> Array:
     """x Wᵀ + b.  Shapes: x (T, D), weight (W, D), bias (W,) or None; returns (T, W).  Raises: ShapeError."""
-    check_linear_transposed("linear_cross_entropy", x, weight)
+    check_projection(x, weight)
     logits = x @ weight.T
     if bias is not None:
         logits += bias
     return logits
+
+
+def check_projection(x: Array, weight: Array) -> None:
+    """Raises: ShapeError if x (T, D) and weight (W, D) do not fit together."""
+    if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear_cross_entropy: expected x (T, D) and weight (W, D); got x {x.shape}, weight {weight.shape}"
+        )
 
 
 def smoothed_masses(

@@ -76,7 +76,7 @@ def linear_transposed(x: Array, weight: Array) -> tuple[Array, Backward]:
     Shapes: x (T, I), weight (O, I).  Returns (T, O).
     Saves: x and the weight.
     """
-    check_linear_transposed("linear_transposed", x, weight)
+    check_linear_transposed(x, weight)
 
     def backward(dy: Array) -> tuple[Array, Array]:
         return dy @ weight, dy.T @ x
@@ -84,10 +84,12 @@ def linear_transposed(x: Array, weight: Array) -> tuple[Array, Backward]:
     return x @ weight.T, backward
 
 
-def check_linear_transposed(name: str, x: Array, weight: Array) -> None:
-    """Raises: ShapeError if x (T, I) and weight (O, I) do not fit together."""
+def check_linear_transposed(x: Array, weight: Array) -> None:
+    """Raises: ShapeError if the arguments of ``linear_transposed`` do not fit together."""
     if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
-        raise ShapeError(f"{name}: expected x (T, I) and weight (O, I); got x {x.shape}, weight {weight.shape}")
+        raise ShapeError(
+            f"linear_transposed: expected x (T, I) and weight (O, I); got x {x.shape}, weight {weight.shape}"
+        )
 
 
 @op

@@ -8,8 +8,13 @@ from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.kernels.cuda.linear import affine, sum_of_rows
 from autograd.kernels.cuda.products import PendingProduct, is_matrix, multiplied
-from autograd.ops.cross_entropy import SmoothedClasses, checked_shape, linear_cross_entropy, smoothed_masses
-from autograd.ops.linear import check_linear_transposed
+from autograd.ops.cross_entropy import (
+    SmoothedClasses,
+    check_projection,
+    checked_shape,
+    linear_cross_entropy,
+    smoothed_masses,
+)
 from autograd.tensor import Backward, Gradient
 
 SOURCE = "cross_entropy.cu"
@@ -42,7 +47,7 @@ def linear_cross_entropy_in_place(
     Saves: p − q (T, W), in the dtype of x; x and the weight.
     """
     xp = namespace(x)
-    check_linear_transposed("linear_cross_entropy", x, weight)
+    check_projection(x, weight)
     logits = affine(x, weight.T, bias, "bias")
     n_rows, n_words = checked_shape(logits, targets)
     share, of_target = smoothed_masses(smoothing, over, impossible, n_words)

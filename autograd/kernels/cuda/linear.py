@@ -65,7 +65,7 @@ def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward
 
     Saves: x and the weight.
     """
-    check_linear_transposed("linear_transposed", x, weight)
+    check_linear_transposed(x, weight)
 
     def backward(dy: Array) -> tuple[Gradient, ...]:
         dy = namespace(x).ascontiguousarray(dy, dtype=x.dtype)
