@@ -12,7 +12,8 @@ from random import Random
 import sentencepiece
 
 from minitransformer.config import TokenizerType
-from minitransformer.data.corpus import CorpusError, Pair
+from minitransformer.data.corpus import Pair
+from minitransformer.data.survey import CorpusError
 from minitransformer.files import CheckpointError, written_whole
 from minitransformer.symbols import END, START, UNKNOWN
 

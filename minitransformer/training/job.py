@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.config import ConfigError, ModelConfig
-from minitransformer.data.prepare import PreparedData, fingerprint, prepare
+from minitransformer.data.prepare import PreparedData, changed_files, fingerprint, prepare
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.files import CheckpointError, DamagedError, read_json, remove_unfinished, write_text
 from minitransformer.model.files import load_model_files
@@ -162,7 +162,7 @@ def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
 def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedData:
     """The prepared data of a configuration, made if it is not there.
 
-    Raises: CheckpointError if the directory holds damaged data, or data of another configuration.
+    Raises: CheckpointError if the directory holds damaged data, data of another configuration, or of other text.
     """
     if not PreparedData.is_in(config.data_directory):
         return prepare(config.data, config.data_directory, say)
@@ -173,6 +173,12 @@ def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedDa
         raise CheckpointError(
             f"{config.data_directory}: was prepared with another {', '.join(different)};"
             " choose another --data.directory, or run minitransformer-prepare again"
+        )
+    if changed := changed_files(config.data, data.manifest.get("files", {})):
+        raise CheckpointError(
+            f"{', '.join(map(str, changed))}: not the text that {config.data_directory} was prepared from. To train on"
+            " the new text, choose another --run (or --data.directory); to go on with what was prepared, put the old"
+            " text back or move the new one away: prepared data needs no text"
         )
     return data
 

@@ -13,7 +13,7 @@ import pytest
 from small_run import Trained, as_command, written
 
 from cli.command import run_command
-from minitransformer.data.corpus import CorpusError
+from minitransformer.data.survey import CorpusError
 
 ROOT = Path(__file__).parents[2]
 
