@@ -10,13 +10,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from minitransformer.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 N_NAMED = 5  # places of one kind that are named one by one; the others are counted
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+READ_ERRORS = (EOFError, lzma.LZMAError, zlib.error, OSError)
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 # What editors and other tools take for the end of a line, as bytes and as longer sequences (U+0085, U+2028, U+2029).
 _SEPARATORS, _LONG_SEPARATORS = frozenset(b"\x0b\x0c\r\x1c\x1d\x1e"), (b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9")
@@ -58,6 +59,11 @@ class Survey:
     odd: dict[str, Found]
 
 
+def open_bytes(path: Path) -> io.BufferedReader:
+    """What a file holds, plain, or by its name gzip or xz.  Raises: OSError."""
+    return cast(io.BufferedReader, _OPENERS.get(path.suffix, io.open)(path, "rb"))
+
+
 def byte_lines(path: Path) -> Iterator[bytes]:
     """The lines of a text file, plain, gzip or xz, with their ends; only a line feed ends a line.
 
@@ -65,13 +71,13 @@ def byte_lines(path: Path) -> Iterator[bytes]:
     """
     number = 0
     try:
-        with _OPENERS.get(path.suffix, io.open)(path, "rb") as stream:
-            for line in cast(BinaryIO, stream):
+        with open_bytes(path) as stream:
+            for line in stream:
                 number += 1
                 yield line
     except FileNotFoundError as error:
         raise _not_found(path) from error
-    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
+    except READ_ERRORS as error:
         raise CorpusError(f"{path}: cannot be read after line {number}: {error}; the file may be incomplete") from error
 
 

@@ -45,6 +45,11 @@ class Tokenizer:
         of_sides = [both] if joint else [source, target]
         return cls(*(_train(_sample(pairs, side), vocabulary_size, kind) for side in of_sides))
 
+    @property
+    def models(self) -> tuple[bytes, ...]:
+        """The sentencepiece models as bytes: one if it is joint, or that of the source and that of the target."""
+        return tuple(model for model in self._models if model is not None)
+
     def equals(self, other: Tokenizer) -> bool:
         """Whether both give the same ids, being the same models."""
         return self._models == other._models
