@@ -140,6 +140,34 @@ def test_a_translation_cut_off_again_and_again_and_torn_within_a_write_is_the_sa
     assert uppercase(folder, resume=True) == uppercase(folder, resume=False, name="straight")
 
 
+def test_what_the_note_says_is_on_the_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut loses what was written and not synced."""
+    (tmp_path / "in").write_bytes(lines_of(8))
+    fsync, write_text, synced = os.fsync, resumable.write_text, {0}
+    noted: list[int] = []
+
+    def noting_size(descriptor: int) -> None:
+        fsync(descriptor)
+        if os.fstat(descriptor).st_ino == (tmp_path / "out").stat().st_ino:
+            synced.add(os.fstat(descriptor).st_size)
+
+    def checking(path: Path, text: str) -> None:
+        noted.append(json.loads(text)["n_bytes"])
+        assert noted[-1] in synced
+        write_text(path, text)
+
+    monkeypatch.setattr(os, "fsync", noting_size)
+    monkeypatch.setattr(resumable, "write_text", checking)
+    assert len(uppercase(tmp_path, resume=False)) == noted[-1] > 0
+
+
+def test_notes_that_were_being_written_when_processes_died_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(lines_of(8))
+    (tmp_path / ".out.progress.json.123.tmp").write_text("{")
+    uppercase(tmp_path, resume=True)
+    assert sorted(contents(tmp_path)) == ["in", "out"]
+
+
 def killed_at(size: int, words: list[str], output: Path) -> bool:
     """Start the command, kill it as soon as its output has so many bytes; whether it was still running."""
     code = "import sys, cli.translate; cli.translate.LINES_AT_ONCE = 4; sys.exit(cli.translate.main())"

@@ -198,11 +198,11 @@ def test_a_process_that_may_not_take_more_memory_says_what_to_do_before_its_firs
         (tmp_path / name).write_text("".join(f"{'abcdefgh'[i % 8]} b c d e f g {i}\n" for i in range(3_000)))
     command = f"""--run {tmp_path / "run"} --data.raw {tmp_path} --data.train-source en --data.train-target de
         --data.vocabulary-size 25 --model.d-model 64 --model.d-ff 2048 --model.n-layers 4
-        --training.batch-tokens 16000 --training.n-shards 1 --training.max-updates 1"""
+        --training.batch-tokens 8000 --training.n-shards 1 --training.max-updates 1"""
     status, said = limited_to_300_mb(command)
     assert status == 1
     *_, last = said.splitlines()
-    assert last.startswith("error: out of memory (trying the largest batch): 16,000 tokens in 1 shards need ")
+    assert last.startswith("error: out of memory (trying the largest batch): 8,000 tokens in 1 shards need ")
     assert "Traceback" not in said
     assert not list((tmp_path / "run").glob("checkpoints/*"))
     for way in re.findall(r"--training\.\S+ \d+", last):
