@@ -21,7 +21,7 @@ from minitransformer.training.footprint import Footprint, in_words, predict, run
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import shards_of_rank
 
-_USABLE = 0.85  # of free memory, by predictions: the C library's heap has gaps, and threads have stacks
+_USABLE = 0.75  # of free memory, by predictions: the C library's heap has gaps, and every thread a stack
 _MOST_SHARDS = 1_024
 _PARTS_OF_A_BATCH = (3 / 4, 1 / 2, 3 / 8, 1 / 4, 1 / 8, 1 / 16)
 
