@@ -11,7 +11,8 @@ from typing import Annotated
 import tyro
 
 from cli.command import run_command
-from minitransformer.data.corpus import CorpusError, read_lines, read_pairs
+from minitransformer.data.corpus import read_pairs
+from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.evaluation.audit import Language, audit
 from minitransformer.evaluation.bleu import bleu, chrf

@@ -76,7 +76,7 @@ def train(arguments: Sequence[str]) -> int:
             say(done)
             return 0
         with monitor_of(job, world, console) as monitor:
-            if not job.trainer.train(monitor):
+            if not job.train(monitor):
                 return 130
             job.finish(monitor)
     say(f"done: translate with minitransformer-translate --run {config.run}")

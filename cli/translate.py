@@ -1,24 +1,30 @@
-"""minitransformer-translate: raw lines on standard input, their translations on standard output."""
+"""minitransformer-translate: raw lines in, their translations out; through pipes, or from file to file."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, cast
 
 from cli.command import run_command
 from cli.options import parse_options
 from minitransformer.config import ConfigError
 from minitransformer.inference.beam import Normalisation, SearchConfig
-from minitransformer.inference.translator import Translation, Translator
+from minitransformer.inference.resumable import translate_file
+from minitransformer.inference.stream import (
+    LINES_AT_ONCE,
+    LineTranslator,
+    Source,
+    groups_of_file,
+    groups_of_lines,
+)
+from minitransformer.inference.translator import Translator
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
-With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation"."""
-
-LINES_AT_ONCE = 2_048  # sorted by length together; their translations appear together
+With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".
+With --input FILE --output FILE --resume a large file can be cut off at any moment; the same command goes on."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +45,25 @@ class TranslateOptions:
     """Threads to compute on; all cores if not given."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
+    input: Path | None = None
+    """File to translate: UTF-8, plain, .gz or .xz; standard input if not given."""
+    output: Path | None = None
+    """File to write (--input must be given too); standard output if not given."""
+    resume: bool = False
+    """Go on with an output that was cut off, or begin it; nothing is lost or repeated."""
+
+    def check(self) -> None:
+        """Raises: ConfigError for options that do not go together."""
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"--threads must be at least 1, got {self.threads}")
+        if self.output and not self.input:
+            raise ConfigError("--output: needs --input FILE; standard input goes to standard output")
+        if self.resume and not self.output:
+            raise ConfigError("--resume: needs --input FILE and --output FILE")
 
     @property
     def search(self) -> SearchConfig:
         """How to search.  Raises: ConfigError for options that make no search."""
-        if self.threads is not None and self.threads < 1:
-            raise ConfigError(f"--threads must be at least 1, got {self.threads}")
         return SearchConfig(
             beam=self.beam,
             alpha=self.alpha,
@@ -55,44 +74,37 @@ class TranslateOptions:
 
 def main() -> int:
     """Entry point."""
-    return run_command(lambda: translate(sys.argv[1:], sys.stdin.buffer, sys.stdout.buffer))
+    return run_command(lambda: translate(sys.argv[1:], cast(Source, sys.stdin.buffer), sys.stdout.buffer))
 
 
-def translate(arguments: Sequence[str], source: BinaryIO, target: BinaryIO) -> int:
-    """Translate ``source`` into ``target`` as the options say."""
+def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
+    """Translate ``source`` into ``target``, or the files that the options name."""
     options = parse_options(TranslateOptions, DESCRIPTION, arguments, default=TranslateOptions())
-    config = options.search
+    options.check()
     translator = Translator.load(options.run, device=options.device)
-    interactive = source.isatty()
-    if interactive:
-        print("type a sentence and press Enter; Ctrl-D ends", file=sys.stderr)
-    n_lines = 0
-    for lines in _chunks(_decoded_lines(source), 1 if interactive else LINES_AT_ONCE):
-        for number in (n for n, line in enumerate(lines, n_lines + 1) if translator.is_cut(line, config)):
-            limit = translator.longest_source(config)
-            print(f"warning: line {number} has over {limit:,} subword tokens; the rest is cut off", file=sys.stderr)
-        for translations in translator.n_best(lines, config, n_threads=options.threads):
-            n_lines += 1
-            target.write(_formatted(translations, n_lines, options.n_best).encode())
-        target.flush()
+    translation = LineTranslator(translator, options.search, options.n_best, options.threads, say)
+    if options.input and options.output:
+        files = options.input, options.output
+        translate_file(translation, *files, resume=options.resume, lines_at_once=LINES_AT_ONCE, say=say)
+    elif options.input:
+        with groups_of_file(options.input, LINES_AT_ONCE) as groups:
+            translate_groups(translation, groups, target)
+    else:
+        if source.isatty():
+            say("type a sentence and press Enter; Ctrl-D ends")
+        translate_groups(translation, groups_of_lines(source, LINES_AT_ONCE), target)
     return 0
 
 
-def _decoded_lines(source: BinaryIO) -> Iterator[str]:
-    for number, line in enumerate(source, 1):
-        try:
-            yield line.decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            print(f"warning: line {number} is not UTF-8 ({error.reason}); read with replacements", file=sys.stderr)
-            yield line.decode("utf-8", errors="replace").strip()
+def translate_groups(translation: LineTranslator, groups: Iterable[list[bytes]], target: BinaryIO) -> None:
+    """Write the translations of each group of lines as soon as there are any."""
+    n_lines = 0
+    for lines in groups:
+        target.write(translation(lines, n_lines))
+        target.flush()
+        n_lines += len(lines)
 
 
-def _chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    while chunk := list(islice(lines, size)):
-        yield chunk
-
-
-def _formatted(translations: Sequence[Translation], number: int, n_best: int | None) -> str:
-    if n_best is None:
-        return translations[0].text + "\n"
-    return "".join(f"{number}\t{t.score:.4f}\t{t.log_probability:.4f}\t{t.text}\n" for t in translations)
+def say(line: str) -> None:
+    """Warnings and progress go to stderr."""
+    print(line, file=sys.stderr, flush=True)

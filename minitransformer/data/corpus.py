@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import itertools
-import lzma
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias
 
 from minitransformer.config import DataConfig
-from minitransformer.errors import UserError
+from minitransformer.data.survey import CorpusError, Survey, read_lines, survey
 
 Pair: TypeAlias = tuple[str, str]
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-
-
-class CorpusError(UserError, ValueError):
-    """Text that cannot be used, with file, line and remedy."""
 
 
 class Corpus(Protocol):
     """Parallel text with a training part and a held-out part; both can be read again and again."""
+
+    @property
+    def surveys(self) -> Mapping[Path, Survey]:
+        """The files that it stands in, and what was found in them."""
 
     def train(self) -> Iterator[Pair]:
         """The training pairs."""
@@ -35,26 +30,8 @@ class Corpus(Protocol):
     def test(self) -> Iterator[Pair]:
         """Further held-out pairs that nothing is chosen by; may be none."""
 
-
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file without their ends; only a line feed ends a line.
-
-    Raises: CorpusError naming the file, and the line if it is not UTF-8.
-    """
-    number = 0
-    try:
-        with _OPENERS.get(path.suffix, io.open)(path, "rb") as stream:
-            for number, line in enumerate(cast(BinaryIO, stream), 1):  # noqa: B007  (used when decoding fails)
-                yield line.rstrip(b"\r\n").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CorpusError(
-            f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start + 1} of the line);"
-            f" convert the file, for example with: iconv -f latin1 -t utf-8"
-        ) from error
-    except FileNotFoundError as error:
-        raise CorpusError(f"{path}: not found; --data.raw names the folder that holds the text files") from error
-    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
-        raise CorpusError(f"{path}: cannot be read after line {number}: {error}; the file may be incomplete") from error
+    def place(self, i: int) -> str:
+        """Where the i-th training pair (from 0) stands, for people."""
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
@@ -74,11 +51,13 @@ class FileCorpus:
     """Aligned files.  Without validation files every ``stride``-th training pair is held out.
 
     Sides of a held-out pair may occur again in training: what counts as the same sentence is the corpus owner's to say.
+    ``surveys``: what each file was when it was first read.
     """
 
     train_files: Sequence[tuple[Path, Path]]
     validation_files: Sequence[tuple[Path, Path]]
     stride: int = 0
+    surveys: Mapping[Path, Survey] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: DataConfig) -> FileCorpus:
@@ -89,14 +68,17 @@ class FileCorpus:
         """
         train = _paths(config, config.train_source, config.train_target)
         validation = _paths(config, config.validation_source, config.validation_target)
-        n_pairs = sum(1 for pair in _read_all(train))
+        surveys = {path: survey(path) for path in dict.fromkeys(itertools.chain(*train, *validation))}
+        for source, target in (*train, *validation):
+            _check_aligned(source, target, surveys)
+        n_pairs = sum(surveys[source].n_lines for source, _ in train)
         if n_pairs == 0:
             raise CorpusError(f"{train[0][0]}: the training text is empty; nothing can be learnt from it")
         if validation:
-            if not any(True for _ in _read_all(validation)):
+            if not any(surveys[source].n_lines for source, _ in validation):
                 raise CorpusError(f"{validation[0][0]}: the validation text is empty")
-            return cls(train, validation)
-        return cls(train, (), stride=max(10, n_pairs // max(1, config.held_out)))
+            return cls(train, validation, surveys=surveys)
+        return cls(train, (), stride=max(10, n_pairs // max(1, config.held_out)), surveys=surveys)
 
     def train(self) -> Iterator[Pair]:
         """The training pairs."""
@@ -115,8 +97,28 @@ class FileCorpus:
         """Nothing: a test set is translated and scored by hand, once."""
         return iter(())
 
+    def place(self, i: int) -> str:
+        """Where the i-th training pair (from 0) stands: the source's file and line."""
+        if self.stride:  # every whole stride of pairs has lost the one in its middle
+            whole, rest = divmod(i, self.stride - 1)
+            i = whole * self.stride + rest + (rest >= self.stride // 2)
+        for source, _ in self.train_files:
+            if i < self.surveys[source].n_lines:
+                return f"{source.name}:{i + 1}"
+            i -= self.surveys[source].n_lines
+        raise IndexError("FileCorpus.place: there are not so many training pairs")
+
     def _is_held_out(self, i: int) -> bool:
         return self.stride > 0 and i % self.stride == self.stride // 2
+
+
+def _check_aligned(source: Path, target: Path, surveys: Mapping[Path, Survey]) -> None:
+    shorter, longer = sorted((source, target), key=lambda path: surveys[path].n_lines)
+    if surveys[shorter].n_lines < surveys[longer].n_lines:
+        raise CorpusError(
+            f"{shorter}: ends after line {surveys[shorter].n_lines:,}, but {longer} has {surveys[longer].n_lines:,};"
+            " line n of one file must translate line n of the other: look for lines that were lost or split"
+        )
 
 
 def _paths(config: DataConfig, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Path, Path]]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from minitransformer.config import DataConfig
-from minitransformer.data.corpus import CorpusError, Pair
+from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.sources import corpus_of
 from minitransformer.data.store import IdPair, TokenStore, write_store
+from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.files import CheckpointError, DamagedError, read_json, write_text
 
@@ -75,7 +75,9 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
     Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written.
     """
     report("reading the text" if not config.is_demo else "generating the demo corpus")
+    files = {name: fingerprint_of_file(path) for name, path in _files(config).items()}
     corpus = corpus_of(config)
+    _report_oddities(corpus, report)
     (directory / MANIFEST).unlink(missing_ok=True)  # until all is written, there is no prepared data here
     report(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
     tokenizer = Tokenizer.train(
@@ -85,28 +87,67 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
         joint=config.joint_vocabulary,
     )
     tokenizer.save(directory)
-    dropped: Counter[str] = Counter()
-    n_words = max(tokenizer.n_source_words, tokenizer.n_target_words)
     report("writing tokens")
-    kept = _kept(_encoded(corpus.train(), tokenizer), config, dropped)
-    n_train = write_store(directory, "train", kept, n_words)
-    if n_train == 0:
-        raise CorpusError(f"no training pair is left; dropped: {dict(dropped)}. Look at --data.max-length and the text")
-    n_validation = write_store(directory, "validation", _encoded(corpus.validation(), tokenizer), n_words)
-    for split, pairs in (("validation", corpus.validation()), ("test", corpus.test())):
-        write_text(directory / f"{split}.json", json.dumps(list(pairs), ensure_ascii=False, indent=0))
+    dropped: dict[str, Found] = {}
+    n_train, n_validation = _write_pairs(corpus, tokenizer, config, directory, dropped)
+    if changed := changed_files(config, files):
+        names = ", ".join(map(str, changed))
+        raise CorpusError(f"{names}: has changed while it was read; run minitransformer-prepare again")
+    odd = {path: {kind: found.count for kind, found in seen.odd.items()} for path, seen in corpus.surveys.items()}
     manifest = {
         "train_pairs": n_train,
         "validation_pairs": n_validation,
-        "dropped": dict(dropped),
+        "dropped": {reason: found.count for reason, found in dropped.items()},
+        "first_dropped": {reason: found.first for reason, found in dropped.items()},
         "source_words": tokenizer.n_source_words,
         "target_words": tokenizer.n_target_words,
+        "files": files,
+        "odd_lines": {name: odd[path] for name, path in _files(config).items() if odd[path]},
         "config": fingerprint(config),
     }
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
-    losses = ", ".join(f"{n:,} {reason}" for reason, n in dropped.items()) or "none"
+    for reason, found in dropped.items():
+        report(f"dropped as {reason}: {found.count:,} pairs ({found.places})")
+    losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
     report(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
     return PreparedData.open(directory)
+
+
+def _write_pairs(
+    corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, directory: Path, dropped: dict[str, Found]
+) -> tuple[int, int]:
+    """Write ids and held-out text; return the numbers of pairs to train on and to validate with."""
+    n_words = max(tokenizer.n_source_words, tokenizer.n_target_words)
+    kept = _kept(_encoded(corpus.train(), tokenizer), config, dropped, corpus.place)
+    n_train = write_store(directory, "train", kept, n_words)
+    if n_train == 0:
+        losses = ", ".join(f"{found.count:,} {reason} ({found.places})" for reason, found in dropped.items())
+        raise CorpusError(f"no training pair is left; dropped: {losses}. Look at --data.max-length and the text")
+    n_validation = write_store(directory, "validation", _encoded(corpus.validation(), tokenizer), n_words)
+    for split, pairs in (("validation", corpus.validation()), ("test", corpus.test())):
+        write_text(directory / f"{split}.json", json.dumps(list(pairs), ensure_ascii=False, indent=0))
+    return n_train, n_validation
+
+
+def _report_oddities(corpus: Corpus, report: Report) -> None:
+    for path, seen in corpus.surveys.items():
+        for kind, found in seen.odd.items():
+            report(f"{path}: {kind}: {found.count:,} lines ({found.places})")
+
+
+def _files(config: DataConfig) -> dict[str, Path]:
+    """The text files by the names that the configuration gives them."""
+    names = (*config.train_source, *config.train_target, *config.validation_source, *config.validation_target)
+    return {name: config.raw / name for name in names}
+
+
+def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, Any]]) -> list[Path]:
+    """The text files that are no longer what their fingerprints say; one that is no longer there has not changed."""
+    return [
+        path
+        for name, path in _files(config).items()
+        if path.exists() and name in fingerprints and fingerprint_of_file(path) != fingerprints[name]
+    ]
 
 
 @dataclass(frozen=True)
@@ -137,12 +178,14 @@ def _encoded(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[IdPair]:
         )
 
 
-def _kept(pairs: Iterable[IdPair], config: DataConfig, dropped: Counter[str]) -> Iterator[IdPair]:
-    """The pairs worth training on; the others are counted by reason."""
-    for source, target in pairs:
+def _kept(
+    pairs: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found], place: Callable[[int], str]
+) -> Iterator[IdPair]:
+    """The pairs worth training on; the others are counted by reason, with the first places."""
+    for i, (source, target) in enumerate(pairs):
         reason = _reason_to_drop(len(source), len(target), config)
         if reason:
-            dropped[reason] += 1
+            dropped.setdefault(reason, Found()).add(place(i))
         else:
             yield source, target
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair
 from minitransformer.data.demo import demo_corpus
+from minitransformer.data.survey import Survey
 
 
 class GeneratedCorpus:
@@ -14,6 +16,7 @@ class GeneratedCorpus:
 
     def __init__(self) -> None:
         self._corpus = demo_corpus()
+        self.surveys: dict[Path, Survey] = {}
 
     def train(self) -> Iterator[Pair]:
         """The training pairs."""
@@ -26,6 +29,10 @@ class GeneratedCorpus:
     def test(self) -> Iterator[Pair]:
         """Further held-out pairs."""
         return iter(self._corpus.test)
+
+    def place(self, i: int) -> str:
+        """Pairs of the grammar stand in no file."""
+        return f"pair {i + 1:,}"
 
 
 def corpus_of(config: DataConfig) -> Corpus:

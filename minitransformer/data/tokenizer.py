@@ -12,7 +12,8 @@ from random import Random
 import sentencepiece
 
 from minitransformer.config import TokenizerType
-from minitransformer.data.corpus import CorpusError, Pair
+from minitransformer.data.corpus import Pair
+from minitransformer.data.survey import CorpusError
 from minitransformer.files import CheckpointError, written_whole
 from minitransformer.symbols import END, START, UNKNOWN
 
@@ -43,6 +44,11 @@ class Tokenizer:
         source, target, both = slice(0, 1), slice(1, 2), slice(0, 2)
         of_sides = [both] if joint else [source, target]
         return cls(*(_train(_sample(pairs, side), vocabulary_size, kind) for side in of_sides))
+
+    @property
+    def models(self) -> tuple[bytes, ...]:
+        """The sentencepiece models as bytes: one if it is joint, or that of the source and that of the target."""
+        return tuple(model for model in self._models if model is not None)
 
     def equals(self, other: Tokenizer) -> bool:
         """Whether both give the same ids, being the same models."""

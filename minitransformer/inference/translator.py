@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from autograd import to_host
 from autograd.array import Device
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
@@ -38,6 +40,14 @@ class Translator:
     def load(cls, directory: str | Path, *, device: Device = "cpu") -> Translator:
         """The model and the tokenizer of a training run.  Raises: CheckpointError if they are not there."""
         return cls(Transformer.load(directory, device=device), Tokenizer.load(Path(directory)))
+
+    def fingerprint(self) -> str:
+        """By what a translator is known again: a checksum of configuration, weights and tokenizer."""
+        checksum = hashlib.blake2b(self.model.config.to_json().encode(), digest_size=16)
+        checksum.update(to_host(self.model.parameters.values).data)
+        for model in self.tokenizer.models:
+            checksum.update(model)
+        return checksum.hexdigest()
 
     def translate(
         self, lines: Sequence[str], *, beam: int = 4, alpha: float = 0.6, n_threads: int | None = None

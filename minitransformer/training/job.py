@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.config import ConfigError, ModelConfig
-from minitransformer.data.prepare import PreparedData, fingerprint, prepare
+from minitransformer.data.prepare import PreparedData, changed_files, fingerprint, prepare
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.files import CheckpointError, DamagedError, read_json, remove_unfinished, write_text
 from minitransformer.model.files import load_model_files
@@ -20,6 +20,7 @@ from minitransformer.provenance import code_version, configuration_hash
 from minitransformer.run import RunConfig
 from minitransformer.threads import available_cores
 from minitransformer.training.checkpoint import average_weights, checkpoints
+from minitransformer.training.largest_batch import advising, try_largest_batch
 from minitransformer.training.monitor import Monitor
 from minitransformer.training.trainer import BEST, Trainer
 from minitransformer.training.validation import Validation
@@ -42,7 +43,7 @@ class TrainingJob:
     def of(cls, config: RunConfig, world: Communicator, say: Callable[[str], None]) -> TrainingJob:
         """Prepare the data if need be, build the model, and go back to the last checkpoint if there is one.
 
-        Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError.
+        Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError.
         """
         data = _shared_data(config, world, say)
         n_threads = 1 if config.device == "cuda" else available_cores(world.node_size)
@@ -71,7 +72,16 @@ class TrainingJob:
             code=code_version(), configuration=configuration_hash(config.to_json()),
             data=checksum(trainer.store.lengths), update=str(trainer.state.step),
         )  # fmt: skip
+        if trainer.state.step < config.training.max_updates:
+            try_largest_batch(trainer, say)
+        if world.rank == 0:
+            config.claim_directory()
         return cls(config, world, data, trainer)
+
+    def train(self, monitor: Monitor) -> bool:
+        """Train to the end; False if interrupted, and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
+        with advising(self.trainer):
+            return self.trainer.train(monitor)
 
     @property
     def is_finished(self) -> bool:
@@ -142,7 +152,6 @@ def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], No
         config.check_directory()
         data = open_or_prepare(config, say)
         _check_tokenizer(config, data)
-        config.claim_directory()
         for directory in (config.run, config.run / BEST):
             remove_unfinished(directory)
         data.tokenizer.save(config.run)
@@ -162,7 +171,7 @@ def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
 def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedData:
     """The prepared data of a configuration, made if it is not there.
 
-    Raises: CheckpointError if the directory holds damaged data, or data of another configuration.
+    Raises: CheckpointError if the directory holds damaged data, data of another configuration, or of other text.
     """
     if not PreparedData.is_in(config.data_directory):
         return prepare(config.data, config.data_directory, say)
@@ -173,6 +182,12 @@ def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedDa
         raise CheckpointError(
             f"{config.data_directory}: was prepared with another {', '.join(different)};"
             " choose another --data.directory, or run minitransformer-prepare again"
+        )
+    if changed := changed_files(config.data, data.manifest.get("files", {})):
+        raise CheckpointError(
+            f"{', '.join(map(str, changed))}: not the text that {config.data_directory} was prepared from. To train on"
+            " the new text, choose another --run (or --data.directory); to go on with what was prepared, put the old"
+            " text back or move the new one away: prepared data needs no text"
         )
     return data
 

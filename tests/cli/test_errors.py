@@ -10,17 +10,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_run import Trained, as_command, written
+from small_run import Trained, as_command, translated, written
 
 from cli.command import run_command
-from minitransformer.data.corpus import CorpusError
+from minitransformer.data.survey import CorpusError
 
 ROOT = Path(__file__).parents[2]
 
 
-def process(module: str, *words: str) -> subprocess.Popen[bytes]:
-    """The command as a process, which translates line by line."""
-    code = f"import sys, cli.translate, cli.{module}; cli.translate.LINES_AT_ONCE = 1; sys.exit(cli.{module}.main())"
+def process(module: str, *words: str, lines_at_once: int = 1) -> subprocess.Popen[bytes]:
+    """The command as a process, which translates so many lines together."""
+    code = (
+        f"import sys, cli.translate, cli.{module}; cli.translate.LINES_AT_ONCE = {lines_at_once};"
+        f" sys.exit(cli.{module}.main())"
+    )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
     command = [sys.executable, "-W", "error", "-c", code, *words]
@@ -93,3 +96,19 @@ def test_a_reader_that_leaves_early_ends_the_command_without_a_word(trained: Tra
         assert running.stderr.read() == b""
         assert running.wait(timeout=60) == 141
     assert first.endswith(b"\n")
+
+
+def test_a_line_is_translated_before_the_next_is_written(trained: Trained) -> None:
+    """Through a pipe that stays open, as from a program that waits for each answer."""
+    with process("translate", "--run", str(trained.run), "--beam", "1", lines_at_once=2_048) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        answers = []
+        for line in (b"one\n", b"two\nthree\n", b"\n"):
+            running.stdin.write(line)
+            running.stdin.flush()
+            answers += [running.stdout.readline() for _ in range(line.count(b"\n"))]
+        running.stdin.close()
+        assert running.stdout.read() == b""
+        assert running.wait(timeout=60) == 0
+    assert b"".join(answers) == translated(trained, b"one\ntwo\nthree\n\n", "--beam", "1")

@@ -9,7 +9,7 @@ import pytest
 from small_run import Trained, translated, written
 
 from cli.score import score
-from minitransformer.data.corpus import CorpusError
+from minitransformer.data.survey import CorpusError
 
 
 def test_bleu_and_chrf_of_perfect_translations_are_100(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

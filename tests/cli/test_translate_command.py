@@ -7,6 +7,8 @@ import re
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small_run import Trained, as_command, translated
 
 
@@ -25,9 +27,15 @@ from small_run import Trained, as_command, translated
         "🙂 one 👩‍👩‍👧 two\n漢字\n".encode(),
         b"one\rtwo\n",
         b"one \xff\xfe two\nthree\n",
+        b"\xef\xbb\xbfone\n\xef\xbb\xbf\n",
+        b"\xed\xa0\x80\n\xed\xb0\x80 one\n",
+        b"gr\xfcn\n" + "grün\n".encode(),
+        "שלום \u202eעולם\u202c\nمرحبا\n".encode(),
+        b"x" * 100_000 + b"\none\n",
+        b" " * 100_000 + b"\n",
         b" \n  one  \n",
     ],
-    ids=repr,
+    ids=lambda source: repr(source[:40]),
 )
 def test_every_line_in_is_one_line_out(trained: Trained, source: bytes) -> None:
     n_lines = source.count(b"\n") + (not source.endswith(b"\n") and source != b"")
@@ -35,6 +43,19 @@ def test_every_line_in_is_one_line_out(trained: Trained, source: bytes) -> None:
     assert target.count(b"\n") == n_lines
     assert target.endswith(b"\n") or n_lines == 0
     assert len(target.decode("utf-8").splitlines()) == n_lines
+
+
+@settings(max_examples=25)
+@given(lines=st.lists(st.binary(max_size=12) | st.text(max_size=12).map(lambda s: s.encode("utf-8", "surrogatepass"))))
+def test_arbitrary_bytes_are_one_line_out_for_each_line_in(trained: Trained, lines: list[bytes]) -> None:
+    source = b"\n".join(lines)
+    target = translated(trained, source, "--beam", "1")
+    assert target.count(b"\n") == source.count(b"\n") + (source[-1:] not in (b"", b"\n"))
+    assert len(target.decode("utf-8").splitlines()) == target.count(b"\n")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(trained: Trained) -> None:
+    assert translated(trained, b"\xef\xbb\xbfone two\nsix\n") == translated(trained, b"one two\nsix\n")
 
 
 def test_line_ends_within_a_translation_do_not_end_its_line(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:

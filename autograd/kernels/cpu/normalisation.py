@@ -18,7 +18,7 @@ def layer_norm_in_runs(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6)
 
     Saves: what the reference saves.
     """
-    width = x.shape[-1]
+    shape, width = x.shape, x.shape[-1]  # of x the backward pass must not name more than the shape
     rows, ones = x.reshape(-1, width), np.ones(width, x.dtype)
     x_hat, y = np.empty_like(rows), np.empty_like(rows)
     inverse_std = np.empty((len(rows), 1), x.dtype)
@@ -32,17 +32,17 @@ def layer_norm_in_runs(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6)
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dy_rows, dx = dy.reshape(-1, width), np.empty_like(x_hat)
-        dgain, dbias = np.zeros((2, width), x.dtype)
+        dgain, dbias = np.zeros((2, width), dy.dtype)
         for run in runs(x_hat, RUN):
             d, h, out = dy_rows[run], x_hat[run], dx[run]
-            product, of_rows = d * h, np.ones(len(d), x.dtype)
+            product, of_rows = d * h, np.ones(len(d), d.dtype)
             dgain += of_rows @ product
             dbias += of_rows @ d
             np.multiply(d, gain, out=out)
             out -= _mean(d, gain)
             out -= np.multiply(h, _mean(product, gain), out=product)
             out *= inverse_std[run]
-        return dx.reshape(x.shape), dgain, dbias
+        return dx.reshape(shape), dgain, dbias
 
     return y.reshape(x.shape), backward
 

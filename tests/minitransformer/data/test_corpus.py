@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
-from minitransformer.data.corpus import CorpusError, FileCorpus, read_lines, read_pairs
+from minitransformer.data.corpus import FileCorpus, read_pairs
 from minitransformer.data.sources import corpus_of
+from minitransformer.data.survey import CorpusError, Found, read_lines, survey
 
+ANY_TEXT = st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=30)
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 
 
@@ -62,15 +64,34 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path, suffix: str, inside: str) 
         (b"  one \t\n", ["  one \t"]),
         (b"\n", [""]),
         (b"", []),
+        (b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n", ["one", "\ufefftwo"]),
+        (b"\xef\xbb\xbf", [""]),
+        (b"one\r\r\ntwo\r", ["one\r", "two"]),
+        (b"a\0b\n\0\n", ["a\0b", "\0"]),
+        ("🙂 👩‍👩‍👧\nשלום \u202eעולם\u202c\n".encode(), ["🙂 👩‍👩‍👧", "שלום \u202eעולם\u202c"]),
+        (b"x" * 100_000 + b"\n \t \ny\n", ["x" * 100_000, " \t ", "y"]),
     ],
-    ids=["CRLF is stripped", "empty lines are kept", "last line without its end", "blanks stay", "one empty", "none"],
+    ids=[
+        "CRLF is stripped",
+        "empty lines are kept",
+        "last line without its end",
+        "blanks stay",
+        "one empty",
+        "none",
+        "a byte order mark is stripped",
+        "nothing but a byte order mark",
+        "one CR at most",
+        "NUL",
+        "emoji and Hebrew",
+        "a very long line",
+    ],
 )
 def test_lines_of(tmp_path: Path, content: bytes, lines: list[str]) -> None:
     assert list(read_lines(written(tmp_path / "text", content))) == lines
 
 
 @settings(max_examples=50)
-@given(lines=st.lists(st.text(st.characters(exclude_characters="\r\n", codec="utf-8"))))
+@given(lines=st.lists(st.text(st.characters(exclude_characters="\r\n\ufeff", codec="utf-8"))))
 def test_what_is_joined_by_line_feeds_is_read_back(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
     path = tmp_path_factory.mktemp("lines") / "text"
     written(path, "".join(f"{line}\n" for line in lines).encode())
@@ -83,6 +104,48 @@ def test_invalid_utf8_names_file_line_byte_and_remedy(tmp_path: Path) -> None:
         list(read_lines(path))
     assert str(caught.value).startswith(f"{path}, line 3: not UTF-8 (invalid start byte at byte 3 of the line)")
     assert "iconv -f latin1 -t utf-8" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "broken", [b"gr\xfcn", b"\xed\xa0\x80", b"\xed\xb0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80", b"\xe2\x80"],
+    ids=["Latin-1", "high surrogate", "low surrogate", "overlong NUL", "beyond Unicode", "cut off"],
+)  # fmt: skip
+def test_all_broken_lines_of_a_mixed_file_are_counted_and_the_first_ones_named(tmp_path: Path, broken: bytes) -> None:
+    lines = [broken if i % 3 == 0 else "grün".encode() for i in range(1, 31)]
+    with pytest.raises(CorpusError) as caught:
+        survey(written(tmp_path / "mixed", b"\n".join(lines)))
+    assert str(caught.value).startswith(f"{tmp_path / 'mixed'}, line 3: not UTF-8")
+    assert str(caught.value).endswith("Lines of this kind: 10 of 30 (3, 6, 9, 12, 15 …)")
+    assert "take them out of this file and the same lines out of its partner" in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf_16_is_told_from_latin_1(tmp_path: Path, encoding: str) -> None:
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    with pytest.raises(CorpusError, match="iconv -f utf-16 -t utf-8"):
+        survey(written(tmp_path / "text", mark + "one\ntwo\n".encode(encoding)))
+
+
+def test_odd_lines_are_counted_by_kind(tmp_path: Path) -> None:
+    content = "\ufeffone\r\nt\0wo\nthr\u2028ee\nfo\rur\n\tfive\n\ufeffsix".encode()
+    assert survey(written(tmp_path / "text", content)).odd == {
+        "byte order mark (taken away)": Found(1, [1]),
+        "CR LF at the end (taken away)": Found(1, [1]),
+        "control characters": Found(1, [2]),
+        "a separator that ends no line": Found(2, [3, 4]),
+    }
+
+
+@pytest.mark.parametrize("separator", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"], ids=ascii)
+def test_every_separator_of_python_is_noticed(tmp_path: Path, separator: str) -> None:
+    assert len(f"a{separator}b".splitlines()) == 2
+    found = survey(written(tmp_path / "text", f"a{separator}b\nc\n".encode()))
+    assert (found.n_lines, found.odd) == (2, {"a separator that ends no line": Found(1, [1])})
+
+
+def test_what_is_not_odd_is_not_noticed(tmp_path: Path) -> None:
+    content = "one\t two\n\u2027 \u00e5 \u200b \u0080 \u2030\n\n🙂\n".encode()
+    assert survey(written(tmp_path / "text", content)).odd == {}
 
 
 def test_lines_before_the_invalid_one_are_given(tmp_path: Path) -> None:
@@ -141,6 +204,14 @@ def test_unequal_lengths_name_the_shorter_file_and_its_last_line(
     assert "goes on at line 4" in str(caught.value)
 
 
+def test_a_source_with_three_lines_more_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    written(tmp_path / "en", numbered("en", 1_003))
+    written(tmp_path / "de", numbered("de", 1_000))
+    with pytest.raises(CorpusError) as caught:
+        FileCorpus.of(DataConfig(raw=tmp_path, train_source=("en",), train_target=("de",)))
+    assert str(caught.value).startswith(f"{tmp_path / 'de'}: ends after line 1,000, but {tmp_path / 'en'} has 1,003;")
+
+
 def test_an_empty_line_against_a_missing_one_is_no_pair(tmp_path: Path) -> None:
     source, target = written(tmp_path / "en", b"a\n\n"), written(tmp_path / "de", b"x\n")
     with pytest.raises(CorpusError, match="ends after line 1"):
@@ -159,13 +230,16 @@ def test_several_files_are_read_in_a_row(tmp_path: Path) -> None:
     validation = {"validation_source": ("a.en",), "validation_target": ("a.de",)}
     corpus = FileCorpus.of(DataConfig(raw=tmp_path, **fields, **validation))
     assert list(corpus.train()) == [(f"{f}.en {i}", f"{f}.de {i}") for f in "ab" for i in range(6)]
+    assert [corpus.place(i) for i in (0, 5, 6, 11)] == ["a.en:1", "a.en:6", "b.en:1", "b.en:6"]
+    with pytest.raises(IndexError):
+        corpus.place(12)
 
 
 def test_lines_of_one_file_never_pair_with_the_next_file(tmp_path: Path) -> None:
     for name, n in (("a.en", 2), ("b.en", 1), ("a.de", 1), ("b.de", 2)):
         written(tmp_path / name, numbered(name, n))
     fields = {"train_source": ("a.en", "b.en"), "train_target": ("a.de", "b.de")}
-    with pytest.raises(CorpusError, match=r"a\.de: ends after line 1"):
+    with pytest.raises(CorpusError, match=r"a\.de: ends after line 1, but .*a\.en has 2;"):
         FileCorpus.of(DataConfig(raw=tmp_path, **fields))
 
 
@@ -211,6 +285,26 @@ def test_named_validation_files_are_the_held_out_text_and_training_is_whole(tmp_
     assert list(corpus.test()) == []
 
 
+@settings(max_examples=50)
+@given(texts=st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=40), with_end=st.booleans())
+def test_arbitrary_text_is_never_paired_wrongly(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[tuple[str, str]], with_end: bool
+) -> None:
+    """Every line bears its number before its text: both sides of a pair must bear the same."""
+    folder = tmp_path_factory.mktemp("any")
+    for side, name in enumerate(("en", "de")):
+        text = "\n".join(f"{i} {pair[side]}" for i, pair in enumerate(texts))
+        written(folder / name, (text + "\n" * with_end).encode())
+    corpus = FileCorpus.of(DataConfig(raw=folder, train_source=("en",), train_target=("de",)))
+    train, validation = list(corpus.train()), list(corpus.validation())
+    assert len(train) + len(validation) == len(texts)
+    for source, target in (*train, *validation):
+        number, text = source.split(" ", 1)
+        assert target.split(" ", 1)[0] == number
+        assert text == texts[int(number)][0].removesuffix("\r")
+    assert [corpus.place(i) for i in range(len(train))] == [f"en:{int(s.split(' ')[0]) + 1}" for s, _ in train]
+
+
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(1, 400), held_out=st.integers(1, 60))
 def test_held_out_pairs_and_training_pairs_divide_the_text(
@@ -220,6 +314,7 @@ def test_held_out_pairs_and_training_pairs_divide_the_text(
     train, validation = list(corpus.train()), list(corpus.validation())
     assert sorted(train + validation) == sorted((f"en {i}", f"de {i}") for i in range(n))
     assert set(train).isdisjoint(validation)
+    assert [corpus.place(i) for i in range(len(train))] == [f"en:{int(s.split()[1]) + 1}" for s, _ in train]
 
 
 @settings(max_examples=60, deadline=None)

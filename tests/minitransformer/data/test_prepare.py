@@ -9,12 +9,13 @@ import os
 from pathlib import Path
 from typing import Any, Never
 
+import numpy as np
 import pytest
 
 from minitransformer.config import DataConfig
 from minitransformer.data import prepare as prepare_module
-from minitransformer.data.corpus import CorpusError
 from minitransformer.data.prepare import PreparedData, Report, prepare
+from minitransformer.data.survey import CorpusError, Found
 from minitransformer.files import CheckpointError
 from minitransformer.run import RunConfig
 from minitransformer.training.job import open_or_prepare
@@ -87,11 +88,11 @@ def without_manifest(directory: Path) -> bool:
     ],
 )
 def test_reasons_to_drop_a_pair(n_source: int, n_target: int, reason: str | None) -> None:
-    dropped: Any = prepare_module.Counter()
+    dropped: dict[str, Found] = {}
     config = DataConfig(max_length=80, max_ratio=3.0)
-    kept = list(prepare_module._kept([(tokens(n_source), tokens(n_target))], config, dropped))
+    kept = list(prepare_module._kept([(tokens(n_source), tokens(n_target))], config, dropped, str))
     assert len(kept) == (1 if reason is None else 0)
-    assert dict(dropped) == ({} if reason is None else {reason: 1})
+    assert dropped == ({} if reason is None else {reason: Found(1, ["0"])})
 
 
 def test_dropped_pairs_are_counted_by_reason_and_the_rest_is_stored(tmp_path: Path) -> None:
@@ -100,6 +101,69 @@ def test_dropped_pairs_are_counted_by_reason_and_the_rest_is_stored(tmp_path: Pa
     assert data.manifest["dropped"] == {"empty": 3, "too long": 1, "too unequal": 2}
     assert data.manifest["train_pairs"] == len(data.store("train")) == 21
     assert "21 training pairs (dropped: 3 empty, 1 too long, 2 too unequal), 3 validation pairs" in report[-1]
+
+
+def test_what_was_dropped_is_named_by_file_and_line(tmp_path: Path) -> None:
+    report: list[str] = []
+    data = prepared(config_of(tmp_path, [*GOOD, *ODD, *[("", "a")] * 4]), report.append)
+    assert data.manifest["first_dropped"] == {
+        "empty": ["en:21", "en:22", "en:23", "en:28", "en:29"],
+        "too long": ["en:24"],
+        "too unequal": ["en:25", "en:26"],
+    }
+    assert "dropped as empty: 7 pairs (en:21, en:22, en:23, en:28, en:29 …)" in report
+
+
+def test_what_was_dropped_is_named_where_every_tenth_pair_is_held_out(tmp_path: Path) -> None:
+    config = config_of(tmp_path, [*GOOD, *[("", "a")] * 2], validation_source=(), validation_target=(), held_out=1)
+    data = prepared(config)  # the stride is 22, and line 12 is held out
+    assert data.manifest["first_dropped"] == {"empty": ["en:21", "en:22"]}
+
+
+def test_odd_lines_are_used_and_counted(tmp_path: Path) -> None:
+    report: list[str] = []
+    config = config_of(tmp_path, GOOD)
+    text = (tmp_path / "en").read_bytes()
+    (tmp_path / "en").write_bytes(b"\xef\xbb\xbf" + text + "a \u2028 b\r\na \0 b\n".encode())
+    (tmp_path / "de").write_bytes((tmp_path / "de").read_bytes() + b"b a\nb a")
+    data = prepared(config, report.append)
+    assert len(data.store("train")) == 22
+    assert data.manifest["odd_lines"]["en"] == {
+        "byte order mark (taken away)": 1,
+        "CR LF at the end (taken away)": 1,
+        "a separator that ends no line": 1,
+        "control characters": 1,
+    }
+    assert f"{tmp_path / 'en'}: control characters: 1 lines (22)" in report
+    assert np.array_equal(data.store("train").pair(0)[0], data.store("train").pair(1)[0])
+
+
+def test_text_that_changes_while_it_is_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, GOOD)
+    write_store = prepare_module.write_store
+
+    def touched(directory: Path, split: str, *rest: Any) -> int:
+        (tmp_path / "v.de").write_text("other\nlines\nhere\n")
+        return write_store(directory, split, *rest)
+
+    monkeypatch.setattr(prepare_module, "write_store", touched)
+    with pytest.raises(CorpusError, match=r"v\.de: has changed while it was read"):
+        prepared(config)
+    assert without_manifest(config.directory)
+
+
+@pytest.mark.parametrize("change", ["longer", "another letter"])
+def test_text_that_changed_between_preparing_and_training_is_named_with_the_remedy(tmp_path: Path, change: str) -> None:
+    config = config_of(tmp_path, GOOD)
+    prepared(config)
+    text = (tmp_path / "en").read_text()
+    (tmp_path / "en").write_text(text + "a b\n" if change == "longer" else text.replace("h", "g", 1))
+    with pytest.raises(CheckpointError) as caught:
+        open_or_prepare(RunConfig(data=config), lambda line: None)
+    assert str(caught.value).startswith(f"{tmp_path / 'en'}: not the text that {config.directory} was prepared from.")
+    assert "choose another --run" in str(caught.value)
+    (tmp_path / "en").write_text(text)
+    assert open_or_prepare(RunConfig(data=config), lambda line: None).manifest["train_pairs"] == 20
 
 
 def test_validation_pairs_are_never_dropped(tmp_path: Path) -> None:
@@ -150,7 +214,7 @@ def test_preparing_twice_writes_the_same_bytes(tmp_path: Path) -> None:
 
 def test_text_of_which_nothing_is_left_is_refused_and_says_what_was_dropped(tmp_path: Path) -> None:
     config = config_of(tmp_path, GOOD, max_length=1)
-    with pytest.raises(CorpusError, match=r"no training pair is left; dropped: \{'too long': 20\}.*--data.max-length"):
+    with pytest.raises(CorpusError, match=r"dropped: 20 too long \(en:1, .* …\)\..*--data.max-length"):
         prepared(config)
     assert without_manifest(config.directory)
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import TokenizerType
-from minitransformer.data.corpus import CorpusError, Pair
+from minitransformer.data.corpus import Pair
+from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer, _sample
 from minitransformer.files import CheckpointError
 

@@ -13,8 +13,8 @@ import pytest
 
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import ConfigError, DataConfig, TrainingConfig
-from minitransformer.data.corpus import CorpusError
 from minitransformer.data.prepare import prepare
+from minitransformer.data.survey import CorpusError
 from minitransformer.files import CheckpointError
 from minitransformer.run import RunConfig
 from minitransformer.training.job import TrainingJob

@@ -1,0 +1,127 @@
+"""Bytes in, bytes out: exactly one line for each line, in order, as soon as lines stop coming."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import select
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from minitransformer.data.survey import READ_ERRORS, CorpusError, content, open_bytes
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.translator import Translation, Translator
+
+LINES_AT_ONCE = 2_048  # sorted by length together; their translations appear together
+PAUSE = 0.1  # seconds without input, after which what has come is translated
+_BYTES_AT_ONCE = 1 << 16
+
+
+class Source(Protocol):
+    """What lines are read from: a file, or a pipe."""
+
+    def read1(self, size: int, /) -> bytes:
+        """What is there, but for nothing wait; empty at the end only."""
+
+    def fileno(self) -> int:
+        """The descriptor; an OSError if there is none."""
+
+    def isatty(self) -> bool:
+        """Whether somebody types."""
+
+
+def groups_of_lines(source: Source, size: int) -> Iterator[list[bytes]]:
+    """Lines without their line feeds, ``size`` together; fewer at the end, and wherever the source pauses.
+
+    So a program that writes a line into a pipe and waits gets its translation.  A file never pauses: its groups, and
+    so all bits of the results, depend on nothing else.
+    """
+    lines: list[bytes] = []
+    pieces: list[bytes] = []  # of a line whose end has not come yet
+    while data := source.read1(_BYTES_AT_ONCE):
+        first, *others = data.split(b"\n")
+        pieces.append(first)
+        for following in others:
+            lines.append(b"".join(pieces))
+            pieces = [following]
+        while len(lines) >= size:
+            yield lines[:size]
+            del lines[:size]
+        if lines and _pauses(source):
+            yield lines
+            lines = []
+    if any(pieces):
+        lines.append(b"".join(pieces))
+    if lines:
+        yield lines
+
+
+@contextmanager
+def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
+    """``groups_of_lines`` of a file, plain, gzip or xz.  Raises: CorpusError if it cannot be opened, or be read on."""
+    hint = "--input names a UTF-8 text file, plain, .gz or .xz"
+
+    def read(stream: Source) -> Iterator[list[bytes]]:
+        try:
+            yield from groups_of_lines(stream, size)
+        except READ_ERRORS as error:
+            raise CorpusError(f"{path}: cannot be read to its end: {error}; {hint}") from error
+
+    try:
+        stream = open_bytes(path)
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read: {error}; {hint}") from error
+    with stream:
+        yield read(stream)
+
+
+def _pauses(source: Source) -> bool:
+    try:
+        descriptor = source.fileno()
+    except io.UnsupportedOperation:
+        return False
+    return not select.select([descriptor], [], [], PAUSE)[0]
+
+
+@dataclass(frozen=True)
+class LineTranslator:
+    """Turns groups of lines into what is written for them.
+
+    With ``n_best``, up to so many lines for each: number, score, log-probability and translation, between tabs.
+    """
+
+    translator: Translator
+    search: SearchConfig
+    n_best: int | None = None
+    n_threads: int | None = None
+    warn: Callable[[str], None] = lambda line: None
+
+    def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
+        """The translations of a group of lines, which follow ``n_before`` others."""
+        texts = [self._decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
+        for number in (n for n, text in enumerate(texts, n_before + 1) if self.translator.is_cut(text, self.search)):
+            limit = self.translator.longest_source(self.search)
+            self.warn(f"warning: line {number} has over {limit:,} subword tokens; the rest is cut off")
+        found = self.translator.n_best(texts, self.search, n_threads=self.n_threads)
+        return "".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1)).encode()
+
+    def facts(self) -> dict[str, Any]:
+        """All that decides what is written for a line."""
+        model = self.translator.fingerprint()
+        return {**dataclasses.asdict(self.search), "n_best": self.n_best, "model": model}
+
+    def _decoded(self, line: bytes, number: int) -> str:
+        line = content(line, number)
+        try:
+            return line.decode("utf-8").strip()
+        except UnicodeDecodeError as error:
+            self.warn(f"warning: line {number} is not UTF-8 ({error.reason}); read with replacements")
+            return line.decode("utf-8", errors="replace").strip()
+
+    def _formatted(self, translations: Sequence[Translation], number: int) -> str:
+        if self.n_best is None:
+            return translations[0].text + "\n"
+        return "".join(f"{number}\t{t.score:.4f}\t{t.log_probability:.4f}\t{t.text}\n" for t in translations)

@@ -1,0 +1,124 @@
+"""The largest batch first: memory that does not suffice is known before the first update, with a way out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import resource
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from autograd import RandomStream
+from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import IntArray, cut_into_shards, read_batch
+from minitransformer.errors import UserError
+from minitransformer.model.batch import Batch
+from minitransformer.training.footprint import Footprint, in_words, predict, runs_of_threads
+from minitransformer.training.trainer import Trainer
+from parallel.communicator import shards_of_rank
+
+_USABLE = 0.75  # of free memory, by predictions: the C library's heap has gaps, and every thread a stack
+_MOST_SHARDS = 1_024
+_PARTS_OF_A_BATCH = (3 / 4, 1 / 2, 3 / 8, 1 / 4, 1 / 8, 1 / 16)
+
+
+class OutOfMemoryError(UserError, MemoryError):
+    """A batch needs more memory than there is."""
+
+
+def try_largest_batch(trainer: Trainer, say: Callable[[str], None]) -> None:
+    """Say how much memory will be needed, and compute the gradients of the largest shards of the epoch once.
+
+    Every thread gets the largest of its shards of that batch, so that all that an update holds is held.  Neither
+    parameters nor Adam's moments nor anything random change: dropout is a function of update and place, and gradients
+    are set, not added to.
+    Raises: OutOfMemoryError, with what would fit.
+    """
+    free = free_memory()
+    footprint, batch = _predicted(trainer, trainer.config)
+    if trainer.model.device == "cpu":
+        say(
+            f"memory: about {footprint}; {in_words(free)} free" if math.isfinite(free) else f"memory: about {footprint}"
+        )
+    with advising(trainer, free), threadpool_limits(1, user_api="blas"):
+        streams = [RandomStream(trainer.config.seed, 0, shard) for shard in trainer.shards]
+        trainer.gradient.compute(_largest_shards(trainer, batch), streams)
+
+
+@contextmanager
+def advising(trainer: Trainer, free: float = math.inf) -> Iterator[None]:
+    """Turn a lack of memory (CuPy's is a MemoryError too) into one line with what would fit into ``free`` bytes."""
+    try:
+        yield
+    except MemoryError as error:
+        traceback.clear_frames(error.__traceback__)  # which hold what there was no room beside
+        raise OutOfMemoryError(_advice(trainer, free)) from error
+
+
+def free_memory() -> float:
+    """Bytes that a process may still take, by its limit of address space and by what the system has; ∞ if unknown."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    taken, available = 0.0, math.inf
+    with suppress(OSError):  # no Linux
+        taken = float(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        available = float(fields["MemAvailable"].split()[0]) * 1024
+    return available if limit == resource.RLIM_INFINITY else min(available, limit - taken)
+
+
+def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, IntArray]:
+    return predict(
+        trainer.model,
+        config,
+        trainer.store.lengths,
+        n_threads=trainer.gradient.n_threads,
+        shards=shards_of_rank(trainer.world.rank, trainer.world.size, config.n_shards),
+        epoch=trainer.state.epoch,
+    )
+
+
+def _largest_shards(trainer: Trainer, batch: IntArray) -> list[Batch | None]:
+    """Shards of a batch as the process computes them, of which every thread keeps only the one with the most tokens."""
+    lengths, shards = trainer.store.lengths, trainer.shards
+    cut = cut_into_shards(batch, lengths, trainer.config.n_shards)
+    kept = {
+        max((shards[i] for i in run), key=lambda shard: int((lengths[cut[shard]] + 1).sum()))
+        for run in runs_of_threads(len(shards), trainer.gradient.n_threads)
+    }
+    return [read_batch(trainer.store, cut[shard]) if shard in kept and len(cut[shard]) else None for shard in shards]
+
+
+def _advice(trainer: Trainer, free: float) -> str:
+    config = trainer.config
+    failed, _ = _predicted(trainer, config)
+    room = min(free, failed.total)
+    ways = [way for way in (_more_shards(trainer, _USABLE * room), _fewer_tokens(trainer, _USABLE * room)) if way]
+    where = f"update {trainer.state.step:,}" if trainer.state.step else "trying the largest batch"
+    lack = f"out of memory ({where}): {config.batch_tokens:,} tokens in {config.n_shards} shards need {failed}"
+    if not ways:
+        return f"{lack}. No batch would fit into {in_words(room)}: choose a smaller --model, or another machine"
+    return f"{lack}. What fits into {in_words(room)}: {'; or '.join(ways)}"
+
+
+def _more_shards(trainer: Trainer, budget: float) -> str | None:
+    """The same batch in smaller shards, computed one after the other."""
+    n_shards = 2 * trainer.config.n_shards
+    while n_shards <= _MOST_SHARDS:
+        footprint, _ = _predicted(trainer, dataclasses.replace(trainer.config, n_shards=n_shards))
+        if footprint.total <= budget:
+            return f"--training.n-shards {n_shards} (the same batch, {in_words(footprint.total)})"
+        n_shards *= 2
+    return None
+
+
+def _fewer_tokens(trainer: Trainer, budget: float) -> str | None:
+    for part in _PARTS_OF_A_BATCH:
+        n_tokens = max(1, round(trainer.config.batch_tokens * part))
+        footprint, _ = _predicted(trainer, dataclasses.replace(trainer.config, batch_tokens=n_tokens))
+        if footprint.total <= budget:
+            return f"--training.batch-tokens {n_tokens} (a smaller batch, {in_words(footprint.total)})"
+    return None

@@ -1,0 +1,211 @@
+"""The largest batch is tried first: it changes nothing, and what does not fit is told with a way out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autograd import Tensor
+from minitransformer import ModelConfig, Transformer
+from minitransformer.config import DataConfig, TrainingConfig
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.run import RunConfig
+from minitransformer.training import job as job_module
+from minitransformer.training import largest_batch
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.largest_batch import OutOfMemoryError, advising, try_largest_batch
+from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.trainer import Trainer
+from parallel.communicator import SerialCommunicator
+
+ROOT = Path(__file__).parents[3]
+MODEL = ModelConfig(vocabulary_size=30, n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
+
+
+def trainer_of(folder: Path, *, n_threads: int = 2, **training: Any) -> Trainer:
+    ids = np.random.default_rng(5)
+    pairs = [tuple(ids.integers(3, 30, n).tolist() for n in ids.integers(1, 20, 2)) for _ in range(60)]
+    write_store(folder, "train", pairs, 30)
+    values = {
+        "max_updates": 6,
+        "batch_tokens": 150,
+        "n_shards": 4,
+        "warmup_steps": 10,
+        "checkpoint_every": 3,
+    } | training
+    config = TrainingConfig(**values, validate_every=100)
+    model, store = Transformer(MODEL), TokenStore(folder, "train")
+    return Trainer(model, store, None, config, folder / "run", SerialCommunicator(), n_threads=n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+def test_trying_the_largest_batch_changes_no_bit(tmp_path: Path, n_threads: int) -> None:
+    trained = []
+    for name, first in (("with", try_largest_batch), ("without", lambda trainer, say: None)):
+        (tmp_path / name).mkdir()
+        trainer = trainer_of(tmp_path / name, n_threads=n_threads)
+        before = trainer.model.parameters.values.copy()
+        first(trainer, lambda line: None)
+        np.testing.assert_array_equal(trainer.model.parameters.values, before)
+        assert trainer.state.step == 0
+        assert trainer.train(SilentMonitor())
+        trained.append((trainer.model.parameters.values, trainer.adam.m, trainer.adam.v))
+    for a, b in zip(*trained, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_largest_shard_of_every_thread_is_computed_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = trainer_of(tmp_path)
+    sizes: list[int] = []
+    loss = trainer.model.loss
+
+    def counted(batch: Any, random: Any = None) -> Tensor:
+        sizes.append(batch.n_source_tokens + batch.n_target_tokens)
+        return loss(batch, random)
+
+    monkeypatch.setattr(trainer.model, "loss", counted)
+    try_largest_batch(trainer, lambda line: None)
+    assert len(sizes) == 2
+    _, batch = largest_batch._predicted(trainer, trainer.config)
+    cut = largest_batch.cut_into_shards(batch, trainer.store.lengths, 4)
+    n_tokens = [int((trainer.store.lengths[shard] + 1).sum()) for shard in cut]
+    assert sorted(sizes) == sorted([max(n_tokens[:2]), max(n_tokens[2:])])
+
+
+def test_what_will_be_needed_is_said_in_one_line(tmp_path: Path) -> None:
+    said: list[str] = []
+    try_largest_batch(trainer_of(tmp_path), said.append)
+    size = r"[\d.]+ MB"
+    assert len(said) == 1
+    assert re.fullmatch(
+        f"memory: about {size}: parameters {size}, gradients {size}, Adam {size}, activations of 2 of the largest"
+        f" shards {size}, their logits {size}; .* free",
+        said[0],
+    )
+
+
+@pytest.mark.parametrize("error", [MemoryError, type("OutOfMemoryError", (MemoryError,), {})], ids=["NumPy", "CuPy"])
+def test_a_lack_of_memory_is_one_line_with_two_ways_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[MemoryError]
+) -> None:
+    trainer = trainer_of(tmp_path, batch_tokens=600)
+
+    def lacking(*arguments: Any) -> Tensor:
+        raise error("Unable to allocate 1.00 EiB")
+
+    monkeypatch.setattr(trainer.model, "loss", lacking)
+    with pytest.raises(OutOfMemoryError) as caught:
+        try_largest_batch(trainer, lambda line: None)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert re.match(r"out of memory \(trying the largest batch\): 600 tokens in 4 shards need [\d.]+ MB: ", message)
+    n_shards = re.search(r"--training\.n-shards (\d+) \(the same batch, ([\d.]+) MB\)", message)
+    n_tokens = re.search(r"; or --training\.batch-tokens (\d+) \(a smaller batch, ([\d.]+) MB\)", message)
+    assert n_shards
+    assert n_tokens
+    needed = float(re.findall(r"need ([\d.]+) MB", message)[0])
+    assert int(n_shards[1]) > 4
+    assert int(n_tokens[1]) < 600
+    assert max(float(n_shards[2]), float(n_tokens[2])) <= 0.75 * needed + 0.1
+
+
+def test_where_nothing_fits_the_model_is_too_large(tmp_path: Path) -> None:
+    trainer, message = trainer_of(tmp_path), "No batch would fit into 0.0 MB: choose a smaller --model"
+    with pytest.raises(OutOfMemoryError, match=message), advising(trainer, free=1_000):
+        raise MemoryError
+
+
+def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of(tmp_path)
+    job = TrainingJob(RunConfig(), SerialCommunicator(), None, trainer)  # type: ignore[arg-type]
+
+    def lacking(*arguments: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(trainer.gradient, "compute", lacking)
+    with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
+        job.train(SilentMonitor())
+
+
+def small_run(folder: Path) -> RunConfig:
+    for name in ("en", "de"):
+        (folder / name).write_text("a b c d e f\n" * 200)
+    data = DataConfig(raw=folder, train_source=("en",), train_target=("de",), vocabulary_size=14)
+    model = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
+    return RunConfig(run=folder / "run", data=data, model=model, training=TrainingConfig(max_updates=2))
+
+
+def test_a_run_for_which_memory_did_not_suffice_can_be_started_anew_with_other_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_run(tmp_path)
+
+    def lacking(*arguments: Any) -> None:
+        raise OutOfMemoryError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job_module, "try_largest_batch", lacking)
+        with pytest.raises(OutOfMemoryError):
+            TrainingJob.of(config, SerialCommunicator(), lambda line: None)
+    assert not (config.run / "run.json").exists()
+    TrainingJob.of(config, SerialCommunicator(), lambda line: None)
+    assert (config.run / "run.json").exists()
+
+
+LIMITED = """
+import os, resource, sys
+from cli.train import main
+import minitransformer.training.job as job
+from minitransformer.training.trainer import Trainer
+
+try_first, update, room = job.try_largest_batch, Trainer._update, int(sys.argv.pop(1)) * 10**6
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+
+def limited(trainer, say):
+    limit(int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + room)
+    try_first(trainer, say)
+
+def last_limited(trainer, batch):
+    update(trainer, batch)
+    os._exit(0)
+
+job.try_largest_batch, Trainer._update = limited, last_limited
+sys.exit(main())
+"""
+
+
+def limited_to_300_mb(options: str) -> tuple[int, str]:
+    """The command with 300 MB more than it has taken when it begins, to its first update: status, words."""
+    command = [sys.executable, "-c", LIMITED, "300", *options.split()]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    return run.returncode, run.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of a process is read from Linux")
+def test_a_process_that_may_not_take_more_memory_says_what_to_do_before_its_first_update(tmp_path: Path) -> None:
+    for name in ("en", "de"):
+        (tmp_path / name).write_text("".join(f"{'abcdefgh'[i % 8]} b c d e f g {i}\n" for i in range(3_000)))
+    command = f"""--run {tmp_path / "run"} --data.raw {tmp_path} --data.train-source en --data.train-target de
+        --data.vocabulary-size 25 --model.d-model 64 --model.d-ff 2048 --model.n-layers 4
+        --training.batch-tokens 8000 --training.n-shards 1 --training.max-updates 1"""
+    status, said = limited_to_300_mb(command)
+    assert status == 1
+    *_, last = said.splitlines()
+    assert last.startswith("error: out of memory (trying the largest batch): 8,000 tokens in 1 shards need ")
+    assert "Traceback" not in said
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+    for way in re.findall(r"--training\.\S+ \d+", last):
+        status, said = limited_to_300_mb(f"{command} {way}")
+        assert status == 0, said
+        shutil.rmtree(tmp_path / "run")
