@@ -220,13 +220,16 @@ def _fuzz_in_child(
     child = os.fork()
     if not child:
         os.close(readable)
-        warnings.simplefilter("error")
-        watch_paths(directory)
-        bound_memory()
-        with os.fdopen(writable, "w", buffering=1) as results:
-            for i in indices:
-                results.write(json.dumps(try_input(reader, directory, files, f"{seed} {name} {i}")) + "\n")
-        os._exit(0)
+        try:
+            warnings.simplefilter("error")
+            watch_paths(directory)
+            bound_memory()
+            with os.fdopen(writable, "w", buffering=1) as results:
+                for i in indices:
+                    results.write(json.dumps(try_input(reader, directory, files, f"{seed} {name} {i}")) + "\n")
+            os._exit(0)
+        finally:
+            os._exit(1)
     os.close(writable)
     next_index = indices.start
     with os.fdopen(readable) as results:

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
-from numpy.lib import format
 
 from minitransformer.files import CheckpointError, written_whole
 from minitransformer.model.batch import Ids
 
 PAIRS_PER_SHARD = 500_000
 _SIDES = ("source", "target")
-_TOKENS, _LENGTHS = (np.uint16, np.uint32), (np.int32,)
+_TOKENS, _LENGTHS = ("<u2", "<u4"), ("<i4",)
+# What NumPy writes before an array.  Its own reader evaluates it as Python, and warns or fails in many ways of damage.
+_HEADER_BYTES = 128
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00\x76\x00\{'descr': '(?P<dtype>[<>|]\w\d)', 'fortran_order': False,"
+    rb" 'shape': \((?P<shape>\d{1,18},(?: \d{1,18})?)\), \} *\n"
+)
 
 IdPair = tuple[Ids, Ids]
 
@@ -100,21 +105,22 @@ def _n_shards(directory: Path, split: str) -> int:
     return max(numbers) + 1
 
 
-def _open(path: Path, dtypes: Sequence[Any], other_axes: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _open(path: Path, dtypes: Sequence[str], other_axes: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """A memory-mapped array (n, *other_axes), which must fill its file: no header that lies is believed."""
     try:
         with path.open("rb") as stream:
-            if format.read_magic(stream) != (1, 0):
-                raise ValueError("expected a header of version 1.0")
-            shape, by_columns, dtype = format.read_array_header_1_0(stream)
-            start, size = stream.tell(), math.prod(shape) * dtype.itemsize
-        if by_columns or dtype not in dtypes or not shape or shape[1:] != other_axes:
+            header = _HEADER.match(stream.read(_HEADER_BYTES))
+        if header is None:
+            raise ValueError("expected the header that NumPy writes")
+        dtype, shape = header["dtype"].decode(), tuple(map(int, re.findall(rb"\d+", header["shape"])))
+        if dtype not in dtypes or shape[1:] != other_axes:
             raise ValueError(f"expected (n, {', '.join(map(str, other_axes))}), found {shape} of {dtype}")
-        if start + size != path.stat().st_size:
-            raise ValueError(f"expected {start + size} bytes, found {path.stat().st_size}")
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if header.end() + size != path.stat().st_size:
+            raise ValueError(f"expected {header.end() + size} bytes, found {path.stat().st_size}")
         # An array without elements cannot be mapped.
-        return np.memmap(path, dtype, "r", start, shape) if size else np.empty(shape, dtype)
-    except (OSError, EOFError, ValueError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
+        return np.memmap(path, dtype, "r", header.end(), shape) if size else np.empty(shape, dtype)
+    except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{path}: cannot be read ({error}); the data is incomplete: run minitransformer-prepare again"
         ) from error

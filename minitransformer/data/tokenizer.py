@@ -100,7 +100,7 @@ class Tokenizer:
             if not min(tokenizer.n_source_words, tokenizer.n_target_words):
                 raise RuntimeError(f"{' or '.join(names)} is empty")
             return tokenizer
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ValueError) as error:  # ValueError: pieces that are not UTF-8
             raise CheckpointError(
                 f"{directory}: no usable tokenizer here ({error}); name a directory written by"
                 " minitransformer-prepare or minitransformer-train"

@@ -101,6 +101,7 @@ class Trainer:
                 step = self.state.step
                 interval.add(self._update(batch), int((self.store.lengths[batch, 1] + 1).sum()))
                 monitor.advance(step)
+                self._tell_of_failure(monitor)
                 last, stop = step == self.config.max_updates, interrupt.requested()
                 if step % self.config.log_every == 0 or last:
                     interval = self._log(interval, monitor)
@@ -108,7 +109,6 @@ class Trainer:
                     interval.leave_out(self._validate(monitor))
                 if step % self.config.checkpoint_every == 0 or last or stop:
                     self._save(interval, monitor)
-                self._tell_of_failure(monitor)
                 if stop:
                     self._finish_saving()
                     monitor.say(f"interrupted after update {step:,} and saved; the same command goes on from there")

@@ -252,3 +252,14 @@ def test_a_value_that_makes_no_sense_ends_with_status_2_and_says_why(
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_can_be_read(recipe: Path) -> None:
     assert read_options(["--config", str(recipe)]).data.train_source
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("preset = 3", "preset must be a name; got 3"), ('compat = ["marian"]', "compat must be a name; got"),
+     (f"a = {'[' * 5_000}", "cannot be read as TOML"), (f"a = {'9' * 5_000}", "cannot be read as TOML")],
+)  # fmt: skip
+def test_a_file_that_was_damaged_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "recipe.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_options(["--config", str(tmp_path / "recipe.toml")])

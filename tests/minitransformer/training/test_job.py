@@ -147,3 +147,57 @@ def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tm
 def test_values_that_train_nothing_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"training: {next(iter(values))} must be"):
         TrainingConfig(**values)  # type: ignore[arg-type]
+
+
+class Listener(StoppingMonitor):
+    """Remembers what is said."""
+
+    def __init__(self, step: int = 0) -> None:
+        super().__init__(step)
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+
+def damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_says_so_and_ends_like_an_undisturbed_one(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    straight, damaged = run_of(tmp_path / "a"), run_of(tmp_path / "b")
+    finished(straight)
+    assert not job_of(damaged).trainer.train(StoppingMonitor(14))
+    damage(damaged.run / "checkpoints" / "step-00000014" / "optimizer.safetensors")
+    said: list[str] = []
+    job = TrainingJob.of(damaged, SerialCommunicator(), said.append)
+    assert job.trainer.state.step == 12
+    assert any("step-00000014 is damaged: " in line and "optimizer.safetensors: has changed" in line for line in said)
+    assert any("using the newest whole checkpoint, step-00000012" in line for line in said)
+    finished(damaged)
+    np.testing.assert_array_equal(weights(straight), weights(damaged))
+
+
+@pytest.mark.parametrize("name", ["best", "checkpoints/step-00000016"])
+def test_a_model_that_is_damaged_at_the_end_is_named_and_left_out(tmp_path: Path, name: str) -> None:
+    job, monitor = job_of(run_of(tmp_path)), Listener()
+    assert job.trainer.train(monitor)
+    damage(tmp_path / "run" / name / "model.safetensors")
+    job.finish(monitor)
+    left_out = [line for line in monitor.said if "the final model is made without" in line]
+    assert len(left_out) == 1
+    assert f"{name}/model.safetensors: has changed since it was written" in left_out[0]
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["updates"] == 20
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    (config.run / "best").mkdir(parents=True)
+    for folder in (config.run, config.run / "best"):
+        (folder / ".model.safetensors.4711.tmp").write_bytes(b"half")
+    job_of(config)
+    assert not list(config.run.rglob("*.tmp"))

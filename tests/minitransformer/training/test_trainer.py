@@ -21,7 +21,7 @@ from minitransformer.data.batching import plan_epoch, read_batch
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
-from minitransformer.training.checkpoint import checkpoints
+from minitransformer.training.checkpoint import Snapshot, checkpoints
 from minitransformer.training.monitor import SilentMonitor, TrainingReport, ValidationReport
 from minitransformer.training.trainer import Trainer, TrainingDivergedError
 from parallel.communicator import SerialCommunicator
@@ -366,10 +366,16 @@ def test_a_run_whose_last_save_fails_says_so_and_goes_on_from_the_checkpoint_bef
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
 ) -> None:
     trainer = trainer_of(tmp_path, checkpoint_every=2)
+    begin_saving = trainer._writer.save
+
+    def save_and_wait(snapshot: Snapshot) -> None:
+        begin_saving(snapshot)
+        trainer._writer.wait()  # the failure is there before anybody asks for it
 
     def disturb(step: int) -> None:
         if step == 7:
             trainer._writer.wait()
+            monkeypatch.setattr(trainer._writer, "save", save_and_wait)
             monkeypatch.setattr(os, "fsync", refuse)
             if interrupted:
                 signal.raise_signal(signal.SIGINT)
