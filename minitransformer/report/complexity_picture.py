@@ -48,6 +48,7 @@ def _draw_counts(axes: Axes, counts: Mapping[int, int], style: Mapping[str, obje
 def _finish(axes: Axes, title: str, variable: str) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_title(title, size=10, loc="left", color=FAINT)
     axes.set_xlabel(variable)
     axes.grid(alpha=0.25, linewidth=0.6)
