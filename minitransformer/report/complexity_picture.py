@@ -27,7 +27,7 @@ def complexity_picture(rows: Sequence[Row]) -> Figure:
         _draw_counts(axes[1, 0], row.chains, style)
         _draw_counts(axes[1, 1], row.paths, style)
     for place, title, variable in (
-        (axes[0, 0], "seconds of a forward pass", "n"), (axes[0, 1], "seconds of a forward pass", "d"),
+        (axes[0, 0], "CPU seconds of a forward pass", "n"), (axes[0, 1], "CPU seconds of a forward pass", "d"),
         (axes[1, 0], "operations that wait for one another", "n"),
         (axes[1, 1], "steps from the first position to the last", "n"),
     ):  # fmt: skip

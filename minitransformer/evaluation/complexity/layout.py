@@ -40,7 +40,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def as_json(rows: Sequence[Row], **about: str) -> dict[str, Any]:
-    """All sizes, times (seconds), counts and exponents."""
+    """All sizes, times (CPU seconds), counts and exponents."""
     return {**about, "rows": [_row_as_json(row) for row in rows]}
 
 

@@ -16,16 +16,19 @@ from minitransformer.evaluation.complexity.layers import SequenceLayer
 
 
 def seconds(layer: SequenceLayer, x: Array, repeats: int) -> float:
-    """The shortest of several forward passes on one BLAS thread; one before them, with cold caches, does not count."""
+    """CPU seconds of a forward pass on one BLAS thread: the least of several, after one with cold caches.
+
+    CPU time, because the time that other processes take does not count in it.
+    """
     with no_tape(), threadpool_limits(1, user_api="blas"):
         layer.forward(x)
         return min(_timed(lambda: layer.forward(x)) for _ in range(repeats))
 
 
 def _timed(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.thread_time()
     run()
-    return time.perf_counter() - start
+    return time.thread_time() - start
 
 
 def multiply_adds(layer: SequenceLayer, x: Array) -> int:
