@@ -57,9 +57,10 @@ def attended_pair(
 
     Raises: ReportError if there is nothing to show, or too much.
     """
-    model, tokenizer = translator.model, translator.tokenizer
+    model, tokenizer, search = translator.model, translator.tokenizer, search or SearchConfig()
+    room = model.config.longest_sentence - 1 if model.config.positions == "learned" else MOST_TOKENS
     source_ids = tokenizer.encode_source([sentence])[0]
-    _check_length(translator, "sentence", source_ids)
+    _check_length("sentence", source_ids, translator.longest_source(search) if target is None else room)
     source = shown_pieces(tokenizer.source.encode(sentence, out_type=str))
     if target is None:
         target_ids = list(beam_search(model, [source_ids], search)[0][0].ids)
@@ -68,7 +69,7 @@ def attended_pair(
     else:
         target_ids = tokenizer.encode_target([target])[0]
         pieces = tokenizer.target.encode(target, out_type=str)
-    _check_length(translator, "target", target_ids)
+    _check_length("target", target_ids, room)
     written = shown_pieces(pieces)
     return AttendedPair(
         source=[*source, END_MARK],
@@ -86,9 +87,8 @@ def shown_pieces(pieces: Sequence[str]) -> list[str]:
     return [(piece.removeprefix("▁") or "▁") if piece.startswith("▁") else f"·{piece}" for piece in pieces]
 
 
-def _check_length(translator: Translator, name: str, ids: Sequence[Any]) -> None:
-    config = translator.model.config
-    limit = min(MOST_TOKENS, config.longest_sentence - 1) if config.positions == "learned" else MOST_TOKENS
+def _check_length(name: str, ids: Sequence[Any], room: int) -> None:
+    limit = min(MOST_TOKENS, room)
     if not 1 <= len(ids) <= limit:
         problem = "is empty" if not ids else f"has {len(ids):,} subword tokens"
         raise ReportError(f"attention: the {name} {problem}; give one of 1 to {limit} subword tokens")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,12 +26,13 @@ WIDTH_OF_PATHS = 4  # features; how far signals reach does not depend on them
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sentences of a batch, their length, their features, and r or k."""
+    """Sentences of a batch, their length n, and their features d."""
 
     sentences: int
     n: int
     d: int
     width: int
+    """r or k; 0 for layers that have neither."""
 
     def inputs(self) -> Any:
         """Random numbers (sentences, n, d), float32."""
@@ -72,6 +73,7 @@ class LayerType:
     sweeps: tuple[Sweep, ...]
     quick_sweeps: tuple[Sweep, ...]
     path_width: int = 0
+    """r or k for the measurement of paths."""
 
     @property
     def complexity(self) -> str:
@@ -115,14 +117,12 @@ class Row:
     paths: Mapping[int, int]
 
 
-def measure_table(
-    *, quick: bool = False, repeats: int = 5, types: Sequence[LayerType] | None = None, say: Say = lambda line: None
-) -> list[Row]:
+def measure_table(*, quick: bool = False, repeats: int = 5, say: Say = lambda line: None) -> list[Row]:
     """Measure every row.  ``quick``: sizes of a few seconds in all, too small to see the exponents of time.
 
     Returns rows in the paper's order.
     """
-    return [_measured(layer_type, quick, repeats, say) for layer_type in types or LAYER_TYPES]
+    return [_measured(layer_type, quick, repeats, say) for layer_type in LAYER_TYPES]
 
 
 def _measured(layer_type: LayerType, quick: bool, repeats: int, say: Say) -> Row:

@@ -73,5 +73,7 @@ def test_a_learned_table_of_positions_bounds_the_sentence(translator: Translator
     config = dataclasses.replace(translator.model.config, positions="learned", max_positions=9)
     learned = Translator(Transformer(config, seed=1), translator.tokenizer)
     assert len(attended_pair(learned, "one", "ONE").source) <= 9
-    with pytest.raises(ReportError, match="1 to 8 subword tokens"):
+    with pytest.raises(ReportError, match="the target has .* 1 to 8 subword tokens"):
         attended_pair(learned, "one", "ONE TWO THREE ONE TWO THREE")
+    with pytest.raises(ReportError, match="the sentence has .* 1 to 4 subword tokens"):
+        attended_pair(learned, "one two three one", search=SearchConfig(max_extra_tokens=5))
