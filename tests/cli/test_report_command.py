@@ -55,6 +55,8 @@ def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
         ),
         (["one", "--output", "a.png", "--kinds"], "--kinds: name at least one kind"),
         (["one", "--beam", "0"], "expected beam ≥ n_best ≥ 1"),
+        (["one", "--output", f"{__file__}/a.html"], "a.html: cannot be written"),
+        (["one", "--output", f"{__file__}/a.png"], "a.png: cannot be written"),
     ],
 )
 def test_what_cannot_be_drawn_is_said_in_one_line(
