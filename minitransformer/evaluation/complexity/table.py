@@ -179,8 +179,8 @@ LAYER_TYPES = (
     ),
     LayerType(
         "Self-Attention (restricted)", {"r": 1, "n": 1, "d": 1}, "1", "n/r", lambda d, r: RestrictedSelfAttention(r),
-        _sweeps(1, (4096, 64, 32), n=(2048, 4096, 8192, 16384), r=(32, 64, 128, 256))
-        + _sweeps(1, (2048, 64, 32), d=(256, 512, 1024)),
+        _sweeps(1, (4096, 256, 64), n=(2048, 4096, 8192), r=(32, 64, 128, 256))
+        + _sweeps(1, (2048, 64, 64), d=(256, 512, 1024)),
         _sweeps(1, (64, 64, 4), n=(64, 128), r=(4, 8), d=(64, 128)), path_width=4,
     ),
 )  # fmt: skip
