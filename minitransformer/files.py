@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ def written_whole(path: Path) -> Iterator[Path]:
             " Files written before are unharmed"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):  # the latter: what should be a directory is a file
+            temporary.unlink()
 
 
 def remove_unfinished(directory: Path) -> None:

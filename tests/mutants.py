@@ -40,7 +40,9 @@ TREE = "tests/parallel/test_tree.py"
 ON_GPU = "tests/parallel/test_mpi.py::test_processes_add_up_gradients_that_lie_on_a_gpu"
 TESTS = {  # the nearest first: it kills most
     "autograd/ops/__init__.py": f"{OPS} -k operators",
-    "autograd/ops/arithmetic.py": f"{OPS} -k 'add or subtract or multiply or divide or scale or relu or operators'",
+    "autograd/ops/arithmetic.py": (
+        f"{OPS} -k 'add or subtract or multiply or divide or scale or relu or tanh or operators'"
+    ),
     "autograd/ops/attention.py": f"{OPS} -k attention",
     "autograd/ops/cross_entropy.py": f"{OPS} -k 'cross_entropy or smoothing'",
     "autograd/ops/dropout.py": f"tests/autograd/test_dropout.py {OPS} -k dropout",

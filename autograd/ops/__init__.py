@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autograd.ops.arithmetic import add, divide, multiply, relu, scale, subtract
+from autograd.ops.arithmetic import add, divide, multiply, relu, scale, subtract, tanh
 from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import cross_entropy, linear_cross_entropy
 from autograd.ops.dropout import dropout
@@ -36,6 +36,7 @@ __all__ = [
     "softmax",
     "subtract",
     "sum",
+    "tanh",
     "transpose",
 ]
 

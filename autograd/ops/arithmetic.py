@@ -1,4 +1,4 @@
-"""Elementwise arithmetic with NumPy's broadcasting, and ReLU."""
+"""Elementwise arithmetic with NumPy's broadcasting, ReLU and tanh."""
 
 from __future__ import annotations
 
@@ -88,5 +88,19 @@ def relu(x: Array) -> tuple[Array, Backward]:
 
     def backward(dy: Array) -> tuple[Array]:
         return (dy * (y > 0),)
+
+    return y, backward
+
+
+@op
+def tanh(x: Array) -> tuple[Array, Backward]:
+    """y = tanh(x); dx = (1 − y²) dy.  The logistic function is (1 + tanh(x / 2)) / 2.
+
+    Saves: y.
+    """
+    y = namespace(x).tanh(x)
+
+    def backward(dy: Array) -> tuple[Array]:
+        return (dy * (1 - y * y),)
 
     return y, backward

@@ -74,6 +74,10 @@ class MultiHeadAttention(Layer):
         self.value = Linear(config.d_model, config.n_heads * config.d_v, bias=bias, gain=gain)
         self.output = Linear(config.n_heads * config.d_v, config.d_model, bias=bias)
 
+    def queries(self, x: Tensor) -> Tensor:
+        """What attends.  Shapes: x (T, D) → (T, H, K)."""
+        return self._heads(self.query(x))
+
     def keys_values(self, memory: Tensor) -> KeysValues:
         """What can be attended to.  Shapes: memory (S, D) → keys (S, H, K), values (S, H, V)."""
         return self._heads(self.key(memory)), self._heads(self.value(memory))
@@ -83,7 +87,7 @@ class MultiHeadAttention(Layer):
     ) -> Tensor:
         """x (T, D) attends to keys and values, each row over its span → (T, D)."""
         site = random.next_site() if random and self.p_drop else None
-        heads = ops.attention(self._heads(self.query(x)), *keys_values, spans=spans, rate=self.p_drop, site=site)
+        heads = ops.attention(self.queries(x), *keys_values, spans=spans, rate=self.p_drop, site=site)
         return self.output(ops.reshape(heads, shape=(len(x), -1)))
 
     def _heads(self, x: Tensor) -> Tensor:

@@ -144,6 +144,7 @@ OTHER_OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "softmax": lambda x, y: ops.softmax(x) * y,
     "log_softmax": lambda x, y: ops.log_softmax(x) * y,
     "relu": lambda x, y: ops.relu(x) * y,
+    "tanh": lambda x, y: ops.tanh(x) * y,
     "linear_transposed": ops.linear_transposed,
     "cross_entropy": lambda x, y: ops.cross_entropy(x, to_device(np.array([2, 0, 2]), x.device)) * y,
 }

@@ -14,6 +14,8 @@ from small_run import plain
 
 from cli.average import AverageOptions, average
 from cli.prepare import PrepareOptions, prepare_data
+from cli.report import AttentionOptions, report
+from cli.reproduce import Table1Options, reproduce
 from cli.score import BleuOptions, PairsOptions, score
 from cli.train import train
 from cli.translate import TranslateOptions, translate
@@ -44,6 +46,8 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], Any, list[str]]
     "average": (average, [], AverageOptions, []),
     "score bleu": (score, ["bleu"], BleuOptions, ["--hypothesis", "--references"]),
     "score pairs": (score, ["pairs"], PairsOptions, ["--source", "--target"]),
+    "reproduce table1": (reproduce, ["table1"], Table1Options, []),
+    "report attention": (report, ["attention"], AttentionOptions, ["--sentence"]),
 }
 
 
@@ -66,6 +70,8 @@ def test_help_explains_every_option(name: str) -> None:
         ("translate", ["one line out for each line in", "--n-best N"]),
         ("score bleu", ["BLEU and chrF", "reference translations"]),
         ("score pairs", ["Log-probability (nats)"]),
+        ("reproduce table1", ["in a minute or two"]),
+        ("report attention", ["every head of every layer", "counted from 1"]),
     ],
 )
 def test_help_tells_what_the_command_is_for(name: str, mentioned: list[str]) -> None:

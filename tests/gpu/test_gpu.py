@@ -56,6 +56,7 @@ CASES = [
     OpCase("divide", (draw(5, 3), 2 + draw(3) ** 2)),
     OpCase("scale", (draw(5, 3),), {"factor": -2.5}),
     OpCase("relu", (draw(50, 30),)),
+    OpCase("tanh", (draw(50, 30),)),
     OpCase("reshape", (draw(6, 4),), {"shape": (3, -1)}),
     OpCase("transpose", (draw(2, 3, 4),), {"axes": (1, 2, 0)}),
     OpCase("getitem", (draw(7, 3),), {"index": slice(1, None, 2)}),

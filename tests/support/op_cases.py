@@ -154,6 +154,7 @@ CURVED = [
     OpCase(
         "divide", lambda d: (d("T", "D"), d.mild("D")), np.divide, step=lambda x, y: STEP * float(np.abs(y).min()),
     ),
+    OpCase("tanh", lambda d: (d.mild("T", "D"),), np.tanh),
     OpCase("softmax", lambda d: (d.logits("T", "D"),), softmax),
     OpCase("softmax", lambda d: (d.logits("B", "T", "D"),), softmax, name="three axes"),
     OpCase("log_softmax", lambda d: (d.logits("T", "D"),), log_softmax),

@@ -1,0 +1,86 @@
+"""minitransformer-report: what a model attends to, as a page or a picture."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from cli.command import run_command
+from minitransformer.files import write_text
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.translator import Translator
+from minitransformer.report.attended import AttendedPair, PictureKind, attended_pair
+from minitransformer.report.errors import PICTURES, ReportError, check_suffix, matplotlib_needed
+from minitransformer.report.page import attention_page
+
+DESCRIPTION = """Look at what a model does. "attention" draws every head of every layer for one sentence."""
+
+
+@dataclass(frozen=True)
+class AttentionOptions:
+    """Draw every head of every layer for one sentence: as a page that needs nothing but a browser, or as a picture."""
+
+    sentence: tyro.conf.Positional[str]
+    """The sentence to translate, in quotes."""
+    run: Path = Path("runs/demo")
+    """Directory of a training run, or any directory with a model and its tokenizer."""
+    target: str | None = None
+    """A translation to look at; without one the model's own is."""
+    output: Path = Path("attention.html")
+    """What to write: .html for the page, .png, .svg or .pdf for a picture."""
+    beam: int = 4
+    """Hypotheses kept alive while the model translates; 1 is greedy search."""
+    alpha: float = 0.6
+    """Exponent of the length penalty."""
+    kinds: tuple[PictureKind, ...] = ("encoder", "decoder", "encoder-decoder")
+    """For a picture: which attention to draw. "alignment" is encoder-decoder attention averaged over heads."""
+    layers: tuple[int, ...] = ()
+    """For a picture: layers to draw, counted from 1; all if none is named."""
+    heads: tuple[int, ...] = ()
+    """For a picture: heads to draw, counted from 1; all if none is named."""
+    end: bool = True
+    """For a picture: show the source's end symbol; else the other weights are made to sum to 1."""
+
+
+def main() -> int:
+    """Entry point."""
+    return run_command(lambda: report(sys.argv[1:]))
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Draw as the options say."""
+    options: AttentionOptions = tyro.extras.subcommand_cli_from_dict(
+        {"attention": AttentionOptions}, description=DESCRIPTION, args=list(arguments)
+    )
+    check_suffix(options.output, (".html", *PICTURES))
+    search = SearchConfig(beam=options.beam, alpha=options.alpha)
+    pair = attended_pair(Translator.load(options.run), options.sentence, options.target, search)
+    if options.output.suffix.lower() == ".html":
+        write_text(options.output, attention_page(pair))
+    else:
+        draw(pair, options)
+    print(f"{pair.translation}\nwrote {options.output}", file=sys.stderr)
+    return 0
+
+
+def draw(pair: AttendedPair, options: AttentionOptions) -> None:
+    """Write a picture of the kinds, layers and heads asked for."""
+    with matplotlib_needed():
+        from minitransformer.report.picture import attention_picture  # noqa: PLC0415
+        from minitransformer.report.saving import save_picture  # noqa: PLC0415
+    n_layers, n_heads = pair.weights.encoder.shape[:2]
+    layers, heads = chosen("layers", options.layers, n_layers), chosen("heads", options.heads, n_heads)
+    if not options.kinds:
+        raise ReportError("--kinds: name at least one kind of attention")
+    save_picture(attention_picture(pair, options.kinds, layers, heads, end=options.end), options.output)
+
+
+def chosen(name: str, numbers: Sequence[int], n: int) -> list[int]:
+    """Numbers counted from 1 as places counted from 0; all ``n`` if there are none.  Raises: ReportError."""
+    if wrong := [number for number in numbers if not 1 <= number <= n]:
+        raise ReportError(f"--{name}: the model has {n} of them, counted from 1; got {wrong[0]}")
+    return [number - 1 for number in numbers] or list(range(n))

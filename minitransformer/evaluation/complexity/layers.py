@@ -1,0 +1,148 @@
+"""The layer types that Table 1 compares, each made of the engine's operations.
+
+Sentences of n positions and d features, packed: (B·n, d).  Every layer maps them to as many.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from autograd import Blocks, KeySpans, Layer, Parameter, Tensor, ops
+from autograd.array import Array
+from autograd.parameters import glorot_uniform, zeros
+from autograd.spans import IntArray
+from minitransformer.model.spans import self_attention_spans
+
+
+class SequenceLayer(Protocol):
+    """What can be measured.  Shapes: x (B, n, d)."""
+
+    def forward(self, x: Array) -> Tensor:
+        """The layer's result for a batch of sentences, or the last part of it, which awaits all the others."""
+
+    def after(self, steps: int, x: Tensor) -> Tensor:
+        """What one sentence (n, d) has become after so many steps: what can be computed of all positions at once."""
+
+
+class SelfAttention(Layer):
+    """Attention(X, X, X), equation 1, each position over the whole sentence.
+
+    The projections of queries, keys and values, which Table 1 leaves out, are a convolution with k = 4 in cost.
+    """
+
+    def forward(self, x: Array) -> Tensor:
+        return self._attend(Tensor(x.reshape(-1, x.shape[2])), Blocks.of_lengths(np.full(len(x), x.shape[1])))
+
+    def after(self, steps: int, x: Tensor) -> Tensor:
+        for _ in range(steps):
+            x = self._attend(x, Blocks.of_lengths([len(x)]))
+        return x
+
+    def _attend(self, x: Tensor, sentences: Blocks) -> Tensor:
+        heads = ops.reshape(x, shape=(len(x), 1, -1))
+        return ops.reshape(ops.attention(heads, heads, heads, spans=self_attention_spans(sentences)), shape=x.shape)
+
+
+class RestrictedSelfAttention(SelfAttention):
+    """Self-attention of each position over the r positions on either side of it: section 4.
+
+    Queries come in blocks of r, whose keys lie in the block and its two neighbours: 3 r scores for each query are
+    computed, of which 2 r + 1 count.
+    """
+
+    def __init__(self, r: int) -> None:
+        self.r = r
+
+    def _attend(self, x: Tensor, sentences: Blocks) -> Tensor:
+        places, spans = windows(sentences, self.r)
+        queries = ops.reshape(x, shape=(len(x), 1, -1))
+        keys = ops.reshape(ops.embedding(x, places), shape=(len(places), 1, -1))
+        return ops.reshape(ops.attention(queries, keys, keys, spans=spans), shape=x.shape)
+
+
+def windows(sentences: Blocks, r: int) -> tuple[IntArray, KeySpans]:
+    """The positions that blocks of r queries need as keys, block after block, and each query's span among these."""
+    query_blocks, key_places = [], []
+    for start, length in zip(sentences.starts.tolist(), sentences.lengths.tolist(), strict=True):
+        for first in range(start, start + length, r):
+            last = min(first + r, start + length)
+            query_blocks.append(last - first)
+            key_places.append(np.arange(max(start, first - r), min(start + length, last + r)))
+    keys, queries = Blocks.of_lengths([len(places) for places in key_places]), Blocks.of_lengths(query_blocks)
+    places = np.concatenate(key_places)
+    wanted = self_attention_spans(sentences, r)
+    shift = (keys.starts - places[keys.starts])[queries.block_of_token]  # from a position to its place among the keys
+    return places, KeySpans(wanted.first + shift, wanted.last + shift, queries, keys)
+
+
+class Recurrent(Layer):
+    """A long short-term memory: h_t = σ(o) tanh(c_t),  c_t = σ(f) c_{t−1} + σ(i) tanh(g),
+    [i f g o] = x_t W + h_{t−1} U + b.
+
+    Source: Hochreiter & Schmidhuber 1997; the forget gate, Gers et al. 2000.
+    Shapes: W, U (d, 4 d), b (4 d,).
+    """
+
+    def __init__(self, d: int) -> None:
+        self.d = d
+        self.input = Parameter((d, 4 * d), glorot_uniform)
+        self.recurrent = Parameter((d, 4 * d), glorot_uniform)
+        self.bias = Parameter((4 * d,), zeros)
+
+    def cell(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of every row.  Shapes: x, h and c (rows, d); returns h and c."""
+        gates = ops.linear(x, self.input, self.bias) + ops.linear(h, self.recurrent, None)
+        i, f, g, o = (gates[:, part * self.d : (part + 1) * self.d] for part in range(4))
+        c = _logistic(f) * c + _logistic(i) * ops.tanh(g)
+        return _logistic(o) * ops.tanh(c), c
+
+    def forward(self, x: Array) -> Tensor:
+        """The last h, one position after the other: each step needs the one before."""
+        h = c = Tensor(np.zeros_like(x[:, 0]))
+        for t in range(x.shape[1]):
+            h, c = self.cell(Tensor(x[:, t]), h, c)
+        return h
+
+    def after(self, steps: int, x: Tensor) -> Tensor:
+        """All positions take a step at once, each from what its left neighbour was; after n steps that is the LSTM."""
+        neighbour, is_inside = np.maximum(np.arange(len(x)) - 1, 0), (np.arange(len(x)) > 0)[:, None]
+        h = c = Tensor(np.zeros_like(x.value))
+        for _ in range(steps):
+            h, c = self.cell(x, ops.embedding(h, neighbour) * is_inside, ops.embedding(c, neighbour) * is_inside)
+        return h
+
+
+def _logistic(x: Tensor) -> Tensor:
+    """σ(x) = 1 / (1 + e^−x), by tanh, which never overflows."""
+    return ops.tanh(x * 0.5) * 0.5 + 0.5
+
+
+class Convolutional(Layer):
+    """y_t = Σ_j x_{t − j·dilation} W_j over k positions, t and k − 1 before it (0 beyond the sentence's start).
+
+    Stacked, layer l has the dilation ``growth``^l: 1 for contiguous kernels; k for kernels that together look at every
+    position once.  Source: van den Oord et al. 2016 (WaveNet), section 2.1; Kalchbrenner et al. 2017, whose dilated
+    kernels are the log_k(n) of Table 1.
+    Shapes: W (k·d, d).
+    """
+
+    def __init__(self, d: int, k: int, *, growth: int = 1) -> None:
+        self.k, self.growth = k, growth
+        self.weight = Parameter((k * d, d), glorot_uniform)
+
+    def forward(self, x: Array) -> Tensor:
+        return self._convolve(Tensor(x.reshape(-1, x.shape[2])), Blocks.of_lengths(np.full(len(x), x.shape[1])), 1)
+
+    def after(self, steps: int, x: Tensor) -> Tensor:
+        for layer in range(steps):
+            x = self._convolve(x, Blocks.of_lengths([len(x)]), self.growth**layer)
+        return x
+
+    def _convolve(self, x: Tensor, sentences: Blocks, dilation: int) -> Tensor:
+        back = np.arange(self.k) * dilation
+        is_inside = sentences.place_in_block[:, None] >= back
+        wanted = np.where(is_inside, sentences.tokens[:, None] - back, 0)
+        rows = ops.embedding(x, wanted.reshape(-1)) * is_inside.reshape(-1, 1)
+        return ops.linear(ops.reshape(rows, shape=(len(x), -1)), self.weight, None)

@@ -1,0 +1,109 @@
+"""The attention weights of a model for one pair of sentences.
+
+No kernel has to keep its weights, and the fastest never has them: Attention(Q, K, I) = softmax(Q Kᵀ / √d_k) is how they
+are read, by the same operation from the same queries and keys.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from autograd import BlockMask, RandomStream, Tensor, namespace, no_tape, ops, to_host
+from minitransformer.model.batch import Batch, Ids
+from minitransformer.model.layers import KeysValues, MultiHeadAttention
+from minitransformer.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
+from minitransformer.model.transformer import Transformer
+
+FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
+Stack = TypeVar("Stack", Encoder, Decoder)
+StackLayer = TypeVar("StackLayer", EncoderLayer, DecoderLayer)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionWeights:
+    """Who attends to whom, and how much: weights[layer, head, query, key]; each row sums to 1.
+
+    Shapes: encoder (N, H, S, S), decoder (N, H, T, T), encoder_decoder (N, H, T, S), for S source tokens, the end
+    symbol included, and T decoder inputs, the start symbol included.
+    """
+
+    encoder: FloatArray
+    decoder: FloatArray
+    encoder_decoder: FloatArray
+
+
+def attention_weights(model: Transformer, source: Ids, target: Ids) -> AttentionWeights:
+    """The weights of every head of every layer while ``model`` reads ``source`` and is given ``target``.
+
+    Args:
+        source, target: ids without start and end symbols.
+    """
+    recording = copy.copy(model)
+    recording.encoder, recording.decoder = _recording_stack(model.encoder), _recording_stack(model.decoder)
+    with no_tape():
+        recording.decoded(Batch.from_token_ids([source], [target]))
+    encoder, decoder = recording.encoder.layers, recording.decoder.layers
+    return AttentionWeights(
+        encoder=_stacked([layer.self_attention for layer in encoder]),
+        decoder=_stacked([layer.self_attention for layer in decoder]),
+        encoder_decoder=_stacked([layer.source_attention for layer in decoder]),
+    )
+
+
+def without_key(weights: FloatArray, key: int) -> FloatArray:
+    """``weights`` (…, T, S) of the other keys, (…, T, S − 1), each row divided by its sum.
+
+    Models rest attention that they do not need on the end symbol; without it the rest shows.  A row that had nothing
+    else stays 0.
+    """
+    others: FloatArray = np.delete(weights, key, axis=-1)
+    total = others.sum(-1, keepdims=True)
+    np.divide(others, total, out=others, where=total > 0)
+    return others
+
+
+class _RecordingAttention(MultiHeadAttention):
+    """A layer with another's parameters, and the weights of its last call: (T, H, S)."""
+
+    def __init__(self, layer: MultiHeadAttention) -> None:
+        vars(self).update(vars(layer))
+
+    def __call__(
+        self, x: Tensor, keys_values: KeysValues, spans: BlockMask, random: RandomStream | None = None
+    ) -> Tensor:
+        keys, _ = keys_values
+        self.weights = to_host(ops.attention(self.queries(x), keys, _identity(keys), spans=spans).value)
+        return super().__call__(x, keys_values, spans, random)
+
+
+def _identity(keys: Tensor) -> Tensor:
+    """Values (S, H, S) that tell each key from the others: in every head, key j has the j-th unit vector."""
+    xp, (n_keys, n_heads, _) = namespace(keys.value), keys.shape
+    values, j = xp.zeros((n_keys, n_heads, n_keys), keys.dtype), xp.arange(n_keys)
+    values[j, :, j] = 1
+    return Tensor(values)
+
+
+def _recording_stack(stack: Stack) -> Stack:
+    recording = copy.copy(stack)
+    recording.layers = [_recording_layer(layer) for layer in stack.layers]
+    return recording
+
+
+def _recording_layer(layer: StackLayer) -> StackLayer:
+    """The layer with all its attention replaced; everything else is shared."""
+    recording = copy.copy(layer)
+    for name, sublayer in vars(layer).items():
+        if isinstance(sublayer, MultiHeadAttention):
+            setattr(recording, name, _RecordingAttention(sublayer))
+    return recording
+
+
+def _stacked(layers: Sequence[MultiHeadAttention]) -> FloatArray:
+    """(T, H, S) of every layer → (N, H, T, S)."""
+    return np.stack([layer.weights.transpose(1, 0, 2) for layer in layers if isinstance(layer, _RecordingAttention)])

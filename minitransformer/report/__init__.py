@@ -1,0 +1,1 @@
+"""Pictures of what a model does, to look at and to keep."""

@@ -1,0 +1,85 @@
+"use strict";
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const KIND_NAMES = {
+  "encoder": "Encoder", "decoder": "Decoder", "encoder-decoder": "Encoder–decoder", "alignment": "Alignment",
+};
+const NOTES = {
+  "encoder": "Every source word attends to every source word.",
+  "decoder": "Every word that the decoder has read attends to itself and to the words before it.",
+  "encoder-decoder": "Every step, named after the word that it writes, attends to the source words.",
+  "alignment": "How much each written word (row) attends to each source word (column), averaged over the chosen heads.",
+};
+const COLUMNS = {
+  "encoder": ["attending", "attended to"], "decoder": ["attending", "attended to"],
+  "encoder-decoder": ["written word", "source word"],
+};
+const DENSE = 24; // words from which on cells have no room for numbers
+
+const byId = (id) => document.getElementById(id);
+const range = (n) => Array.from({length: n}, (_, i) => i);
+const nHeads = data.colours.length;
+
+/** 16-bit numbers from base64, as weights. */
+function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  return Float32Array.from({length: bytes.length / 2}, (_, i) => view.getUint16(2 * i, true) / 65535);
+}
+
+for (const kind of Object.values(data.kinds)) kind.weights = unpacked(kind.weights);
+data.kinds["alignment"] = data.kinds["encoder-decoder"];
+
+// ---- what is shown: kept in the address, so that a view can be found again
+
+const state = {kind: "encoder", layer: 0, heads: new Set(range(nHeads)), word: null, end: true};
+let hovered = null;
+
+function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  if (given.get("kind") in KIND_NAMES) state.kind = given.get("kind");
+  const layer = Number(given.get("layer"));
+  if (Number.isInteger(layer) && layer >= 1 && layer <= data.layers) state.layer = layer - 1;
+  if (given.has("heads")) {
+    const numbers = given.get("heads").split(",").map(Number);
+    state.heads = new Set(numbers.map((n) => n - 1).filter((head) => range(nHeads).includes(head)));
+  }
+  state.end = given.get("end") !== "off";
+  const [, side, place] = (given.get("word") || "").match(/^([qk])(\d+)$/) || [];
+  const words = shown()[side === "q" ? "queries" : "keys"];
+  state.word = side && place >= 1 && place <= words.length ? {side, place: place - 1} : null;
+}
+
+function writeAddress() {
+  const parts = [`kind=${state.kind}`, `layer=${state.layer + 1}`];
+  if (state.heads.size < nHeads) parts.push(`heads=${[...state.heads].map((head) => head + 1).sort((a, b) => a - b)}`);
+  if (state.word) parts.push(`word=${state.word.side}${state.word.place + 1}`);
+  if (!state.end) parts.push("end=off");
+  history.replaceState(null, "", `#${parts.join("&")}`);
+}
+
+/** The words and weights(head, query, key) of the kind and layer shown; without the end symbol, where it is left out. */
+function shown(layer = state.layer) {
+  const {queries, keys, weights} = data.kinds[state.kind];
+  const row = (head, q) => (((layer * nHeads) + head) * queries.length + q) * keys.length;
+  if (state.end || state.kind === "decoder") {
+    return {queries, keys, weight: (head, q, k) => weights[row(head, q) + k]};
+  }
+  const end = keys.length - 1;
+  const total = (start) => weights.subarray(start, start + end).reduce((sum, weight) => sum + weight, 0);
+  return {
+    queries, keys: keys.slice(0, end),
+    weight: (head, q, k) => { const start = row(head, q), sum = total(start); return sum ? weights[start + k] / sum : 0; },
+  };
+}
+
+/** Where the start or the end symbol stands: the decoder reads the former first, all else ends with the latter. */
+const markOf = (side) => state.kind === "decoder" ? 0 : data.kinds[state.kind][side === "q" ? "queries" : "keys"].length - 1;
+
+const chosenHeads = () => range(nHeads).filter((head) => state.heads.has(head));
+
+/** The mean over the chosen heads of the weight with which query q attends to key k. */
+function meanWeight(view, q, k) {
+  const heads = chosenHeads();
+  return heads.length ? heads.reduce((sum, head) => sum + view.weight(head, q, k), 0) / heads.length : 0;
+}

@@ -1,0 +1,127 @@
+"""Attention as a picture to print: words in two columns, a line for every weight, a colour for every head.
+
+Source: the figures in the appendix of Vaswani et al. 2017.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from minitransformer.inference.attention import FloatArray, without_key
+from minitransformer.report.attended import AttendedPair, PictureKind
+from minitransformer.report.colours import head_colours
+
+ROW, LETTER, MARGIN, GAP, TITLE = 0.21, 0.085, 0.35, 0.35, 0.45  # inches: a word's height, a letter's width, and space
+CONTROLS = {number: 0x2400 + number for number in range(32)}  # "␁" for what XML forbids and no font shows
+FAINT = "#5d6675"
+INVISIBLE = 0.002
+
+
+def attention_picture(
+    pair: AttendedPair, kinds: Sequence[PictureKind], layers: Sequence[int], heads: Sequence[int], *, end: bool = True
+) -> Figure:
+    """A panel for every kind (rows) and layer (columns), with these heads; layers and heads are counted from 0.
+
+    Args:
+        end: whether the source's end symbol is shown; where it is not, other weights are made to sum to 1.
+    """
+    panels = [_Panel(pair, kind, end=end) for kind in kinds]
+    panel_width = max(panel.width for panel in panels)
+    width = max(6.0, 2 * MARGIN + len(layers) * (panel_width + GAP) - GAP)
+    heading = textwrap.wrap(f"{pair.sentence} → {pair.translation}", max(20, int(width / 0.1)))
+    height_of_heading = MARGIN + ROW * (len(heading) + 1)
+    figure = Figure(figsize=(width, height_of_heading + sum(panel.height + TITLE for panel in panels) + MARGIN))
+    _write_heading(figure, heading, heads)
+    top = figure.get_figheight() - height_of_heading
+    for panel in panels:
+        top -= TITLE
+        for column, layer in enumerate(layers):
+            panel.draw(figure, MARGIN + column * (panel_width + GAP), top, layer, heads)
+        top -= panel.height
+    return figure
+
+
+class _Panel:
+    """One kind of attention, to be drawn for any layer; sizes in inches."""
+
+    def __init__(self, pair: AttendedPair, kind: PictureKind, *, end: bool) -> None:
+        self.kind = kind
+        self.queries, self.keys, self.weights = pair.of_kind("encoder-decoder" if kind == "alignment" else kind)
+        if not end and kind != "decoder":
+            self.keys, self.weights = self.keys[:-1], without_key(self.weights, len(self.keys) - 1)
+        self.lines = min(6.0, max(1.7, 0.08 * len(self.queries)))  # longer sentences make steeper lines
+        self.left, self.right = (LETTER * max(map(len, words)) + 0.1 for words in (self.queries, self.keys))
+
+    @property
+    def width(self) -> float:
+        if self.kind == "alignment":
+            return self.left + ROW * len(self.keys)
+        return self.left + self.lines + self.right
+
+    @property
+    def height(self) -> float:
+        if self.kind == "alignment":
+            return self.right + ROW * len(self.queries)
+        return ROW * max(len(self.queries), len(self.keys))
+
+    def draw(self, figure: Figure, left: float, top: float, layer: int, heads: Sequence[int]) -> None:
+        """Draw into ``figure``, with the corner at ``left`` and ``top``, counted from the bottom."""
+        is_table = self.kind == "alignment"
+        width, height = (ROW * len(self.keys), ROW * len(self.queries)) if is_table else (self.lines, self.height)
+        x, y = left + self.left, top - self.height
+        page = figure.get_size_inches()
+        axes = figure.add_axes((x / page[0], y / page[1], width / page[0], height / page[1]))
+        axes.set_axis_off()
+        figure.text(left / page[0], (top + 0.12) / page[1], f"{self.kind}, layer {layer + 1}", size=9, color=FAINT)
+        weights = self.weights[layer, list(heads)]
+        if is_table:
+            self._draw_table(axes, weights.mean(0))
+        else:
+            self._draw_lines(axes, weights, [head_colours(self.weights.shape[1])[head] for head in heads])
+
+    def _draw_lines(self, axes: Axes, weights: FloatArray, colours: Sequence[str]) -> None:
+        """Heads lie a little beside each other, so that none hides another."""
+        axes.set_xlim(0, 1)
+        axes.set_ylim(max(len(self.queries), len(self.keys)) - 0.5, -0.5)
+        for words, place, side in ((self.queries, -0.03, "right"), (self.keys, 1.03, "left")):
+            for row, word in enumerate(words):
+                axes.text(place, row, word.translate(CONTROLS), size=9, ha=side, va="center", parse_math=False)
+        for number, (of_head, colour) in enumerate(zip(weights, colours, strict=True)):
+            aside = (number - (len(colours) - 1) / 2) * min(0.1, 0.5 / len(colours))
+            query, key = np.nonzero(of_head > INVISIBLE)
+            ends = np.stack(
+                [np.stack([np.zeros(len(query)), query + aside], 1), np.stack([np.ones(len(key)), key + aside], 1)], 1
+            )
+            opacity = np.clip(of_head[query, key], 0, 1)
+            colour_of_line = np.column_stack([np.tile(to_rgb(colour), (len(query), 1)), opacity])
+            axes.add_collection(LineCollection(list(ends), colors=colour_of_line, linewidths=1.3, capstyle="butt"))
+
+    def _draw_table(self, axes: Axes, weights: FloatArray) -> None:
+        axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        for row, word in enumerate(self.queries):
+            axes.text(-0.7, row, word.translate(CONTROLS), size=9, ha="right", va="center", parse_math=False)
+        for column, word in enumerate(self.keys):
+            axes.text(
+                column, -0.7, word.translate(CONTROLS), size=9, ha="center", va="bottom", rotation=90, parse_math=False
+            )
+
+
+def _write_heading(figure: Figure, lines: Sequence[str], heads: Sequence[int]) -> None:
+    """The two sentences, and which colour is which head."""
+    width, height = figure.get_size_inches()
+    for number, line in enumerate(lines):
+        y = 1 - (MARGIN + ROW * number) / height
+        figure.text(MARGIN / width, y, line.translate(CONTROLS), size=11, va="center", parse_math=False)
+    y = 1 - (MARGIN + ROW * len(lines) + 0.04) / height
+    figure.text(MARGIN / width, y, "head", size=9, color=FAINT, va="center")
+    colours = head_colours(max(heads) + 1)
+    for number, head in enumerate(heads):
+        x = (MARGIN + 0.45 + 0.25 * number) / width
+        figure.text(x, y, str(head + 1), size=9, weight="bold", color=colours[head], va="center")

@@ -1,0 +1,88 @@
+"""Attention from a trained run to a file."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from small_run import Trained, as_command, said_while, translated
+
+from cli.report import report
+
+
+def data_of(page: Path) -> dict[str, object]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def test_a_page_of_the_runs_own_translation(trained: Trained, tmp_path: Path) -> None:
+    page = tmp_path / "new" / "page.html"
+    words = ["attention", "one two", "--run", str(trained.run), "--output", str(page), "--beam", "2"]
+    said = said_while(lambda: report(words))
+    translation = translated(trained, b"one two\n").decode().strip()
+    assert said == f"{translation}\nwrote {page}\n"
+    assert data_of(page)["translation"] == translation
+
+
+def test_a_page_of_a_given_translation(trained: Trained, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    words = ["attention", "one", "--run", str(trained.run), "--output", str(page), "--target", "<script> 'zwei'"]
+    said_while(lambda: report(words))
+    assert data_of(page)["translation"] == "<script> 'zwei'"
+
+
+@pytest.mark.parametrize("name", ["a.png", "A.SVG"])
+def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
+    words = ["attention", "one two", "--run", str(trained.run), "--output", str(tmp_path / name)]
+    said_while(lambda: report([*words, "--kinds", "alignment", "decoder", "--heads", "2", "--no-end"]))
+    assert (tmp_path / name).stat().st_size > 1_000
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["one", "--output", "a.gif"], "a.gif: its name must tell the format"),
+        (["", "--output", "a.html"], "the sentence is empty"),
+        (["one", "--output", "a.png", "--heads", "0"], "--heads: the model has 2 of them, counted from 1; got 0"),
+        (
+            ["one", "--output", "a.png", "--layers", "1", "2"],
+            "--layers: the model has 1 of them, counted from 1; got 2",
+        ),
+        (["one", "--output", "a.png", "--kinds"], "--kinds: name at least one kind"),
+        (["one", "--beam", "0"], "expected beam ≥ n_best ≥ 1"),
+        (["one", "--output", f"{__file__}/a.html"], "a.html: cannot be written"),
+        (["one", "--output", f"{__file__}/a.png"], "a.png: cannot be written"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said_in_one_line(
+    options: list[str],
+    problem: str,
+    trained: Trained,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert as_command("report", ["attention", *options, "--run", str(trained.run)], monkeypatch) == 1
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"error: [^\n]+\n", said)
+    assert problem in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_a_page_can_be_made_and_a_picture_tells_the_remedy(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("matplotlib", "minitransformer.report.p"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    importlib.invalidate_caches()
+    words = ["attention", "one", "--run", str(trained.run), "--output"]
+    assert as_command("report", [*words, str(tmp_path / "a.html")], monkeypatch) == 0
+    assert as_command("report", [*words, str(tmp_path / "a.png")], monkeypatch) == 1
+    assert 'pip install "minitransformer[report]"' in capsys.readouterr().err

@@ -1,0 +1,38 @@
+"""The paper's tables from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from small_run import as_command
+
+from cli.reproduce import reproduce
+
+
+def test_table_1_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce(["table1", "--quick", "--repeats", "1", "--output", str(tmp_path / "new")]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("| Layer type ")
+    assert "O(n² · d)" in printed.out
+    assert re.search(r"wrote table1.json and table1.svg into .*new; code ", printed.err)
+    assert len(json.loads((tmp_path / "new" / "table1.json").read_text())["rows"]) == 5
+    assert "<svg" in (tmp_path / "new" / "table1.svg").read_text(encoding="utf-8")
+
+
+def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("matplotlib", "minitransformer.report."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert as_command("reproduce", ["table1", "--output", str(tmp_path)], monkeypatch) == 1
+    assert re.fullmatch(r"error: [^\n]*minitransformer\[report\][^\n]*\n", capsys.readouterr().err)
+
+
+def test_repeats_must_be_some(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert as_command("reproduce", ["table1", "--repeats", "0"], monkeypatch) == 1
+    assert capsys.readouterr().err == "error: --repeats must be at least 1, got 0\n"

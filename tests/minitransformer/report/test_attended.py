@@ -1,0 +1,79 @@
+"""What pages and pictures are given to show."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from minitransformer import ModelConfig, Transformer, Translator
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.attention import attention_weights
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.report.attended import attended_pair, shown_pieces
+from minitransformer.report.errors import ReportError
+
+WORDS = ["one two three", "two one", "three two two", "one"] * 5
+CONFIG = ModelConfig(n_layers=2, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    tokenizer = Tokenizer.train([(line, line.upper()) for line in WORDS], vocabulary_size=24)
+    config = dataclasses.replace(CONFIG, vocabulary_size=tokenizer.n_target_words)
+    return Translator(Transformer(config, seed=1), tokenizer)
+
+
+def test_the_target_is_the_models_own_translation(translator: Translator) -> None:
+    search = SearchConfig(beam=2, alpha=1.0, max_extra_tokens=4)
+    pair = attended_pair(translator, "one two", search=search)
+    assert pair.translation == translator.n_best(["one two"], search)[0][0].text
+    assert (pair.source[-1], pair.inputs[0], pair.outputs[-1]) == ("<EOS>", "<BOS>", "<EOS>")
+    assert pair.inputs[1:] == pair.outputs[:-1]
+
+
+def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translator: Translator) -> None:
+    pair = attended_pair(translator, "one two", "TWO ONE")
+    source, target = (translator.tokenizer.source.encode(text) for text in ("one two", "TWO ONE"))
+    expected = attention_weights(translator.model, source, target)
+    for kind, weights in (
+        ("encoder", expected.encoder), ("decoder", expected.decoder), ("encoder-decoder", expected.encoder_decoder),
+    ):  # fmt: skip
+        queries, keys, got = pair.of_kind(kind)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(got, weights)
+        assert got.shape[2:] == (len(queries), len(keys))
+    assert "".join(pair.outputs[:-1]).replace("·", "").replace("▁", "") == "TWOONE"
+
+
+def test_unknown_characters_are_shown_as_they_were_written(translator: Translator) -> None:
+    assert "<§§>" in "".join(attended_pair(translator, "one <§§>", "ONE").source).replace("·", "")
+
+
+def test_pieces_are_shown_as_words_and_what_continues_them() -> None:
+    assert shown_pieces(["▁h", "ous", "es", "▁", ",", "▁▁", "▁<script>"]) == [
+        "h", "·ous", "·es", "▁", "·,", "▁", "<script>",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sentence", "target", "problem"),
+    [("", None, "the sentence is empty"), (" ", None, "is empty"), ("one", "", "the target is empty"),
+     ("one " * 300, None, "the sentence has [0-9,]+ subword tokens; give one of 1 to 256"),
+     ("one", "ONE " * 300, "the target has")],
+)  # fmt: skip
+def test_nothing_and_too_much_are_refused(
+    translator: Translator, sentence: str, target: str | None, problem: str
+) -> None:
+    with pytest.raises(ReportError, match=problem):
+        attended_pair(translator, sentence, target)
+
+
+def test_a_learned_table_of_positions_bounds_the_sentence(translator: Translator) -> None:
+    config = dataclasses.replace(translator.model.config, positions="learned", max_positions=9)
+    learned = Translator(Transformer(config, seed=1), translator.tokenizer)
+    assert len(attended_pair(learned, "one", "ONE").source) <= 9
+    with pytest.raises(ReportError, match="the target has .* 1 to 8 subword tokens"):
+        attended_pair(learned, "one", "ONE TWO THREE ONE TWO THREE")
+    with pytest.raises(ReportError, match="the sentence has .* 1 to 4 subword tokens"):
+        attended_pair(learned, "one two three one", search=SearchConfig(max_extra_tokens=5))

@@ -1,0 +1,101 @@
+"""The page as a file: one piece, nothing loaded, every word escaped, every number there."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+from attended import ODD_PAIR, pair_of
+
+from minitransformer.report.page import attention_page, embedded_json, page_data
+
+
+class Structure(HTMLParser):
+    """The elements of a page with their attributes and texts, as a browser's parser splits them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.is_open = False
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.texts.append("")
+        self.is_open = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.is_open = False
+
+    def handle_data(self, data: str) -> None:
+        if self.is_open:
+            self.texts[-1] += data
+
+    def of(self, tag: str) -> list[str]:
+        return [text for (name, _), text in zip(self.elements, self.texts, strict=True) if name == tag]
+
+    def tags(self) -> list[str]:
+        return [name for name, _ in self.elements]
+
+
+PAGE = attention_page(ODD_PAIR)
+STRUCTURE = Structure(PAGE)
+
+
+def test_words_add_no_element_and_no_script() -> None:
+    assert STRUCTURE.tags() == Structure(attention_page(pair_of(["a", "b"], ["c"]))).tags()
+    assert STRUCTURE.tags().count("script") == 2
+    assert STRUCTURE.of("title") == [f"Attention: {ODD_PAIR.sentence}"]
+
+
+def test_the_data_are_the_words_and_the_weights() -> None:
+    data = json.loads(STRUCTURE.of("script")[0])
+    assert data == page_data(ODD_PAIR)
+    for kind in ("encoder", "decoder", "encoder-decoder"):
+        queries, keys, weights = ODD_PAIR.of_kind(kind)  # type: ignore[arg-type]
+        assert (data["kinds"][kind]["queries"], data["kinds"][kind]["keys"]) == (queries, keys)
+        steps = np.frombuffer(base64.b64decode(data["kinds"][kind]["weights"]), "<u2")
+        np.testing.assert_allclose(steps.reshape(weights.shape) / 65_535, weights, atol=0.5 / 65_535)
+
+
+def test_embedded_json_has_nothing_that_a_parser_of_html_or_script_could_stop_at() -> None:
+    text = embedded_json(["</script><!--", "\u2028\u2029&", "ü🙂\ud800"])
+    assert re.fullmatch(r"[\x20-\x7e]*", text)
+    assert not set("<>&") & set(text)
+    assert json.loads(text) == ["</script><!--", "\u2028\u2029&", "ü🙂\ud800"]
+
+
+def test_the_policy_allows_this_script_and_this_style_and_nothing_else() -> None:
+    policies = [attributes["content"] for _, attributes in STRUCTURE.elements if "http-equiv" in attributes]
+    script, style = STRUCTURE.of("script")[1], STRUCTURE.of("style")[0]
+    hashes = ["sha256-" + base64.b64encode(hashlib.sha256(x.encode()).digest()).decode() for x in (script, style)]
+    assert policies == [
+        f"default-src 'none'; script-src '{hashes[0]}'; style-src '{hashes[1]}'; img-src data:;"
+        " base-uri 'none'; form-action 'none'"
+    ]
+
+
+def test_nothing_is_loaded_from_anywhere() -> None:
+    addresses = [
+        value
+        for _, attributes in STRUCTURE.elements
+        for name, value in attributes.items()
+        if name in ("src", "href", "srcset", "action", "data", "poster")
+    ]
+    assert addresses == ["data:,"]
+    assert not re.search(r"https?:|@import|url\(|//[a-z]", STRUCTURE.of("style")[0] + STRUCTURE.of("script")[1])
+
+
+def test_no_handler_and_no_style_stands_in_an_attribute() -> None:
+    names = {name for _, attributes in STRUCTURE.elements for name in attributes}
+    assert not {name for name in names if name == "style" or name.startswith("on")}
+
+
+def test_the_script_writes_words_as_text_only() -> None:
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", PAGE)

@@ -1,0 +1,83 @@
+"""Pictures of attention: every weight a line, every word itself, every file whole."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from attended import ODD_PAIR, pair_of
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from minitransformer.files import CheckpointError
+from minitransformer.inference.attention import without_key
+from minitransformer.report.colours import head_colours
+from minitransformer.report.picture import INVISIBLE, attention_picture
+from minitransformer.report.saving import save_picture
+
+PAIR = pair_of(["the", "small", "dog"], ["der", "kleine", "Hund"])
+
+
+def lines_of(figure: Figure, panel: int) -> list[LineCollection]:
+    return [line for line in figure.axes[panel].collections if isinstance(line, LineCollection)]
+
+
+def test_a_line_stands_for_every_weight_as_opaque_as_it_is_large() -> None:
+    figure = attention_picture(PAIR, ["encoder", "decoder"], [1, 0], [0, 2])
+    assert len(figure.axes) == 4
+    for number, head in enumerate((0, 2)):
+        lines = lines_of(figure, 2)[number]  # the second row's first panel: the decoder's second layer
+        weights = PAIR.weights.decoder[1, head]
+        assert {to_hex(colour) for colour in np.asarray(lines.get_colors())} == {head_colours(3)[head]}
+        np.testing.assert_allclose(np.asarray(lines.get_colors())[:, 3], weights[weights > INVISIBLE])
+        rows = np.array([segment[:, 1] for segment in lines.get_segments()])
+        np.testing.assert_array_equal(np.rint(rows), np.argwhere(weights > INVISIBLE))
+
+
+def test_the_alignment_is_the_mean_over_heads_with_or_without_the_end_symbol() -> None:
+    weights = PAIR.weights.encoder_decoder[1]
+    for end, expected in ((True, weights.mean(0)), (False, without_key(weights, 3).mean(0))):
+        (axes,) = attention_picture(PAIR, ["alignment"], [1], [0, 1, 2], end=end).axes
+        np.testing.assert_allclose(axes.images[0].get_array(), expected)  # type: ignore[arg-type]
+
+
+def test_words_are_text_in_the_svg_whatever_they_are(tmp_path: Path) -> None:
+    save_picture(attention_picture(ODD_PAIR, ["encoder"], [0], [0]), tmp_path / "odd.svg")
+    root = ElementTree.parse(tmp_path / "odd.svg").getroot()
+    texts = {"".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"<script>alert(1)</script>", "$x^2$", "$title", "<EOS>", "שלום", "␁"} <= texts
+    assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+
+
+def test_a_png_of_any_words_is_a_picture(tmp_path: Path) -> None:
+    save_picture(attention_picture(ODD_PAIR, ["encoder-decoder", "alignment"], [0, 1], [0, 1, 2]), tmp_path / "odd.png")
+    assert imread(io.BytesIO((tmp_path / "odd.png").read_bytes())).ndim == 3
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a.png", "a.pdf"])
+def test_the_same_picture_is_the_same_bytes(name: str, tmp_path: Path) -> None:
+    written = []
+    for _ in range(2):
+        save_picture(attention_picture(PAIR, ["encoder"], [0], [0, 1]), tmp_path / name)
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+
+
+def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(CheckpointError, match="a.png: cannot be written"):
+        save_picture(attention_picture(PAIR, ["encoder"], [0], [0]), tmp_path / "a.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_long_sentence_is_folded_into_the_width_of_the_picture() -> None:
+    figure = attention_picture(pair_of(["word"] * 60, ["Wort"] * 60), ["encoder"], [0], [0])
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    heading = [text.get_window_extent(renderer) for text in figure.texts]
+    assert max(box.x1 for box in heading) <= figure.bbox.width

@@ -1,0 +1,37 @@
+"""Pairs with words that no page must trip over, and weights to draw between them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minitransformer.inference.attention import AttentionWeights
+from minitransformer.report.attended import END_MARK, START_MARK, AttendedPair
+
+ODD_WORDS = [
+    "<script>alert(1)</script>", "</script>", "<!--", "]]>", "\"'&amp;", "\u2028\u2029", "שלום", "عربي", "\u202eabc",
+    "<EOS>", "$title", "$x^2$", "漢字", "🙂", "\x01", "<img src=x onerror=alert(2)>", "__proto__", "the", "the",
+]  # fmt: skip
+
+
+def random_weights(random: np.random.Generator, *shape: int, causal: bool = False) -> np.ndarray:
+    scores = 3 * random.standard_normal(shape)
+    if causal:
+        scores = np.where(np.tri(shape[-2], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def pair_of(source: list[str], target: list[str], n_layers: int = 2, n_heads: int = 3) -> AttendedPair:
+    random, s, t, shape = np.random.default_rng(1), len(source) + 1, len(target) + 1, (n_layers, n_heads)
+    weights = AttentionWeights(
+        encoder=random_weights(random, *shape, s, s),
+        decoder=random_weights(random, *shape, t, t, causal=True),
+        encoder_decoder=random_weights(random, *shape, t, s),
+    )
+    sentence, translation = " ".join(source), " ".join(target)
+    return AttendedPair(
+        [*source, END_MARK], [START_MARK, *target], [*target, END_MARK], weights, sentence, translation, "<b>model</b>"
+    )
+
+
+ODD_PAIR = pair_of(ODD_WORDS, ODD_WORDS[::-1][:7])
