@@ -19,6 +19,7 @@ import ranks
 from ranks import (
     MODEL,
     N_SHARDS,
+    N_SUMMED,
     SIZE_VARIABLES,
     TRAINING,
     command_line,
@@ -37,6 +38,7 @@ from ranks import (
 from minitransformer import Transformer
 from minitransformer.model.files import load_model_files
 from minitransformer.training.checkpoint import checkpoints
+from parallel.agreement import checksum
 from parallel.communicator import SerialCommunicator, working_ranks
 from parallel.launch import LaunchError, all_or_none, communicator, n_launched
 
@@ -50,6 +52,14 @@ def test_all_ranks_end_with_the_sum_along_the_tree_of_the_working_ones(n_ranks: 
         sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
     expected = hashlib.blake2b(sums[0]).hexdigest()
     assert of_ranks == [{"shared": expected, "messages": expected}] * n_ranks
+
+
+@needs_mpi
+@pytest.mark.parametrize("n_ranks", [2, 3])
+def test_the_librarys_own_sum_is_that_of_all_ranks(n_ranks: int, tmp_path: Path) -> None:
+    numbers = np.arange(N_SUMMED, dtype=np.float32) % 1_021
+    expected = n_ranks * numbers + n_ranks * (n_ranks - 1) // 2
+    assert run_ranks(n_ranks, "sum_in_any_order", tmp_path) == [checksum(expected)] * n_ranks
 
 
 @needs_mpi
@@ -200,6 +210,18 @@ def test_training_in_processes_gives_the_same_bits_on_every_rank(
     assert all(result["finished"] for result in results)
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path, rank), trained_alone), f"rank {rank}"
+
+
+@needs_mpi
+@pytest.mark.parametrize(("n_ranks", "shards"), [(2, [4, 4]), (3, [2, 3, 3])])
+def test_in_the_fast_order_all_processes_train_and_agree_with_each_other(
+    n_ranks: int, shards: list[int], trained_alone: Any, tmp_path: Path
+) -> None:
+    results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1, "cpu", "", "fast")
+    assert [result["shards"] for result in results] == shards
+    for rank in range(n_ranks):
+        assert np.array_equal(parameters_of(tmp_path, rank), parameters_of(tmp_path)), f"rank {rank}"
+    np.testing.assert_allclose(parameters_of(tmp_path), trained_alone, rtol=0, atol=2e-6)
 
 
 @needs_mpi
