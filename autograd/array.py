@@ -20,6 +20,10 @@ Device: TypeAlias = Literal["cpu", "cuda"]
 class DeviceError(RuntimeError):
     """A device was asked for that this machine or this installation does not have."""
 
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"device: {problem}; {remedy}")
+        self.problem, self.remedy = problem, remedy
+
 
 def namespace(x: Array) -> Any:
     """The module (``numpy`` or ``cupy``) whose functions accept ``x``; Python scalars belong to NumPy.
@@ -47,7 +51,7 @@ def namespace_of_device(device: Device) -> Any:
         return np
     if device == "cuda":
         return _import_cupy()
-    raise DeviceError(f'device: expected "cpu" or "cuda", got {device!r}')
+    raise DeviceError(f"got {device!r}", 'expected "cpu" or "cuda"')
 
 
 def _import_cupy() -> ModuleType:
@@ -55,8 +59,8 @@ def _import_cupy() -> ModuleType:
         return importlib.import_module("cupy")
     except ImportError as error:
         raise DeviceError(
-            f'device "cuda": CuPy cannot be imported ({error}); install it with'
-            ' pip install "minitransformer[cuda12]" or "[cuda13]", or use device "cpu"'
+            f"CuPy cannot be imported ({error})",
+            'install it with pip install "minitransformer[cuda12]" or "[cuda13]", or use device "cpu"',
         ) from error
 
 
@@ -77,11 +81,9 @@ def count_gpus(device: Device) -> int:
     try:
         n_gpus = int(cupy.cuda.runtime.getDeviceCount())
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeviceError(
-            f'device "cuda": CuPy {cupy.__version__} finds no usable driver ({error}); {remedy}'
-        ) from error
+        raise DeviceError(f"CuPy {cupy.__version__} finds no usable driver ({error})", remedy) from error
     if not n_gpus:
-        raise DeviceError(f'device "cuda": the driver sees no GPU; {remedy}')
+        raise DeviceError("the driver sees no GPU", remedy)
     return n_gpus
 
 

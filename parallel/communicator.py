@@ -33,7 +33,7 @@ class Communicator(Protocol):
     def sum_in_any_order(self, array: Any) -> None:
         """Add up ``array`` over all ranks, in place, in the order that the library likes: bits depend on ``size``."""
 
-    def exchange(self, outgoing: Any, incoming: Any, partner: int) -> None:
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
         """Send ``outgoing`` to a rank that does the same with this one, and receive its array into ``incoming``.
 
         Arrays of a GPU, too, if the library can read them.
@@ -76,7 +76,7 @@ class SerialCommunicator:
     def sum_in_any_order(self, array: Any) -> None:
         """Nothing to add."""
 
-    def exchange(self, outgoing: Any, incoming: Any, partner: int) -> None:
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
         """The only partner is this rank itself."""
         incoming[...] = outgoing
 

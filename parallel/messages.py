@@ -11,7 +11,7 @@ class Messenger(Protocol):
     rank: int
     size: int
 
-    def exchange(self, outgoing: Any, incoming: Any, partner: int) -> None:
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
         """Send ``outgoing`` to a rank that does the same with this one, and receive its array into ``incoming``."""
 
     def broadcast_array(self, array: Any) -> None:
@@ -49,9 +49,9 @@ def _halve_and_double(flat: Any, spare: Any, n_working: int, messenger: Messenge
         if messenger.rank & distance:
             kept, given = given, kept
         partner, received = messenger.rank ^ distance, spare[: kept.stop - kept.start]
-        messenger.exchange(flat[given], received, partner)
+        messenger.send_and_receive(flat[given], received, partner)
         flat[kept] += received
         rounds.append((partner, kept, given))
         begin, end, distance = kept.start, kept.stop, 2 * distance
     for partner, kept, given in reversed(rounds):
-        messenger.exchange(flat[kept], flat[given], partner)
+        messenger.send_and_receive(flat[kept], flat[given], partner)

@@ -57,7 +57,7 @@ class MpiCommunicator:
             for start in range(0, flat.size, PIECE):
                 self._world.Allreduce(MPI.IN_PLACE, flat[start : start + PIECE])
 
-    def exchange(self, outgoing: Any, incoming: Any, partner: int) -> None:
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
         """Send and receive at once, so that neither waits for the other to receive."""
         with self._watchdog.waiting("a sum over ranks"):
             self._world.Sendrecv(outgoing, dest=partner, recvbuf=incoming, source=partner)

@@ -33,7 +33,7 @@ class Nccl:
             address, address, array.size, self._type(array), self._nccl.NCCL_SUM, self._stream()
         )
 
-    def exchange(self, outgoing: Any, incoming: Any, partner: int) -> None:
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
         """Send and receive as a group, so that neither waits for the other to receive."""
         self._nccl.groupStart()
         self._communicator.send(outgoing.data.ptr, outgoing.size, self._type(outgoing), partner, self._stream())

@@ -50,10 +50,10 @@ class GpuAwareMpi:
         self._cuda.get_current_stream().synchronize()
         self._world.sum_in_any_order(array)
 
-    def exchange(self, outgoing: Any, incoming: Any, partner: int) -> None:
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
         """Send and receive at once."""
         self._cuda.get_current_stream().synchronize()
-        self._world.exchange(outgoing, incoming, partner)
+        self._world.send_and_receive(outgoing, incoming, partner)
 
     def broadcast_array(self, array: Any) -> None:
         """Overwrite ``array`` by rank 0's."""

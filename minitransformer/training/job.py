@@ -48,7 +48,7 @@ class TrainingJob:
         places = take_place(config.device, world)
         data = _shared_data(config, world, say)
         n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
-        model = Transformer(_sized(config.model, data), seed=config.training.seed, device=config.device)
+        model = Transformer(sized(config.model, data), seed=config.training.seed, device=config.device)
         _check_lengths(model.config, data)
         validation = Validation(data, n_threads=n_threads) if world.rank == 0 else None
         trainer = Trainer(
@@ -200,7 +200,8 @@ def _check_lengths(config: ModelConfig, data: PreparedData) -> None:
         )
 
 
-def _sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
+def sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
+    """The configuration with the vocabulary of prepared data."""
     tokenizer = data.tokenizer
     source = None if tokenizer.is_joint else tokenizer.n_source_words
     return dataclasses.replace(config, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=source)

@@ -40,7 +40,7 @@ from minitransformer.model.files import load_model_files
 from minitransformer.training.checkpoint import checkpoints
 from parallel.agreement import checksum
 from parallel.communicator import SerialCommunicator, working_ranks
-from parallel.launch import LaunchError, all_or_none, communicator, n_launched
+from parallel.launch import LaunchError, all_or_none, communicator, n_launched, n_launched_here, rank_launched
 
 
 @needs_mpi
@@ -162,9 +162,26 @@ def test_mpirun_without_mpi4py_is_an_error_that_names_the_remedy(
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.delitem(sys.modules, "parallel.mpi", raising=False)
     with pytest.raises(
-        LaunchError, match=r'mpirun started 2 processes, but mpi4py .*pip install "minitransformer\[mpi\]"'
+        LaunchError, match=r'2 processes were started, but mpi4py .*pip install "minitransformer\[mpi\]"'
     ):
         communicator()
+
+
+@pytest.mark.usefixtures("outside_mpi")
+def test_under_mpirun_within_srun_mpiruns_word_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")  # a process on every machine, to start the ranks there
+    assert (n_launched(), n_launched_here(), rank_launched()) == (2, 2, 0)
+    for name, value in {"PMI_SIZE": "8", "PMI_RANK": "5", "SLURM_PROCID": "1", "MPI_LOCALNRANKS": "4"}.items():
+        monkeypatch.setenv(name, value)
+    assert (n_launched(), n_launched_here(), rank_launched()) == (8, 4, 5)
+
+
+@needs_mpi
+def test_srun_that_speaks_otherwise_than_mpi_is_an_error_that_names_the_remedy(tmp_path: Path) -> None:
+    done = run([sys.executable, ranks.__file__, "return_nothing", str(tmp_path)], SLURM_STEP_NUM_TASKS="3")
+    assert done.returncode != 0
+    assert "LaunchError: 3 processes were started, but mpi4py sees 1" in done.stderr
+    assert "use srun --mpi=pmi2 with MPICH, srun --mpi=pmix with Open MPI" in done.stderr
 
 
 @needs_mpi
@@ -172,7 +189,7 @@ def test_mpirun_of_another_mpi_library_is_an_error_that_names_the_remedy(tmp_pat
     """Then every process believes that it is the only one."""
     done = run([sys.executable, ranks.__file__, "return_nothing", str(tmp_path)], OMPI_COMM_WORLD_SIZE="3")
     assert done.returncode != 0
-    assert "LaunchError: mpirun started 3 processes, but mpi4py sees 1" in done.stderr
+    assert "LaunchError: 3 processes were started, but mpi4py sees 1" in done.stderr
     assert 'pip install "minitransformer[mpi]"' in done.stderr
 
 

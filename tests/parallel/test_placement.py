@@ -91,5 +91,5 @@ def test_a_machine_without_a_gpu_is_told_in_plain_words(
     n_gpus: int, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake_cuda, "N_GPUS", n_gpus)
-    with pytest.raises(DeviceError, match=rf'device "cuda": .*{told}.*nvidia-smi lists a GPU, or use device "cpu"'):
+    with pytest.raises(DeviceError, match=rf'device: .*{told}.*nvidia-smi lists a GPU, or use device "cpu"'):
         take_place("cuda", SerialCommunicator())

@@ -34,7 +34,9 @@ def _count() -> int:
     return N_GPUS
 
 
-runtime = SimpleNamespace(CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count)
+runtime = SimpleNamespace(
+    CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=lambda number: {"name": b"Stand-in"}
+)
 
 
 class Device:

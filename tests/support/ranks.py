@@ -36,7 +36,7 @@ from parallel.route import choose_route
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120  # far more than any program here takes: a hang fails, and does not stop the tests
-SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
 # What Open MPI's mpirun must be told where tests run: as root perhaps, with more ranks than cores.
 OPEN_MPI = {
@@ -176,8 +176,8 @@ class GpuAwareWorld:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._world, name)
 
-    def exchange(self, outgoing: Any, incoming: Any, partner: int) -> None:
-        self._world.exchange(self._read(outgoing), incoming._values, partner)
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
+        self._world.send_and_receive(self._read(outgoing), incoming._values, partner)
 
     def broadcast_array(self, array: Any) -> None:
         self._world.broadcast_array(self._read(array))
