@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+PIECE = 4 << 20  # elements summed at once: large messages are faster in pieces, and so is their memory bounded
+
 
 class Messenger(Protocol):
     """Carries arrays between ranks; they may lie on a GPU."""
@@ -27,7 +29,7 @@ def sum_by_messages(flat: Any, n_working: int, piece: int, messenger: Messenger)
 
     Args:
         n_working: a power of two.
-        piece: elements summed at once, which bounds the memory: half as many are received at a time.
+        piece: elements summed at once; half as many are received at a time.
 
     Source: Thakur, Rabenseifner & Gropp (2005), "Optimization of Collective Communication Operations in MPICH".
     """

@@ -10,14 +10,13 @@ import numpy as np
 from mpi4py import MPI
 
 from parallel.communicator import SECONDS_TO_FORWARD
-from parallel.messages import sum_by_messages
+from parallel.messages import PIECE, sum_by_messages
 from parallel.shared import SharedSum
 from parallel.watchdog import Watchdog
 
 Value = TypeVar("Value")
 
 PATIENCE = 600.0  # seconds that a rank waits for others, which are at most a few updates behind
-PIECE = 4 << 20  # elements sent at once: large messages are faster in pieces, and so is their memory bounded
 
 
 class MpiCommunicator:

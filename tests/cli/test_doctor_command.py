@@ -40,10 +40,15 @@ def plain_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
 
 
+def in_one_line(screen: str) -> str:
+    """Without colours, which appear where mpirun gives its ranks a terminal."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", screen).split())
+
+
 def told_by(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     """Exit status, and what was said in one line."""
     status = doctor(list(arguments))
-    return status, " ".join(capsys.readouterr().out.split())
+    return status, in_one_line(capsys.readouterr().out)
 
 
 def test_alone_on_a_healthy_machine_nothing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -232,14 +237,14 @@ def command(code: str, *arguments: str) -> list[str]:
 @needs_mpi
 def test_under_mpirun_the_first_speaks_for_all(tmp_path: Path) -> None:
     done = run(command(DOCTOR, "--run", str(tmp_path)))
-    told = " ".join(done.stdout.split())
+    told = in_one_line(done.stdout)
     assert (done.returncode, done.stdout.count("NumPy"), told.endswith("nothing is wrong")) == (0, 1, True), told
     assert f"ok processes 2 processes {socket.gethostname()}: ranks 0, 1" in told
     assert "travel through memory that all processes share" in told
     assert re.search(r"ok sum 17 MB in [\d.]+ ms, [\d.]+ GB/s; checksum \w{8}, as it must be", told)
     done = run(command(DOCTOR, "--run", str(tmp_path), "--training.n-shards", "1"))
     assert done.returncode != 0
-    assert "1 of 2 processes will stand idle" in " ".join(done.stdout.split())
+    assert "1 of 2 processes will stand idle" in in_one_line(done.stdout)
 
 
 @needs_mpi
@@ -251,7 +256,7 @@ def test_ranks_that_differ_are_named(tmp_path: Path) -> None:
         "raise SystemExit(cli.doctor.main())"
     )
     done = run(command(code, "--run", str(tmp_path)))
-    told = " ".join(done.stdout.split())
+    told = in_one_line(done.stdout)
     assert done.returncode != 0
     assert "wrong minitransformer rank 0: code of 0 rank 1: code of 1 → install the same on all machines" in told
     assert "one thing is wrong" in told

@@ -273,7 +273,7 @@ def test_a_signal_to_mpirun_ends_all_ranks_at_the_same_update_with_a_checkpoint(
     try:
         wait_until(lambda: checkpoints(tmp_path / "run") != [])
         process.send_signal(number)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=60) == (1 if ranks.IS_OPEN_MPI else 0)  # its mpirun calls any signal a failure
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -61,6 +61,10 @@ def find_mpirun() -> str | None:
 
 
 MPIRUN = find_mpirun()
+IS_OPEN_MPI = (
+    MPIRUN is not None
+    and "Open MPI" in subprocess.run([MPIRUN, "--version"], capture_output=True, text=True, check=False).stdout
+)
 needs_mpi = pytest.mark.skipif(
     MPIRUN is None or importlib.util.find_spec("mpi4py") is None,
     reason='mpirun or mpi4py is not installed: pip install "minitransformer[mpi]"',
