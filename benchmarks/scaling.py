@@ -9,8 +9,8 @@ Time of an update on N ranks, each with the same batch of its own (weak scaling)
 
 t₁ is one rank's update, measured here on all of this machine's cores unless given; s(N) is the sum by recursive halving
 and doubling (``parallel/messages.py``), one rank a machine, nothing of it hidden behind computation; w(N) is the time
-that the slowest of N ranks makes the others wait: the expected maximum of N normal draws with the deviation of the
-updates measured.  Bandwidth and latency of the network are no measurements but options, by default those of 10 Gbit
+that the slowest of N ranks makes the others wait: the greatest of N normal draws with the deviation of the updates
+measured.  Bandwidth and latency of the network are no measurements but options, by default those of 10 Gbit
 Ethernet and TCP: 1.25 GB/s at most, 30 µs.  Efficiency is t₁ / t(N).
 """
 
@@ -28,7 +28,7 @@ from training import ours
 from workload import WORKLOADS
 
 from minitransformer import Transformer
-from parallel.mpi import PIECE
+from parallel.messages import PIECE
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Update:
     """Standard deviation from update to update, of the same work."""
 
     def of_slowest(self, n_ranks: int) -> float:
-        """Expected seconds of the slowest of so many; after Blom, the median of the maximum's distribution."""
+        """Seconds of the slowest of so many: the median of the greatest of normal draws."""
         return self.seconds + self.deviation * NormalDist().inv_cdf(0.5 ** (1 / n_ranks))
 
 
@@ -88,11 +88,9 @@ def main() -> None:
     network = Network(1e9 * options.gigabytes_per_second, 1e-6 * options.latency_us)
     describe_machine("mpi4py", "mpich")
     print(f"network: {options.gigabytes_per_second:g} GB/s, {options.latency_us:g} µs (assumed, not measured)")
-    columns = "efficiency, predicted", *(f"{n} ranks" for n in options.ranks)
-    print(
-        f"\n| model | tokens a rank | gradient, MB | update of one rank, ms | deviation, ms | {' | '.join(columns)} |"
-    )
-    print("|-" * (5 + len(columns)) + "|")
+    columns = ["model", "tokens a rank", "gradient, MB", "update of one rank, ms", "deviation, ms"]
+    columns += [f"efficiency on {n} ranks, predicted" for n in options.ranks]
+    print(f"\n| {' | '.join(columns)} |\n{'|-' * len(columns)}|")
     for name in options.workloads:
         if options.update_ms:
             update = Update(1e-3 * options.update_ms, 1e-3 * options.deviation_ms)
@@ -101,7 +99,7 @@ def main() -> None:
         n_bytes = 4 * Transformer(WORKLOADS[name].config, seed=None).n_parameters
         cells = [
             name, f"{WORKLOADS[name].batch_tokens:,}", f"{n_bytes / 1e6:.0f}", f"{1e3 * update.seconds:.0f}",
-            f"{1e3 * update.deviation:.1f}", "",
+            f"{1e3 * update.deviation:.1f}",
         ]  # fmt: skip
         for n_ranks in options.ranks:
             whole = update.of_slowest(n_ranks) + network.sum_seconds(n_ranks, n_bytes)

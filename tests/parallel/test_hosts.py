@@ -134,4 +134,8 @@ def test_the_ranks_of_a_host_that_is_cut_off_end_after_a_set_time(hosts: Hosts, 
 def ranks_in(directory: Path) -> list[str]:
     """The processes that work in a directory, by their command lines."""
     lines = subprocess.run(["ps", "-ww", "-eo", "args"], check=True, capture_output=True, text=True).stdout.splitlines()
-    return [line for line in lines if str(directory) in line and "ranks.py" in line and "mpirun" not in line]
+    launchers = ("mpirun", "prterun")
+    return [
+        line for line in lines
+        if str(directory) in line and "ranks.py" in line and not any(launcher in line for launcher in launchers)
+    ]  # fmt: skip
