@@ -24,8 +24,8 @@ from parallel.launch import LaunchError, all_or_none, communicator, n_launched_h
 from parallel.placement import Place
 
 DESCRIPTION = """Tell what is there to train on, and try it: versions, libraries, cores, GPUs, and under mpirun whether
-processes agree and what a sum over them costs. With the options of minitransformer-train (--config FILE and --preset
-NAME, too): what that run needs. Exit status 0 if nothing is wrong; else 1, and what mends it.
+processes agree and what a sum over them costs. With the options of minitransformer-train (--config FILE, --preset
+NAME and --compat SYSTEM, too): what that run needs. Exit status 0 if nothing is wrong; else 1, and what mends it.
 Start it as you will start the training: mpirun -n 8 minitransformer-doctor ..."""
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import fake_cuda
 import pytest
+from ranks import MODEL, TRAINING, corpus_in
 
 from autograd import DeviceError
 from autograd.array import count_gpus, staying_here, use_gpu
+from minitransformer import Transformer, place
+from minitransformer.config import DataConfig
+from minitransformer.data.store import TokenStore
 from minitransformer.place import take_place
+from minitransformer.run import RunConfig
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 from parallel.placement import Place, cores_of, described, gpu_of_rank, numbered, share_of_cores
 
@@ -77,6 +85,31 @@ def test_a_rank_computes_on_its_gpu_and_so_do_its_threads(monkeypatch: pytest.Mo
     finally:
         use_gpu(0)
     assert seen == [0, 1]
+
+
+@pytest.mark.usefixtures("cupy")
+def test_the_threads_of_training_compute_on_the_gpu_of_their_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
+    store = TokenStore(corpus_in(tmp_path) / "data", "train")
+    try:
+        use_gpu(1)
+        model = Transformer(MODEL, device="cuda")
+        trainer = Trainer(model, store, None, TRAINING, tmp_path / "run", SerialCommunicator(), n_threads=2)
+        for executor in (trainer._executor, trainer.gradient._executor):
+            assert executor.submit(lambda: fake_cuda.Device().id).result() == 1
+    finally:
+        use_gpu(0)
+
+
+def test_training_computes_on_all_cores_that_its_process_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "allowed_cores", lambda: frozenset(range(3)))
+    said: list[str] = []
+    TrainingJob.of(RunConfig(run=tmp_path, data=DataConfig(vocabulary_size=300)), SerialCommunicator(), said.append)
+    assert any(line.endswith("processes 1, threads each 3") for line in said)
 
 
 def test_on_the_cpu_no_gpu_is_looked_for() -> None:

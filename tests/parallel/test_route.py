@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
+import socket
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +14,8 @@ from typing import Any
 import fake_cuda
 import numpy as np
 import pytest
-from ranks import N_SHARDS, N_SUMMED, needs_mpi, run_ranks, summand
+from ranks import MPIRUN, N_SHARDS, N_SUMMED, needs_mpi, run, run_ranks, summand
+from small_run import SMALL_MODEL, write_parallel_text
 
 from parallel import cuda_aware, nccl, route
 from parallel.communicator import SerialCommunicator, SumOrder, working_ranks
@@ -197,6 +201,33 @@ def test_without_an_mpi_library_there_is_no_answer(tmp_path: Path, monkeypatch: 
 @needs_mpi
 def test_the_library_of_this_environment_answers(tmp_path: Path) -> None:
     assert run_ranks(2, "ask_whether_mpi_reads_gpus", tmp_path) in ([False] * 2, [True] * 2)
+
+
+@needs_mpi
+def test_training_says_where_its_processes_are_and_how_gradients_travel(tmp_path: Path) -> None:
+    write_parallel_text(tmp_path, "train", 60, seed=1)
+    write_parallel_text(tmp_path, "valid", 5, seed=2)
+    code = "from cli.train import main; raise SystemExit(main())"
+    options = [
+        "--run",
+        str(tmp_path / "run"),
+        "--data.raw",
+        str(tmp_path),
+        *SMALL_MODEL.split(),
+        "--training.sum",
+        "fast",
+    ]
+    options += ["--training.max-updates", "2", "--training.n-shards", "4"]
+    assert MPIRUN is not None
+    done = run([MPIRUN, "-n", "3", sys.executable, "-c", code, *options])
+    assert done.returncode == 0, done.stderr
+    assert f"{socket.gethostname()}: ranks 0 to 2\ngradients travel through the sums of " in plain_screen(done.stderr)
+    assert "idle" not in done.stderr
+
+
+def plain_screen(screen: str) -> str:
+    """Without colours and carriage returns, which appear where mpirun gives its ranks a terminal."""
+    return re.sub(r"\x1b\[[0-9;]*m|\r", "", screen)
 
 
 def test_a_rank_alone_adds_nothing(cupy: Any) -> None:
