@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import time
@@ -16,7 +17,12 @@ from parallel.communicator import SECONDS_TO_FORWARD, Communicator, SerialCommun
 # The first that is set counts: under mpirun within srun those of mpirun are true.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
-_NODE_SIZE_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
+_NODE_SIZE_VARIABLES = (
+    "MPI_LOCALNRANKS",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "SLURM_STEP_TASKS_PER_NODE",
+)
 
 
 class LaunchError(RuntimeError):
@@ -43,7 +49,8 @@ def rank_launched() -> int:
 
 
 def _first_of(variables: Sequence[str], default: int) -> int:
-    return next((int(os.environ[name]) for name in variables if name in os.environ), default)
+    """The number that the first variable which is set begins with; Slurm writes "8(x2)" for eight on two machines."""
+    return next((int(re.split(r"\D", os.environ[name])[0]) for name in variables if name in os.environ), default)
 
 
 def communicator() -> Communicator:

@@ -171,6 +171,8 @@ def test_mpirun_without_mpi4py_is_an_error_that_names_the_remedy(
 def test_under_mpirun_within_srun_mpiruns_word_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")  # a process on every machine, to start the ranks there
     assert (n_launched(), n_launched_here(), rank_launched()) == (2, 2, 0)
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "1(x2)")
+    assert n_launched_here() == 1
     for name, value in {"PMI_SIZE": "8", "PMI_RANK": "5", "SLURM_PROCID": "1", "MPI_LOCALNRANKS": "4"}.items():
         monkeypatch.setenv(name, value)
     assert (n_launched(), n_launched_here(), rank_launched()) == (8, 4, 5)
