@@ -153,7 +153,7 @@ def sum_on_gpus(world: Communicator, directory: Path, way: str, order: SumOrder)
     route.reads_gpu_memory = lambda: way == "MPI"
     place = take_place("cuda", world)[world.rank]
     there = choose_route(GpuAwareWorld(world), cupy, N_SHARDS, order)
-    working = world.rank in shards_of_working_ranks(world, order)
+    working = world.rank in ranks_that_work(world, order)
     array = cupy.asarray(summand(world.rank) if working else np.zeros(N_SUMMED, np.float32))
     there.add_up(array)
     return {
@@ -162,12 +162,12 @@ def sum_on_gpus(world: Communicator, directory: Path, way: str, order: SumOrder)
     }  # fmt: skip
 
 
-def shards_of_working_ranks(world: Communicator, order: SumOrder) -> range:
+def ranks_that_work(world: Communicator, order: SumOrder) -> range:
     return range(working_ranks(world.size, N_SHARDS, order))
 
 
 def distance_of_sum(found: Any, world: Communicator, order: SumOrder) -> float:
-    expected = sum(summand(rank).astype(np.float64) for rank in shards_of_working_ranks(world, order))
+    expected = sum(summand(rank).astype(np.float64) for rank in ranks_that_work(world, order))
     return float(np.abs(found - expected).max())
 
 
