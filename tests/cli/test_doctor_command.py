@@ -105,9 +105,9 @@ def test_gpus_are_told_whether_the_run_uses_them_or_not(
     stand_in_for_cupy()
     monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
     _, told = told_by(capsys, "--run", str(tmp_path), "--device", "cuda")
-    assert "ok GPU number 0 of 2; Stand-in, CuPy stand-in" in told
+    assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in told
     _, told = told_by(capsys, "--run", str(tmp_path))
-    assert "ok GPU 2, not used (--device cuda); Stand-in" in told
+    assert "ok GPU 2, not used (--device cuda); CPU" in told
     monkeypatch.setattr(fake_cuda, "N_GPUS", -1)
     status, told = told_by(capsys, "--run", str(tmp_path))
     assert status == 0

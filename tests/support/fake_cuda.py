@@ -35,7 +35,7 @@ def _count() -> int:
 
 
 runtime = SimpleNamespace(
-    CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=lambda number: {"name": b"Stand-in"}
+    CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=lambda number: {"name": b"CPU"}
 )
 
 
