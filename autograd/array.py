@@ -7,6 +7,7 @@ the Python array API.  CuPy is imported only when a GPU is asked for.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +19,10 @@ Device: TypeAlias = Literal["cpu", "cuda"]
 
 class DeviceError(RuntimeError):
     """A device was asked for that this machine or this installation does not have."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"device: {problem}; {remedy}")
+        self.problem, self.remedy = problem, remedy
 
 
 def namespace(x: Array) -> Any:
@@ -46,7 +51,7 @@ def namespace_of_device(device: Device) -> Any:
         return np
     if device == "cuda":
         return _import_cupy()
-    raise DeviceError(f'device: expected "cpu" or "cuda", got {device!r}')
+    raise DeviceError(f"got {device!r}", 'expected "cpu" or "cuda"')
 
 
 def _import_cupy() -> ModuleType:
@@ -54,9 +59,43 @@ def _import_cupy() -> ModuleType:
         return importlib.import_module("cupy")
     except ImportError as error:
         raise DeviceError(
-            f'device "cuda": CuPy cannot be imported ({error}); install it with'
-            ' pip install "minitransformer[cuda12]" or "[cuda13]", or use device "cpu"'
+            f"CuPy cannot be imported ({error})",
+            'install it with pip install "minitransformer[cuda12]" or "[cuda13]", or use device "cpu"',
         ) from error
+
+
+def gpu_module(device: Device) -> ModuleType | None:
+    """What drives the GPU that ``device`` is; None for "cpu"."""
+    return None if device == "cpu" else namespace_of_device(device)
+
+
+def count_gpus(device: Device) -> int:
+    """GPUs that this process sees; 0 for "cpu", which needs none.
+
+    Raises: DeviceError in plain words if CuPy cannot be imported, or finds no driver or no GPU.
+    """
+    cupy = gpu_module(device)
+    if cupy is None:
+        return 0
+    remedy = 'look whether nvidia-smi lists a GPU, or use device "cpu"'
+    try:
+        n_gpus = int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(f"CuPy {cupy.__version__} finds no usable driver ({error})", remedy) from error
+    if not n_gpus:
+        raise DeviceError("the driver sees no GPU", remedy)
+    return n_gpus
+
+
+def use_gpu(index: int) -> None:
+    """Let this thread compute on another GPU than the first.  To be called before anything is allocated."""
+    namespace_of_device("cuda").cuda.Device(index).use()
+
+
+def staying_here(device: Device) -> Callable[[], None]:
+    """What a new thread must call to compute on the same GPU as this one: CUDA puts every thread on the first."""
+    cupy = gpu_module(device)
+    return (lambda: None) if cupy is None else cupy.cuda.Device().use
 
 
 def to_device(x: Array, device: Device) -> Array:

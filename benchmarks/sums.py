@@ -30,7 +30,8 @@ def ways(directory: Path) -> dict[str, Sum]:
     """Every way to add an array up over all ranks, in place."""
     from mpi4py import MPI  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
-    from parallel.mpi import PIECE, MpiCommunicator  # noqa: PLC0415
+    from parallel.messages import PIECE  # noqa: PLC0415
+    from parallel.mpi import MpiCommunicator  # noqa: PLC0415
 
     ours, world = MpiCommunicator(), MPI.COMM_WORLD
 

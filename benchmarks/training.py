@@ -25,10 +25,11 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.memory import keep_freed_memory
 from minitransformer.model.transformer import Transformer
-from minitransformer.threads import available_cores
+from minitransformer.threads import allowed_cores, available_cores
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import communicator
+from parallel.placement import share_of_cores
 
 PEERS = {
     "PyTorch, eager": (["torch"], MALLOC),
@@ -48,7 +49,7 @@ def ours(workload: Workload, world: Communicator | None = None) -> Callable[[], 
     write_store(directory, "train", (pair for batch in batches for pair in batch), workload.config.vocabulary_size)
     ends = np.cumsum([0, *map(len, batches)])
     indices = [np.arange(a, b) for a, b in pairwise(ends)]
-    n_threads = available_cores(world.node_size)
+    n_threads = share_of_cores(allowed_cores(), world.all_of(allowed_cores()))
     config = TrainingConfig(batch_tokens=workload.batch_tokens, n_shards=max(2, world.size), warmup_steps=100)
     trainer = Trainer(
         Transformer(workload.config), TokenStore(directory, "train"), None, config, directory, world,

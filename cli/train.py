@@ -34,7 +34,7 @@ Several processes: mpirun -n 8 minitransformer-train ..."""
 VERIFY = "--verify-resume"
 
 
-def read_options(arguments: Sequence[str]) -> RunConfig:
+def read_options(arguments: Sequence[str], description: str = DESCRIPTION) -> RunConfig:
     """The run that the command line describes."""
     preset, words = take_option(arguments, "--preset")
     system, words = take_option(words, "--compat")
@@ -48,7 +48,7 @@ def read_options(arguments: Sequence[str]) -> RunConfig:
     default = RunConfig() if preset is None else RunConfig.of_preset(preset)
     if system is not None:
         default = dataclasses.replace(default, model=compatible(default.model, system))
-    return parse_options(RunConfig, DESCRIPTION, words, default=default, ignored=("preset", "compat"))
+    return parse_options(RunConfig, description, words, default=default, ignored=("preset", "compat"))
 
 
 def main() -> int:

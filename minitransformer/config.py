@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from autograd import SmoothedClasses
 from minitransformer.errors import UserError
+from parallel.communicator import SumOrder
 
 PositionLayout = Literal["interleaved", "halves", "learned"]
 NormPlacement = Literal["post", "pre"]
@@ -210,6 +211,9 @@ class TrainingConfig:
     """Tokens in a global batch: at most so many source tokens and so many target tokens, end symbols included."""
     n_shards: int = 8
     """Parts of a global batch that are computed on their own and added in a fixed order: a power of two."""
+    sum: SumOrder = "exact"
+    """How processes add gradients up: "exact" along one fixed tree, the same bits for any number of processes, of which
+    a power of two compute; "fast" as MPI or NCCL likes, with all of them."""
     warmup_steps: int = 4_000
     """Updates of linear warm-up, after which the learning rate falls with the inverse root of the step."""
     learning_rate_factor: float = 1.0
@@ -246,6 +250,8 @@ class TrainingConfig:
         for name in ("learning_rate_factor", "eps", "clip_norm"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ConfigError(f"training: {name} must be greater than 0; got {getattr(self, name)}")
+        if self.sum not in get_args(SumOrder):
+            raise ConfigError(f"training: sum must be one of {get_args(SumOrder)}; got {self.sum!r}")
         if self.n_shards & (self.n_shards - 1):
             raise ConfigError(f"training: n_shards must be a power of two; got {self.n_shards}")
         if self.average_checkpoints > self.keep_checkpoints:

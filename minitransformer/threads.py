@@ -17,10 +17,14 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def available_cores(n_processes: int = 1) -> int:
-    """Cores that this process may use, when ``n_processes`` of this machine share them."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // n_processes)
+def allowed_cores() -> frozenset[int]:
+    """The cores that the system lets this process use, by their numbers."""
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+
+
+def available_cores() -> int:
+    """How many these are."""
+    return len(allowed_cores())
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_threads: int) -> Iterator[Result]:

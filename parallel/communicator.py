@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 Value = TypeVar("Value")
+SumOrder: TypeAlias = Literal["exact", "fast"]  # one fixed order of additions, or whichever a library likes
 
 SECONDS_TO_FORWARD = 1.0  # mpirun passes on what a rank prints, but drops what is on its way when ranks are ended
 
@@ -16,14 +17,30 @@ class Communicator(Protocol):
     """This process among all, from 0."""
     size: int
     """Processes in all."""
+    node_rank: int
+    """This process among those of its machine, from 0."""
     node_size: int
     """Processes on this machine, which share its cores."""
+    library: str
+    """Which library carries the messages, with its version."""
 
     def sum_in_tree(self, array: Any, n_working: int) -> None:
         """Add up ``array`` over the first ``n_working`` ranks, a power of two, in place, along a fixed binary tree.
 
         Every rank, the idle ones too, ends with the same bits: (r₀ + r₁) + (r₂ + r₃) …
         """
+
+    def sum_in_any_order(self, array: Any) -> None:
+        """Add up ``array`` over all ranks, in place, in the order that the library likes: bits depend on ``size``."""
+
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
+        """Send ``outgoing`` to a rank that does the same with this one, and receive its array into ``incoming``.
+
+        Arrays of a GPU, too, if the library can read them.
+        """
+
+    def broadcast_array(self, array: Any) -> None:
+        """Overwrite ``array`` by rank 0's."""
 
     def sum_of_numbers(self, number: float) -> float:
         """The sum of one number a rank, on every rank."""
@@ -49,10 +66,22 @@ class SerialCommunicator:
 
     rank = 0
     size = 1
+    node_rank = 0
     node_size = 1
+    library = "none: one process, alone"
 
     def sum_in_tree(self, array: Any, n_working: int) -> None:
         """Nothing to add."""
+
+    def sum_in_any_order(self, array: Any) -> None:
+        """Nothing to add."""
+
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
+        """The only partner is this rank itself."""
+        incoming[...] = outgoing
+
+    def broadcast_array(self, array: Any) -> None:
+        """Nobody to tell."""
 
     def sum_of_numbers(self, number: float) -> float:
         """The number itself."""
@@ -77,15 +106,19 @@ class SerialCommunicator:
         """Nobody else to end."""
 
 
-def working_ranks(size: int, n_shards: int) -> int:
-    """How many of ``size`` ranks get shards: the largest power of two that neither ranks nor shards fall short of."""
-    return 1 << (min(size, n_shards).bit_length() - 1)
+def working_ranks(size: int, n_shards: int, order: SumOrder = "exact") -> int:
+    """How many of ``size`` ranks get shards.
+
+    In the exact order the largest power of two that neither ranks nor shards fall short of; else all, if there are
+    shards for all.
+    """
+    n_most = min(size, n_shards)
+    return n_most if order == "fast" else 1 << (n_most.bit_length() - 1)
 
 
-def shards_of_rank(rank: int, size: int, n_shards: int) -> range:
-    """The shards that a rank computes: a whole subtree of the summation; none for an idle rank."""
-    n_working = working_ranks(size, n_shards)
+def shards_of_rank(rank: int, size: int, n_shards: int, order: SumOrder = "exact") -> range:
+    """The shards that a rank computes, in the exact order a whole subtree of the summation; none for an idle rank."""
+    n_working = working_ranks(size, n_shards, order)
     if rank >= n_working:
         return range(0)
-    share = n_shards // n_working
-    return range(rank * share, (rank + 1) * share)
+    return range(rank * n_shards // n_working, (rank + 1) * n_shards // n_working)

@@ -3,32 +3,60 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from parallel.communicator import SECONDS_TO_FORWARD, Communicator, SerialCommunicator
 
-# Set by the launchers of MPICH and its relatives, and of Open MPI.
-_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+# Set by the launchers of MPICH and its relatives, and of Open MPI; Slurm's srun sets its own whatever it speaks to MPI.
+# The first that is set counts: under mpirun within srun those of mpirun are true.
+_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+_RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
+_NODE_SIZE_VARIABLES = (
+    "MPI_LOCALNRANKS",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "SLURM_STEP_TASKS_PER_NODE",
+)
 
 
 class LaunchError(RuntimeError):
     """The process was started as one of many, but cannot speak to the others."""
 
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.problem, self.remedy = problem, remedy
+
 
 def n_launched() -> int:
-    """How many processes mpirun started, by what it left in the environment; 1 without mpirun."""
-    return max((int(os.environ[name]) for name in _SIZE_VARIABLES if name in os.environ), default=1)
+    """How many processes mpirun or srun started, by what it left in the environment; 1 without them."""
+    return _first_of(_SIZE_VARIABLES, 1)
+
+
+def n_launched_here() -> int:
+    """How many of them on this machine; all, where the launcher does not tell."""
+    return _first_of(_NODE_SIZE_VARIABLES, n_launched())
+
+
+def rank_launched() -> int:
+    """The rank that the launcher gave this process, whether MPI can be used or not."""
+    return _first_of(_RANK_VARIABLES, 0)
+
+
+def _first_of(variables: Sequence[str], default: int) -> int:
+    """The number that the first variable which is set begins with; Slurm writes "8(x2)" for eight on two machines."""
+    return next((int(re.split(r"\D", os.environ[name])[0]) for name in variables if name in os.environ), default)
 
 
 def communicator() -> Communicator:
-    """The communicator of this process: MPI's if mpirun started several, else the serial one.
+    """The communicator of this process: MPI's if mpirun or srun started several, else the serial one.
 
-    Raises: LaunchError if mpirun started several processes that cannot speak to each other.
+    Raises: LaunchError if several processes were started that cannot speak to each other.
     """
     expected = n_launched()
     if expected == 1:
@@ -37,16 +65,22 @@ def communicator() -> Communicator:
         from parallel.mpi import MpiCommunicator  # noqa: PLC0415  (importing it starts MPI)
     except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError where it finds no MPI library
         raise LaunchError(
-            f"mpirun started {expected} processes, but mpi4py cannot be used ({error});"
-            ' install it with pip install "minitransformer[mpi]"'
+            f"{expected} processes were started, but mpi4py cannot be used ({error})",
+            'install it with pip install "minitransformer[mpi]"',
         ) from error
     world = MpiCommunicator()
     if world.size != expected:
         raise LaunchError(
-            f"mpirun started {expected} processes, but mpi4py sees {world.size}: mpirun and mpi4py belong to different"
-            ' MPI libraries. Use the mpirun of this environment, from pip install "minitransformer[mpi]"'
+            f"{expected} processes were started, but mpi4py sees {world.size}: the launcher is another MPI library's",
+            f"use {_right_launcher(expected)}",
         )
     return world
+
+
+def _right_launcher(n_processes: int) -> str:
+    if os.environ.get("SLURM_STEP_NUM_TASKS") == str(n_processes):
+        return "srun --mpi=pmi2 with MPICH, srun --mpi=pmix with Open MPI (srun --mpi=list tells what there is)"
+    return 'the mpirun of this environment, from pip install "minitransformer[mpi]"'
 
 
 @contextmanager

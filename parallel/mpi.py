@@ -10,13 +10,13 @@ import numpy as np
 from mpi4py import MPI
 
 from parallel.communicator import SECONDS_TO_FORWARD
+from parallel.messages import PIECE, sum_by_messages
 from parallel.shared import SharedSum
 from parallel.watchdog import Watchdog
 
 Value = TypeVar("Value")
 
 PATIENCE = 600.0  # seconds that a rank waits for others, which are at most a few updates behind
-PIECE = 4 << 20  # elements sent at once: large messages are faster in pieces, and so is their memory bounded
 
 
 class MpiCommunicator:
@@ -30,7 +30,9 @@ class MpiCommunicator:
         self._world = MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         node = cast(MPI.Intracomm, self._world.Split_type(MPI.COMM_TYPE_SHARED))
-        self.node_size = node.Get_size()
+        self.node_rank, self.node_size = node.Get_rank(), node.Get_size()
+        vendor, version = MPI.get_vendor()
+        self.library = f"{vendor} {'.'.join(map(str, version))}"
         self._shared = SharedSum(node) if 1 < self.node_size == self.size else None
         self._watchdog = Watchdog(self.rank, patience, self._end_after_message)
 
@@ -44,26 +46,25 @@ class MpiCommunicator:
                 self.sum_by_messages(flat, n_working)
 
     def sum_by_messages(self, flat: np.ndarray[Any, Any], n_working: int) -> None:
-        """Recursive doubling: in round k ranks that differ in bit k exchange sums and add them.
+        """The sum along the tree, in pieces, between pairs of ranks; idle ranks receive it from rank 0."""
+        sum_by_messages(flat, n_working, PIECE, self)
 
-        Addition of two numbers commutes, so both partners get the same bits, and every rank ends with the sum along
-        the binary tree over ranks.  Idle ranks then receive it from rank 0.
-        """
-        received = np.empty(min(PIECE, flat.size), flat.dtype)
-        for start in range(0, flat.size, PIECE):
-            piece = flat[start : start + PIECE]
-            if self.rank < n_working:
-                self._exchange_and_add(piece, received[: piece.size], n_working)
-            if n_working < self.size:
-                self._world.Bcast(piece, root=0)
+    def sum_in_any_order(self, array: Any) -> None:
+        """The library's own sum, in pieces."""
+        flat = array.reshape(-1)
+        with self._watchdog.waiting("a sum over ranks"):
+            for start in range(0, flat.size, PIECE):
+                self._world.Allreduce(MPI.IN_PLACE, flat[start : start + PIECE])
 
-    def _exchange_and_add(self, piece: np.ndarray[Any, Any], received: np.ndarray[Any, Any], n_working: int) -> None:
-        distance = 1
-        while distance < n_working:
-            partner = self.rank ^ distance
-            self._world.Sendrecv(piece, dest=partner, recvbuf=received, source=partner)
-            piece += received
-            distance *= 2
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
+        """Send and receive at once, so that neither waits for the other to receive."""
+        with self._watchdog.waiting("a sum over ranks"):
+            self._world.Sendrecv(outgoing, dest=partner, recvbuf=incoming, source=partner)
+
+    def broadcast_array(self, array: Any) -> None:
+        """Overwrite ``array`` by rank 0's."""
+        with self._watchdog.waiting("a sum over ranks"):
+            self._world.Bcast(array, root=0)
 
     def sum_of_numbers(self, number: float) -> float:
         """The sum of one number a rank, on every rank."""

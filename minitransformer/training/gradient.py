@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from autograd import RandomStream, backward, namespace, to_device, to_host
-from autograd.array import Array
+from autograd import RandomStream, backward, namespace
+from autograd.array import Array, gpu_module, staying_here
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import even_slices
-from parallel.communicator import Communicator, working_ranks
+from parallel.communicator import Communicator, SumOrder
+from parallel.route import choose_route
 
 
 class ShardedGradient:
@@ -21,10 +22,14 @@ class ShardedGradient:
     threads, nor on the number of ranks among which the tree is divided.
     """
 
-    def __init__(self, model: Transformer, world: Communicator, *, n_shards: int, n_threads: int) -> None:
+    def __init__(
+        self, model: Transformer, world: Communicator, *, n_shards: int, n_threads: int, order: SumOrder = "exact"
+    ) -> None:
         self.model, self.world, self.n_threads = model, world, n_threads
-        self.n_working = working_ranks(world.size, n_shards)
-        self._executor = ThreadPoolExecutor(max(1, n_threads - 1), thread_name_prefix="shard")
+        self.route = choose_route(world, gpu_module(model.device), n_shards, order)
+        self._executor = ThreadPoolExecutor(
+            max(1, n_threads - 1), thread_name_prefix="shard", initializer=staying_here(model.device)
+        )
         self._free: list[Array] = []
 
     def compute(self, shards: Sequence[Batch | None], streams: Sequence[RandomStream]) -> Array:
@@ -37,16 +42,11 @@ class ShardedGradient:
         loss: Array = namespace(gradients).zeros(())
         if shards:
             loss = loss + self._sum(list(zip(shards, streams, strict=True)), gradients, self.n_threads)
-        self._sum_over_ranks(gradients)
-        return loss
-
-    def _sum_over_ranks(self, gradients: Array) -> None:
-        """Ranks speak through host memory: an MPI library need not know of GPUs."""
+        else:
+            gradients[...] = 0  # an idle rank's summand
         if self.world.size > 1:
-            on_host = to_host(gradients)  # on a CPU the gradients themselves
-            self.world.sum_in_tree(on_host, self.n_working)
-            if on_host is not gradients:
-                gradients[...] = to_device(on_host, self.model.device)
+            self.route.add_up(gradients)
+        return loss
 
     def _sum(self, leaves: list[tuple[Batch | None, RandomStream]], out: Array, n_threads: int) -> Array:
         """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""

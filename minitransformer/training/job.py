@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minitransformer.config import ConfigError, ModelConfig
+from minitransformer.config import ConfigError, ModelConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData, changed_files, fingerprint, prepare
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.files import CheckpointError, DamagedError, read_json, remove_unfinished, write_text
 from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer
+from minitransformer.place import take_place
 from minitransformer.provenance import code_version, configuration_hash
 from minitransformer.run import RunConfig
-from minitransformer.threads import available_cores
 from minitransformer.training.checkpoint import average_weights, checkpoints
 from minitransformer.training.largest_batch import advising, try_largest_batch
 from minitransformer.training.monitor import Monitor
@@ -26,6 +26,7 @@ from minitransformer.training.trainer import BEST, Trainer
 from minitransformer.training.validation import Validation
 from parallel.agreement import checksum
 from parallel.communicator import Communicator, working_ranks
+from parallel.placement import cores_of, described
 
 RESULTS_FILE = "results.json"
 
@@ -43,11 +44,13 @@ class TrainingJob:
     def of(cls, config: RunConfig, world: Communicator, say: Callable[[str], None]) -> TrainingJob:
         """Prepare the data if need be, build the model, and go back to the last checkpoint if there is one.
 
-        Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError.
+        Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
+        DeviceError.
         """
+        places = take_place(config.device, world)
         data = _shared_data(config, world, say)
-        n_threads = 1 if config.device == "cuda" else available_cores(world.node_size)
-        model = Transformer(_sized(config.model, data), seed=config.training.seed, device=config.device)
+        n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
+        model = Transformer(sized(config.model, data), seed=config.training.seed, device=config.device)
         _check_lengths(model.config, data)
         validation = Validation(data, n_threads=n_threads) if world.rank == 0 else None
         trainer = Trainer(
@@ -57,14 +60,11 @@ class TrainingJob:
             f"{model.n_parameters:,} parameters, {len(trainer.store):,} training pairs;"
             f" processes {world.size}, threads each {n_threads}"
         )
-        if world.size == 1 and n_threads > config.training.n_shards:
-            say(f"{n_threads - config.training.n_shards} threads stand idle: raise --training.n-shards to use them")
-        idle = world.size - working_ranks(world.size, config.training.n_shards)
-        if idle:
-            say(
-                f"{idle} of {world.size} processes will stand idle: a batch has {config.training.n_shards} shards,"
-                " and a power of two of processes share them (--training.n-shards)"
-            )
+        if world.size > 1:
+            for line in (*described(places), trainer.gradient.route.said):
+                say(line)
+        for line in _about_idleness(config.training, world, n_threads):
+            say(line)
         if trainer.resume(say) and trainer.state.step < config.training.max_updates:
             say(f"going on from update {trainer.state.step:,} of {config.training.max_updates:,}")
         trainer.check_agreement(
@@ -146,6 +146,19 @@ class TrainingJob:
         }
 
 
+def _about_idleness(training: TrainingConfig, world: Communicator, n_threads: int) -> Iterator[str]:
+    """Whether there is less work than there are threads or processes for it."""
+    if world.size == 1 and n_threads > training.n_shards:
+        yield f"{n_threads - training.n_shards} threads stand idle: raise --training.n-shards to use them"
+    idle = world.size - working_ranks(world.size, training.n_shards, training.sum)
+    if idle:
+        power = "" if training.sum == "fast" else ", and a power of two of processes share them"
+        yield (
+            f"{idle} of {world.size} processes will stand idle: a batch has {training.n_shards} shards{power}"
+            " (--training.n-shards)"
+        )
+
+
 def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], None]) -> PreparedData:
     """The prepared data, written by rank 0 if it is not there yet; the tokenizer is copied into the run."""
     if world.rank == 0:
@@ -203,7 +216,8 @@ def _check_lengths(config: ModelConfig, data: PreparedData) -> None:
         )
 
 
-def _sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
+def sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
+    """The configuration with the vocabulary of prepared data."""
     tokenizer = data.tokenizer
     source = None if tokenizer.is_joint else tokenizer.n_source_words
     return dataclasses.replace(config, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=source)

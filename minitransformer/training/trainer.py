@@ -13,7 +13,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from autograd import RandomStream, to_host
-from autograd.array import Array
+from autograd.array import Array, staying_here
 from autograd.optim import Adam, clip_gradients, gradient_norm
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray, cut_into_shards, plan_epoch, read_batch
@@ -62,11 +62,13 @@ class Trainer:
         self.model, self.store, self.validation = model, store, validation
         self.config, self.run_directory, self.world = config, run, world
         self.adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps)
-        self.gradient = ShardedGradient(model, world, n_shards=config.n_shards, n_threads=n_threads)
-        self.shards = shards_of_rank(world.rank, world.size, config.n_shards)
+        self.gradient = ShardedGradient(model, world, n_shards=config.n_shards, n_threads=n_threads, order=config.sum)
+        self.shards = shards_of_rank(world.rank, world.size, config.n_shards, config.sum)
         self.state = TrainingState()
         self._writer = CheckpointWriter(run, keep=config.keep_checkpoints, every=config.checkpoint_every)
-        self._executor = ThreadPoolExecutor(n_threads, thread_name_prefix="adam")
+        self._executor = ThreadPoolExecutor(
+            n_threads, thread_name_prefix="adam", initializer=staying_here(model.device)
+        )
         self._n_threads = n_threads
         self._norm_before_clipping: float | None = None
 

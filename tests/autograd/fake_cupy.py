@@ -14,8 +14,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import fake_cuda
 import numpy as np
 
+__version__ = "stand-in"
 ALIGNMENT = 512  # bytes, of all that CuPy allocates
 
 inf, nan, newaxis = np.inf, np.nan, None
@@ -33,9 +35,21 @@ class ndarray:  # noqa: N801  (CuPy's name)
     def __init__(self, values: Any) -> None:
         self._values = _aligned(np.asarray(values))
 
-    def get(self) -> Any:
+    def get(self, out: Any = None) -> Any:
         """A copy on the host."""
-        return self._values.copy()
+        if out is None:
+            return self._values.copy()
+        assert out.shape == self.shape
+        assert out.dtype == self.dtype
+        out[...] = self._values
+        return out
+
+    def set(self, values: Any) -> None:
+        """A copy from the host."""
+        assert isinstance(values, np.ndarray)
+        assert values.shape == self.shape
+        assert values.dtype == self.dtype
+        self._values[...] = values
 
     def __array__(self, *arguments: Any, **keywords: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
@@ -235,6 +249,9 @@ class _Stream:
     def is_capturing(self) -> bool:
         return self.capturing
 
+    def synchronize(self) -> None:
+        fake_cuda.CALLS.append(("synchronize",))
+
 
 class _Event:
     def record(self, stream: _Stream) -> None:
@@ -246,11 +263,13 @@ class _Event:
 
 _stream = _Stream()
 cuda = SimpleNamespace(
-    Device=lambda: SimpleNamespace(id=0),
+    Device=fake_cuda.Device,
     Event=_Event,
     get_current_stream=lambda: _stream,
     get_elapsed_time=lambda start, end: 1e3 * (end.seconds - start.seconds),
-    runtime=SimpleNamespace(getDeviceProperties=lambda device: {"name": b"CPU"}),
+    alloc_pinned_memory=fake_cuda.alloc_pinned_memory,
+    nccl=fake_cuda.nccl,
+    runtime=fake_cuda.runtime,
 )
 
 

@@ -13,6 +13,7 @@ import pytest
 from small_run import plain
 
 from cli.average import AverageOptions, average
+from cli.doctor import doctor
 from cli.prepare import PrepareOptions, prepare_data
 from cli.report import AttentionOptions, report
 from cli.reproduce import Table1Options, reproduce
@@ -41,6 +42,7 @@ def help_of(command: Callable[[list[str]], int], words: list[str]) -> str:
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], Any, list[str]]] = {
     "train": (train, [], RunConfig, []),
+    "doctor": (doctor, [], RunConfig, []),
     "prepare": (prepare_data, [], PrepareOptions, []),
     "translate": (lambda words: translate(words, io.BytesIO(), io.BytesIO()), [], TranslateOptions, []),
     "average": (average, [], AverageOptions, []),
@@ -66,6 +68,7 @@ def test_help_explains_every_option(name: str) -> None:
     ("name", "mentioned"),
     [
         ("train", ["--config FILE", "--preset NAME", "recipes/", "mpirun", "minitransformer-translate"]),
+        ("doctor", ["--config FILE", "--preset NAME", "Exit status", "mpirun"]),
         ("prepare", ["--config FILE", "[data]"]),
         ("translate", ["one line out for each line in", "--n-best N"]),
         ("score bleu", ["BLEU and chrF", "reference translations"]),

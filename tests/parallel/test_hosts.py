@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import command_line, corpus_in, environment, needs_mpi, parameters_of, run, train, wait_until
+from ranks import IS_OPEN_MPI, command_line, corpus_in, environment, needs_mpi, parameters_of, run, train, wait_until
 
 from parallel.communicator import SerialCommunicator
 
@@ -24,6 +24,30 @@ exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
 """  # what mpirun calls in the place of ssh
 
 
+def options_of_mpich(launcher: Path, network: str) -> list[str]:
+    """Messages must not take the way through shared memory, which the namespaces do have in common."""
+    return [
+        "-launcher",
+        "ssh",
+        "-launcher-exec",
+        str(launcher),
+        "-localhost",
+        f"{network}.1",
+        "-genv",
+        "UCX_TLS",
+        "tcp,self",
+    ]
+
+
+def options_of_open_mpi(launcher: Path, network: str) -> list[str]:
+    of_launcher = {"plm_ssh_agent": str(launcher), "plm_ssh_no_tree_spawn": "1", "prte_if_include": f"{network}.0/24"}
+    of_messages = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": f"{network}.0/24"}
+    return [
+        *(word for name, value in of_launcher.items() for word in ("--prtemca", name, value)),
+        *(word for name, value in of_messages.items() for word in ("--mca", name, value)),
+    ]
+
+
 @dataclass(frozen=True)
 class Hosts:
     """Two of them, and mpirun's options."""
@@ -31,6 +55,13 @@ class Hosts:
     names: list[str]
     links: list[str]
     options: list[str]
+
+    def where(self, n_on_each: int) -> list[str]:
+        """Options that start so many ranks on each host."""
+        if IS_OPEN_MPI:
+            hosts = ",".join(f"{name}:{n_on_each}" for name in self.names)
+            return [*self.options, "--host", hosts, "--map-by", f"ppr:{n_on_each}:node:oversubscribe"]
+        return [*self.options, "-hosts", ",".join(f"{name}:{n_on_each}" for name in self.names)]
 
 
 def ip(*words: str) -> None:
@@ -62,8 +93,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
         launcher = tmp_path / "in-namespace"
         launcher.write_text(IN_NAMESPACE, encoding="utf-8")
         launcher.chmod(0o755)
-        options = ["-launcher", "ssh", "-launcher-exec", str(launcher), "-localhost", f"{network}.1"]
-        yield Hosts(names, links, [*options, "-genv", "UCX_TLS", "tcp,self"])
+        yield Hosts(names, links, (options_of_open_mpi if IS_OPEN_MPI else options_of_mpich)(launcher, network))
     finally:
         for words in (
             *(["netns", "del", name] for name in names),
@@ -77,8 +107,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 def test_two_hosts_end_with_the_bits_of_one_process(n_on_each: int, hosts: Hosts, tmp_path: Path) -> None:
     alone, together = corpus_in(tmp_path / "alone"), corpus_in(tmp_path / "together")
     train(SerialCommunicator(), alone, "6", "1")
-    where = ["-hosts", ",".join(f"{name}:{n_on_each}" for name in hosts.names)]
-    done = run(command_line(2 * n_on_each, "train", together, 6, 1, options=[*hosts.options, *where]))
+    done = run(command_line(2 * n_on_each, "train", together, 6, 1, options=hosts.where(n_on_each)))
     assert done.returncode == 0, done.stderr
     for rank in range(2 * n_on_each):
         assert np.array_equal(parameters_of(together, rank), parameters_of(alone)), f"rank {rank}"
@@ -87,8 +116,7 @@ def test_two_hosts_end_with_the_bits_of_one_process(n_on_each: int, hosts: Hosts
 @needs_mpi
 def test_the_ranks_of_a_host_that_is_cut_off_end_after_a_set_time(hosts: Hosts, tmp_path: Path) -> None:
     """Those on the other side, too.  mpirun itself may wait for the lost host: it has a connection of its own to it."""
-    where = ["-hosts", ",".join(f"{name}:1" for name in hosts.names)]
-    command = command_line(2, "add_up_for_ever", tmp_path, options=[*hosts.options, *where])
+    command = command_line(2, "add_up_for_ever", tmp_path, options=hosts.where(1))
     with (tmp_path / "errors").open("w+") as errors:
         process = subprocess.Popen(command, env=environment(), stdout=errors, stderr=errors)
         try:
@@ -106,4 +134,8 @@ def test_the_ranks_of_a_host_that_is_cut_off_end_after_a_set_time(hosts: Hosts, 
 def ranks_in(directory: Path) -> list[str]:
     """The processes that work in a directory, by their command lines."""
     lines = subprocess.run(["ps", "-ww", "-eo", "args"], check=True, capture_output=True, text=True).stdout.splitlines()
-    return [line for line in lines if str(directory) in line and "ranks.py" in line and "mpirun" not in line]
+    launchers = ("mpirun", "prterun")
+    return [
+        line for line in lines
+        if str(directory) in line and "ranks.py" in line and not any(launcher in line for launcher in launchers)
+    ]  # fmt: skip

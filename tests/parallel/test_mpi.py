@@ -19,6 +19,7 @@ import ranks
 from ranks import (
     MODEL,
     N_SHARDS,
+    N_SUMMED,
     SIZE_VARIABLES,
     TRAINING,
     command_line,
@@ -37,8 +38,9 @@ from ranks import (
 from minitransformer import Transformer
 from minitransformer.model.files import load_model_files
 from minitransformer.training.checkpoint import checkpoints
+from parallel.agreement import checksum
 from parallel.communicator import SerialCommunicator, working_ranks
-from parallel.launch import LaunchError, all_or_none, communicator, n_launched
+from parallel.launch import LaunchError, all_or_none, communicator, n_launched, n_launched_here, rank_launched
 
 
 @needs_mpi
@@ -50,6 +52,14 @@ def test_all_ranks_end_with_the_sum_along_the_tree_of_the_working_ones(n_ranks: 
         sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
     expected = hashlib.blake2b(sums[0]).hexdigest()
     assert of_ranks == [{"shared": expected, "messages": expected}] * n_ranks
+
+
+@needs_mpi
+@pytest.mark.parametrize("n_ranks", [2, 3])
+def test_the_librarys_own_sum_is_that_of_all_ranks(n_ranks: int, tmp_path: Path) -> None:
+    numbers = np.arange(N_SUMMED, dtype=np.float32) % 1_021
+    expected = n_ranks * numbers + n_ranks * (n_ranks - 1) // 2
+    assert run_ranks(n_ranks, "sum_in_any_order", tmp_path) == [checksum(expected)] * n_ranks
 
 
 @needs_mpi
@@ -152,9 +162,28 @@ def test_mpirun_without_mpi4py_is_an_error_that_names_the_remedy(
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.delitem(sys.modules, "parallel.mpi", raising=False)
     with pytest.raises(
-        LaunchError, match=r'mpirun started 2 processes, but mpi4py .*pip install "minitransformer\[mpi\]"'
+        LaunchError, match=r'2 processes were started, but mpi4py .*pip install "minitransformer\[mpi\]"'
     ):
         communicator()
+
+
+@pytest.mark.usefixtures("outside_mpi")
+def test_under_mpirun_within_srun_mpiruns_word_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")  # a process on every machine, to start the ranks there
+    assert (n_launched(), n_launched_here(), rank_launched()) == (2, 2, 0)
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "1(x2)")
+    assert n_launched_here() == 1
+    for name, value in {"PMI_SIZE": "8", "PMI_RANK": "5", "SLURM_PROCID": "1", "MPI_LOCALNRANKS": "4"}.items():
+        monkeypatch.setenv(name, value)
+    assert (n_launched(), n_launched_here(), rank_launched()) == (8, 4, 5)
+
+
+@needs_mpi
+def test_srun_that_speaks_otherwise_than_mpi_is_an_error_that_names_the_remedy(tmp_path: Path) -> None:
+    done = run([sys.executable, ranks.__file__, "return_nothing", str(tmp_path)], SLURM_STEP_NUM_TASKS="3")
+    assert done.returncode != 0
+    assert "LaunchError: 3 processes were started, but mpi4py sees 1" in done.stderr
+    assert "use srun --mpi=pmi2 with MPICH, srun --mpi=pmix with Open MPI" in done.stderr
 
 
 @needs_mpi
@@ -162,7 +191,7 @@ def test_mpirun_of_another_mpi_library_is_an_error_that_names_the_remedy(tmp_pat
     """Then every process believes that it is the only one."""
     done = run([sys.executable, ranks.__file__, "return_nothing", str(tmp_path)], OMPI_COMM_WORLD_SIZE="3")
     assert done.returncode != 0
-    assert "LaunchError: mpirun started 3 processes, but mpi4py sees 1" in done.stderr
+    assert "LaunchError: 3 processes were started, but mpi4py sees 1" in done.stderr
     assert 'pip install "minitransformer[mpi]"' in done.stderr
 
 
@@ -203,6 +232,18 @@ def test_training_in_processes_gives_the_same_bits_on_every_rank(
 
 
 @needs_mpi
+@pytest.mark.parametrize(("n_ranks", "shards"), [(2, [4, 4]), (3, [2, 3, 3])])
+def test_in_the_fast_order_all_processes_train_and_agree_with_each_other(
+    n_ranks: int, shards: list[int], trained_alone: Any, tmp_path: Path
+) -> None:
+    results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1, "cpu", "", "fast")
+    assert [result["shards"] for result in results] == shards
+    for rank in range(n_ranks):
+        assert np.array_equal(parameters_of(tmp_path, rank), parameters_of(tmp_path)), f"rank {rank}"
+    np.testing.assert_allclose(parameters_of(tmp_path), trained_alone, rtol=0, atol=2e-6)
+
+
+@needs_mpi
 def test_eight_processes_end_with_the_bits_of_one_after_fifty_updates(tmp_path: Path) -> None:
     alone, together = corpus_in(tmp_path / "alone"), corpus_in(tmp_path / "together")
     train(SerialCommunicator(), alone, "50", "2")
@@ -234,7 +275,7 @@ def test_a_signal_to_mpirun_ends_all_ranks_at_the_same_update_with_a_checkpoint(
     try:
         wait_until(lambda: checkpoints(tmp_path / "run") != [])
         process.send_signal(number)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=60) == (1 if ranks.IS_OPEN_MPI else 0)  # its mpirun calls any signal a failure
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -44,6 +44,17 @@ def test_working_ranks_share_equally_and_the_others_are_idle(size: int, n_shards
     assert shares == [n_shards // n_working] * n_working + [0] * (size - n_working)
 
 
+@given(size=SIZES, n_shards=POWERS_OF_TWO)
+def test_in_the_fast_order_all_ranks_share_as_evenly_as_can_be(size: int, n_shards: int) -> None:
+    owned = [list(shards_of_rank(rank, size, n_shards, "fast")) for rank in range(size)]
+    assert [shard for shards in owned for shard in shards] == list(range(n_shards))
+    n_working = working_ranks(size, n_shards, "fast")
+    assert n_working == min(size, n_shards)
+    shares = [len(shards) for shards in owned]
+    assert max(shares[:n_working]) - min(shares[:n_working]) <= 1
+    assert shares[n_working:] == [0] * (size - n_working)
+
+
 @given(size=POWERS_OF_TWO, n_shards=POWERS_OF_TWO)
 def test_a_rank_holds_the_leaves_of_one_subtree(size: int, n_shards: int) -> None:
     shards = shards_of_rank(0, size, n_shards)
@@ -193,6 +204,13 @@ def test_the_gradient_is_summed_over_ranks_once() -> None:
     ShardedGradient(of_model, WorldOfTwo(), n_shards=8, n_threads=1).compute(mine, eight_streams()[:4])
     alone = summed(mine, eight_streams()[:4], n_threads=1)[1]
     np.testing.assert_array_equal(gradients_of(of_model), alone + np.float32(1))
+
+
+def test_an_idle_rank_adds_nothing_whatever_was_in_its_gradients() -> None:
+    of_model = model()
+    of_model.parameters.gradients[...] = 7
+    ShardedGradient(of_model, WorldOfTwo(), n_shards=8, n_threads=1).compute([], [])
+    np.testing.assert_array_equal(gradients_of(of_model), np.float32(1))
 
 
 def test_an_error_in_one_shard_is_raised_from_any_thread() -> None:

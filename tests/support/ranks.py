@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import fake_cuda
 import numpy as np
 import pytest
 
@@ -24,15 +25,24 @@ from autograd.array import Device
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
+from minitransformer.place import take_place
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.trainer import Trainer
-from parallel.agreement import check_agreement
-from parallel.communicator import Communicator, working_ranks
+from parallel.agreement import check_agreement, checksum
+from parallel.communicator import Communicator, SumOrder, working_ranks
+from parallel.cuda_aware import reads_gpu_memory
 from parallel.launch import all_or_none, communicator
+from parallel.route import choose_route
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120  # far more than any program here takes: a hang fails, and does not stop the tests
-SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+
+# What Open MPI's mpirun must be told where tests run: as root perhaps, with more ranks than cores.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}  # fmt: skip
 
 N_SUMMED = (4 << 20) + 5  # more than is sent at once
 N_SHARDS = 8
@@ -51,6 +61,10 @@ def find_mpirun() -> str | None:
 
 
 MPIRUN = find_mpirun()
+IS_OPEN_MPI = (
+    MPIRUN is not None
+    and "Open MPI" in subprocess.run([MPIRUN, "--version"], capture_output=True, text=True, check=False).stdout
+)
 needs_mpi = pytest.mark.skipif(
     MPIRUN is None or importlib.util.find_spec("mpi4py") is None,
     reason='mpirun or mpi4py is not installed: pip install "minitransformer[mpi]"',
@@ -60,7 +74,7 @@ needs_mpi = pytest.mark.skipif(
 def environment(**variables: str) -> dict[str, str]:
     outside_mpi = {name: value for name, value in os.environ.items() if name not in SIZE_VARIABLES}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return outside_mpi | {"PYTHONPATH": path} | variables
+    return outside_mpi | OPEN_MPI | {"PYTHONPATH": path} | variables
 
 
 def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
@@ -119,6 +133,71 @@ def sum_summands(world: Any, directory: Path) -> dict[str, str]:
     nothing = np.empty(0)
     world.sum_in_tree(nothing, 2)
     return digests
+
+
+def sum_in_any_order(world: Communicator, directory: Path) -> str:
+    """Numbers so small that float32 adds them exactly, in any order."""
+    array = np.arange(N_SUMMED, dtype=np.float32) % 1_021 + world.rank
+    world.sum_in_any_order(array)
+    return checksum(array)
+
+
+def sum_on_gpus(world: Communicator, directory: Path, way: str, order: SumOrder) -> dict[str, Any]:
+    """Add up arrays of a stand-in for CuPy; ``way`` is what there is: "NCCL", "MPI" that reads GPUs, or "nothing"."""
+    from parallel import nccl, route
+
+    cupy = stand_in_for_cupy()
+    fake_cuda.N_GPUS = 1 if way == "nothing" else world.size
+    fake_cuda.nccl.available = way != "MPI"
+    nccl.PIECE, route.PINNED_BYTES = 3_000_000, 10_000_000
+    route.reads_gpu_memory = lambda: way == "MPI"
+    place = take_place("cuda", world)[world.rank]
+    there = choose_route(GpuAwareWorld(world), cupy, N_SHARDS, order)
+    working = world.rank in ranks_that_work(world, order)
+    array = cupy.asarray(summand(world.rank) if working else np.zeros(N_SUMMED, np.float32))
+    there.add_up(array)
+    return {
+        "gpu": place.gpu, "said": there.said, "calls": fake_cuda.CALLS,
+        "sum": hashlib.blake2b(array.get()).hexdigest(), "error": distance_of_sum(array.get(), world, order),
+    }  # fmt: skip
+
+
+def ranks_that_work(world: Communicator, order: SumOrder) -> range:
+    return range(working_ranks(world.size, N_SHARDS, order))
+
+
+def distance_of_sum(found: Any, world: Communicator, order: SumOrder) -> float:
+    expected = sum(summand(rank).astype(np.float64) for rank in ranks_that_work(world, order))
+    return float(np.abs(found - expected).max())
+
+
+class GpuAwareWorld:
+    """MPI that reads the stand-in's memory, and insists that the GPU has finished before."""
+
+    def __init__(self, world: Communicator) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
+        self._world.send_and_receive(self._read(outgoing), incoming._values, partner)
+
+    def broadcast_array(self, array: Any) -> None:
+        self._world.broadcast_array(self._read(array))
+
+    def sum_in_any_order(self, array: Any) -> None:
+        on_host = isinstance(array, np.ndarray)
+        self._world.sum_in_any_order(array if on_host else self._read(array))
+
+    def _read(self, array: Any) -> Any:
+        assert fake_cuda.CALLS[-1] == ("synchronize",)
+        fake_cuda.CALLS.append(("MPI", array.size))
+        return array._values
+
+
+def ask_whether_mpi_reads_gpus(world: Communicator, directory: Path) -> bool | None:
+    return reads_gpu_memory()
 
 
 def sum_often(world: Communicator, directory: Path) -> None:
@@ -219,14 +298,15 @@ def return_nothing(world: Communicator, directory: Path) -> None:
 
 
 def train(
-    world: Communicator, directory: Path, n_updates: str, n_threads: str, device: Device = "cpu", deviant: str = ""
-) -> dict[str, Any]:
+    world: Communicator, directory: Path, n_updates: str, n_threads: str,
+    device: Device = "cpu", deviant: str = "", order: SumOrder = "exact",
+) -> dict[str, Any]:  # fmt: skip
     """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
 
     A ``deviant`` rank begins with another parameter than the others.
     """
     model = Transformer(MODEL, seed=TRAINING.seed, device=device)
-    config = dataclasses.replace(TRAINING, max_updates=int(n_updates))
+    config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order)
     store = TokenStore(directory / "data", "train")
     trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=int(n_threads))
     if deviant and world.rank == int(deviant):
@@ -258,19 +338,25 @@ def corpus_in(directory: Path) -> Path:
 
 
 def train_on_stand_in_for_gpu(world: Communicator, directory: Path, n_updates: str) -> dict[str, Any]:
+    stand_in_for_cupy()
+    return train(world, directory, n_updates, "1", "cuda")
+
+
+def stand_in_for_cupy() -> Any:
     path = ROOT / "tests" / "autograd" / "fake_cupy.py"
     spec = importlib.util.spec_from_file_location("cupy", path)
     assert spec is not None
     assert spec.loader is not None
     sys.modules["cupy"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["cupy"])
-    return train(world, directory, n_updates, "1", "cuda")
+    return sys.modules["cupy"]
 
 
 PROGRAMS: dict[str, Callable[..., Any]] = {
     program.__name__: program
     for program in (
-        sum_summands, sum_often, count_pieces, exchange_values, meet_at_barrier, raise_on_one_rank, exit_on_one_rank,
+        sum_summands, sum_in_any_order, sum_on_gpus, ask_whether_mpi_reads_gpus,
+        sum_often, count_pieces, exchange_values, meet_at_barrier, raise_on_one_rank, exit_on_one_rank,
         die_on_one_rank, freeze_one_rank, wait_patiently, add_up_for_ever, disagree, return_nothing,
         train, train_on_stand_in_for_gpu,
     )

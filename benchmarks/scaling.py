@@ -1,0 +1,111 @@
+"""How would training scale to more machines?  A prediction, from measured and from cited figures.
+
+    python benchmarks/scaling.py [tiny small base] [--ranks 8 64 512] [--rounds 5]
+    python benchmarks/scaling.py base --update-ms 4466 --gigabytes-per-second 1.25 --latency-us 30
+
+Time of an update on N ranks, each with the same batch of its own (weak scaling):
+
+    t(N) = t₁ · (1 + w(N)) + s(N),   s(N) = 2 (1 − 1/N) · bytes / bandwidth + 2 log₂ N · latency · pieces
+
+t₁ is one rank's update, measured here on all of this machine's cores unless given; s(N) is the sum by recursive halving
+and doubling (``parallel/messages.py``), one rank a machine, nothing of it hidden behind computation; w(N) is the time
+that the slowest of N ranks makes the others wait: the greatest of N normal draws with the deviation of the updates
+measured.  Bandwidth and latency of the network are no measurements but options, by default those of 10 Gbit
+Ethernet and TCP: 1.25 GB/s at most, 30 µs.  Efficiency is t₁ / t(N).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from contest import describe_machine
+from training import ours
+from workload import WORKLOADS
+
+from minitransformer import Transformer
+from parallel.messages import PIECE
+
+
+@dataclass(frozen=True)
+class Network:
+    """What joins the machines."""
+
+    bandwidth: float
+    """Bytes a second that a machine can send while it receives as many."""
+    latency: float
+    """Seconds from sending an empty message to its arrival."""
+
+    def sum_seconds(self, n_ranks: int, n_bytes: int) -> float:
+        """Recursive halving and doubling over all ranks, in pieces, one after the other."""
+        n_pieces = math.ceil(n_bytes / 4 / PIECE)
+        messages = 2 * math.ceil(math.log2(n_ranks)) * n_pieces
+        return 2 * (1 - 1 / n_ranks) * n_bytes / self.bandwidth + messages * self.latency
+
+
+@dataclass(frozen=True)
+class Update:
+    """Of one rank, alone."""
+
+    seconds: float
+    deviation: float
+    """Standard deviation from update to update, of the same work."""
+
+    def of_slowest(self, n_ranks: int) -> float:
+        """Seconds of the slowest of so many: the median of the greatest of normal draws."""
+        return self.seconds + self.deviation * NormalDist().inv_cdf(0.5 ** (1 / n_ranks))
+
+
+def measured(name: str, rounds: int) -> Update:
+    """The updates of the training benchmark in rounds of the same batches."""
+    workload = WORKLOADS[name]
+    work, n_updates = ours(workload), len(workload.batches())
+    work()
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        seconds.append((time.perf_counter() - start) / n_updates)
+    # A round's mean varies less than a single update does: by the root of their number.
+    return Update(statistics.median(seconds), statistics.stdev(seconds) * math.sqrt(n_updates))
+
+
+def main() -> None:
+    """Print what goes in, then what comes out."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--update-ms", type=float, help="of one rank; measured here if not given")
+    parser.add_argument("--deviation-ms", type=float, default=0.0, help="of --update-ms, from update to update")
+    parser.add_argument("--gigabytes-per-second", type=float, default=1.25)
+    parser.add_argument("--latency-us", type=float, default=30.0)
+    options = parser.parse_args()
+    network = Network(1e9 * options.gigabytes_per_second, 1e-6 * options.latency_us)
+    describe_machine("mpi4py", "mpich")
+    print(f"network: {options.gigabytes_per_second:g} GB/s, {options.latency_us:g} µs (assumed, not measured)")
+    columns = ["model", "tokens a rank", "gradient, MB", "update of one rank, ms", "deviation, ms"]
+    columns += [f"efficiency on {n} ranks, predicted" for n in options.ranks]
+    print(f"\n| {' | '.join(columns)} |\n{'|-' * len(columns)}|")
+    for name in options.workloads:
+        if options.update_ms:
+            update = Update(1e-3 * options.update_ms, 1e-3 * options.deviation_ms)
+        else:
+            update = measured(name, options.rounds)
+        n_bytes = 4 * Transformer(WORKLOADS[name].config, seed=None).n_parameters
+        cells = [
+            name, f"{WORKLOADS[name].batch_tokens:,}", f"{n_bytes / 1e6:.0f}", f"{1e3 * update.seconds:.0f}",
+            f"{1e3 * update.deviation:.1f}",
+        ]  # fmt: skip
+        for n_ranks in options.ranks:
+            whole = update.of_slowest(n_ranks) + network.sum_seconds(n_ranks, n_bytes)
+            cells.append(f"{100 * update.seconds / whole:.0f} %")
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What one process finds on its machine: versions, libraries, cores, memory that processes share, GPUs."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from autograd import DeviceError
+from autograd.array import Device, count_gpus, gpu_module
+from minitransformer.doctor.finding import SAME_EVERYWHERE, Finding
+from minitransformer.provenance import code_version
+from parallel.communicator import Communicator
+from parallel.cuda_aware import reads_gpu_memory
+from parallel.placement import Place, cores_of
+
+SHARED_MEMORY = Path("/dev/shm")
+ROOM_OF_RANK = 8_000_000  # bytes there: MPICH's own and ours, measured; docs/parallel.md
+
+
+def machine(device: Device, world: Communicator, places: list[Place]) -> list[Finding]:
+    """All findings of this rank, the same things on every rank; ``device`` is what a run asks for."""
+    return [*versions(), *blas(), cores(device, world.rank, places), mpi(world), gpus(device, places[world.rank])]
+
+
+def versions() -> list[Finding]:
+    """Of the code, and of what decides its bits."""
+    return [
+        Finding("minitransformer", code_version(), if_ranks_differ=SAME_EVERYWHERE),
+        Finding("Python", platform.python_version(), if_ranks_differ=SAME_EVERYWHERE),
+        Finding("NumPy", np.__version__, if_ranks_differ=SAME_EVERYWHERE),
+    ]
+
+
+def blas() -> list[Finding]:
+    """The library that multiplies matrices."""
+    found = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    if not found:
+        return [Finding("BLAS", "none that threadpoolctl knows: products may be slow, and use any number of threads")]
+    names = [f"{library['internal_api']} {library['version']}" for library in found]
+    return [Finding("BLAS", " and ".join(names), if_ranks_differ=SAME_EVERYWHERE)]
+
+
+def cores(device: Device, rank: int, places: list[Place]) -> Finding:
+    """How many this process computes on, of those that it may use."""
+    mine, host = places[rank].cores, places[rank].host
+    n_ranks = sum(place.host == host for place in places)
+    n_cores = len(frozenset[int]().union(*(place.cores for place in places if place.host == host)))
+    found = f"{cores_of(rank, places)} of the {len(mine)} that this process may use; the machine has {os.cpu_count()}"
+    crowded = device == "cpu" and n_ranks > n_cores
+    remedy = f"{n_ranks} processes on {host} take turns at {n_cores} cores: start at most {n_cores} there"
+    return Finding("cores", found, remedy if crowded else "")
+
+
+def mpi(world: Communicator) -> Finding:
+    """The library that carries messages, and whether it reads the memory of GPUs."""
+    if world.size > 1:
+        answers = {True: "reads", False: "does not read", None: "does not say whether it reads"}
+        reads = answers[reads_gpu_memory()]
+        return Finding(
+            "MPI",
+            f"{world.library}, mpi4py {version('mpi4py')}; {reads} the memory of GPUs",
+            if_ranks_differ=SAME_EVERYWHERE,
+        )
+    try:
+        return Finding("MPI", f"mpi4py {version('mpi4py')}, not used: one process, alone")
+    except PackageNotFoundError:
+        return Finding("MPI", 'none: several processes need pip install "minitransformer[mpi]"')
+
+
+def gpus(device: Device, place: Place) -> Finding:
+    """The GPU of this rank, or why there is none; that is wrong only if the run asks for one."""
+    try:
+        n_gpus = count_gpus("cuda")
+    except DeviceError as error:
+        return Finding("GPU", f"none: {error.problem}", error.remedy if device == "cuda" else "")
+    cupy = gpu_module("cuda")
+    assert cupy is not None
+    name = cupy.cuda.runtime.getDeviceProperties(place.gpu or 0)["name"].decode()
+    used = f"number {place.gpu} of {n_gpus}" if place.gpu is not None else f"{n_gpus}, not used (--device cuda)"
+    return Finding("GPU", f"{used}; {name}, CuPy {cupy.__version__}")
+
+
+def shared_memory(n_ranks: int) -> Finding:
+    """Whether ``n_ranks`` processes of this machine find room for what they share; without it, MPI crashes."""
+    if not SHARED_MEMORY.exists():
+        return Finding("shared memory", f"this system has no {SHARED_MEMORY}")
+    state = os.statvfs(SHARED_MEMORY)
+    free, needed = state.f_bavail * state.f_frsize, n_ranks * ROOM_OF_RANK
+    if n_ranks == 1:
+        return Finding("shared memory", "not needed by one process, alone")
+    if free >= needed:
+        return Finding(
+            "shared memory", f"{SHARED_MEMORY} has the {needed / 1e6:.0f} MB that {n_ranks} processes may need"
+        )
+    found = f"{SHARED_MEMORY} has {free / 1e6:.0f} MB free, too little for {n_ranks} processes: MPI would crash"
+    return Finding("shared memory", found, f"give it {needed / 1e6:.0f} MB (docker run --shm-size)")

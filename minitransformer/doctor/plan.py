@@ -1,0 +1,86 @@
+"""What a run's options ask for, and whether it can begin."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from minitransformer.config import ConfigError, DataConfig, ModelConfig
+from minitransformer.data.prepare import PreparedData
+from minitransformer.doctor.finding import Finding
+from minitransformer.errors import UserError
+from minitransformer.model.transformer import Transformer
+from minitransformer.provenance import configuration_hash
+from minitransformer.run import RunConfig
+from minitransformer.training.job import sized
+from parallel.communicator import working_ranks
+
+SHARE = "all machines must see the same directories"
+
+
+def plan(config: RunConfig, n_ranks: int) -> list[Finding]:
+    """Findings about a run."""
+    return [run(config), data(config), parameters(config), batch(config, n_ranks)]
+
+
+def run(config: RunConfig) -> Finding:
+    """Whether the directory is free, or holds the same run."""
+    name = f"{config.run}, configuration {configuration_hash(config.to_json())}"
+    try:
+        config.check_directory()
+    except ConfigError as error:
+        return Finding("run", name, str(error), if_ranks_differ=SHARE)
+    return Finding("run", name, if_ranks_differ=SHARE)
+
+
+def data(config: RunConfig) -> Finding:
+    """Whether the data are prepared, or can be."""
+    if PreparedData.is_in(config.data_directory):
+        return Finding("data", f"prepared in {config.data_directory}", if_ranks_differ=SHARE)
+    missing = [name for name in text_files(config.data) if not (config.data.raw / name).exists()]
+    if missing:
+        found = f"{len(missing)} files are missing in {config.data.raw}, such as {missing[0]}"
+        downloadable = "minitransformer-prepare --download fetches them, with the same options"
+        return Finding("data", found, downloadable if config.data.download_from else "set --data.raw to their folder")
+    source = "the demonstration's own corpus" if config.data.is_demo else f"the text in {config.data.raw}"
+    return Finding("data", f"not prepared yet: training will begin with that, from {source}")
+
+
+def text_files(config: DataConfig) -> list[str]:
+    """All files of raw text, by their names."""
+    sides = (config.train_source, config.train_target, config.validation_source, config.validation_target)
+    return [name for side in sides for name in side]
+
+
+def parameters(config: RunConfig) -> Finding:
+    """How many the model has; its arrays are not filled, and take no memory."""
+    try:
+        model_config, known = expected_model(config)
+        n_parameters = Transformer(model_config, seed=None).n_parameters
+    except UserError as error:
+        return Finding("parameters", "unknown", str(error))
+    about = "" if known else f", if the vocabulary becomes as large as asked for ({model_config.vocabulary_size:,})"
+    return Finding("parameters", f"{n_parameters:,}{about}")
+
+
+def expected_model(config: RunConfig) -> tuple[ModelConfig, bool]:
+    """The model with its vocabulary, and whether that is known: before the data are prepared, as large as asked for."""
+    if PreparedData.is_in(config.data_directory):
+        return sized(config.model, PreparedData.open(config.data_directory)), True
+    size = config.data.vocabulary_size
+    source = None if config.data.joint_vocabulary else size
+    return dataclasses.replace(config.model, vocabulary_size=size, source_vocabulary_size=source), False
+
+
+def batch(config: RunConfig, n_ranks: int) -> Finding:
+    """How a batch is divided among ranks."""
+    training = config.training
+    n_working = working_ranks(n_ranks, training.n_shards, training.sum)
+    least, most = training.n_shards // n_working, -(-training.n_shards // n_working)
+    share = f"{least}" if least == most else f"{least} or {most}"
+    found = f"at most {training.batch_tokens:,} tokens a side, in {training.n_shards} shards, {share} a process"
+    if n_working == n_ranks:
+        return Finding("batch", found)
+    found = f"{found}; {n_ranks - n_working} of {n_ranks} processes will stand idle"
+    if n_ranks > training.n_shards:
+        return Finding("batch", found, f"raise --training.n-shards, or start {n_working} processes")
+    return Finding("batch", found, f"start {n_working} or {2 * n_working} processes, or set --training.sum fast")

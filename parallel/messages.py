@@ -1,0 +1,59 @@
+"""The exact sum by messages between pairs of ranks, whatever carries them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+PIECE = 4 << 20  # elements summed at once: large messages are faster in pieces, and so is their memory bounded
+
+
+class Messenger(Protocol):
+    """Carries arrays between ranks; they may lie on a GPU."""
+
+    rank: int
+    size: int
+
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
+        """Send ``outgoing`` to a rank that does the same with this one, and receive its array into ``incoming``."""
+
+    def broadcast_array(self, array: Any) -> None:
+        """Overwrite ``array`` by rank 0's."""
+
+
+def sum_by_messages(flat: Any, n_working: int, piece: int, messenger: Messenger) -> None:
+    """Replace ``flat`` by its sum along the binary tree over the first ``n_working`` ranks, on all ranks.
+
+    Recursive halving, then doubling: in round k ranks that differ in bit k share the work on what both have, so that
+    each adds up one half of it; then the finished parts go back the same way.  Addition of two numbers commutes, so an
+    element is (r₀ + r₁) + (r₂ + r₃) … wherever it is added up.  A rank sends 2(1 − 1/n) times the array, all in all.
+
+    Args:
+        n_working: a power of two.
+        piece: elements summed at once; half as many are received at a time.
+
+    Source: Thakur, Rabenseifner & Gropp (2005), "Optimization of Collective Communication Operations in MPICH".
+    """
+    spare = flat[: (min(piece, flat.size) + 1) // 2].copy()
+    for start in range(0, flat.size, piece):
+        part = flat[start : start + piece]
+        if messenger.rank < n_working:
+            _halve_and_double(part, spare, n_working, messenger)
+        if n_working < messenger.size:
+            messenger.broadcast_array(part)
+
+
+def _halve_and_double(flat: Any, spare: Any, n_working: int, messenger: Messenger) -> None:
+    rounds: list[tuple[int, slice, slice]] = []
+    begin, end, distance = 0, flat.size, 1
+    while distance < n_working:
+        middle = (begin + end) // 2
+        kept, given = slice(begin, middle), slice(middle, end)
+        if messenger.rank & distance:
+            kept, given = given, kept
+        partner, received = messenger.rank ^ distance, spare[: kept.stop - kept.start]
+        messenger.send_and_receive(flat[given], received, partner)
+        flat[kept] += received
+        rounds.append((partner, kept, given))
+        begin, end, distance = kept.start, kept.stop, 2 * distance
+    for partner, kept, given in reversed(rounds):
+        messenger.send_and_receive(flat[kept], flat[given], partner)

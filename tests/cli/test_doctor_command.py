@@ -1,0 +1,262 @@
+"""minitransformer-doctor tells what is there, and what to do about what is wrong."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import re
+import socket
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import fake_cuda
+import numpy as np
+import pytest
+from ranks import MPIRUN, N_SHARDS, SIZE_VARIABLES, needs_mpi, run, stand_in_for_cupy
+from rich.console import Console
+from small_run import Trained
+
+from cli.doctor import doctor, shown, verdict
+from minitransformer.config import DataConfig, TrainingConfig
+from minitransformer.doctor import machine, plan, together
+from minitransformer.doctor.finding import Finding, merged
+from minitransformer.doctor.machine import cores, shared_memory
+from minitransformer.doctor.plan import batch
+from minitransformer.model.transformer import Transformer
+from minitransformer.run import RunConfig
+from parallel.communicator import SerialCommunicator
+from parallel.placement import Place
+
+DOCTOR = "from cli.doctor import main; raise SystemExit(main())"
+
+
+@pytest.fixture(autouse=True)
+def plain_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process without CuPy, whoever runs the tests where."""
+    for name in SIZE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+
+
+def in_one_line(screen: str) -> str:
+    """Without colours, which appear where mpirun gives its ranks a terminal."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", screen).split())
+
+
+def told_by(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Exit status, and what was said in one line."""
+    status = doctor(list(arguments))
+    return status, in_one_line(capsys.readouterr().out)
+
+
+def test_alone_on_a_healthy_machine_nothing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status, told = told_by(capsys, "--run", str(tmp_path))
+    assert (status, told.endswith("nothing is wrong")) == (0, True)
+    assert f"ok NumPy {np.__version__} ok BLAS " in told
+    assert f"ok processes 1, on {socket.gethostname()}" in told
+    assert "ok GPU none: CuPy cannot be imported" in told
+    assert "ok data not prepared yet" in told
+    assert "in 2 shards, 2 a process" in told
+
+
+def test_a_run_that_was_trained_is_recognised(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    status, told = told_by(capsys, *trained.arguments)
+    assert status == 0
+    assert f"{Transformer.load(trained.run).n_parameters:,} ok batch" in told
+    assert "ok data prepared in" in told
+    status, told = told_by(capsys, *trained.arguments, "--model.d-ff", "24")
+    assert status == 1
+    assert "wrong run" in told
+    assert "holds another run: model.d_ff is" in told
+    assert told.endswith("one thing is wrong: what mends it stands below each (→)")
+
+
+def test_parameters_are_counted_before_the_data_are_prepared() -> None:
+    config = RunConfig.of_preset("base")
+    assert plan.parameters(config).found.startswith("63,045,632, if the vocabulary becomes as large as asked")
+    apart = RunConfig(data=DataConfig(joint_vocabulary=False, vocabulary_size=50))
+    model_config, known = plan.expected_model(apart)
+    assert (model_config.vocabulary_size, model_config.source_vocabulary_size, known) == (50, 50, False)
+
+
+def test_text_that_is_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    recipe = Path(__file__).resolve().parents[2] / "recipes" / "multi30k-en-de.toml"
+    options = "--config", str(recipe), "--data.raw", str(tmp_path), "--run", str(tmp_path / "run")
+    status, told = told_by(capsys, *options)
+    assert status == 1
+    assert "wrong data 4 files are missing" in told
+    assert "→ minitransformer-prepare --download fetches them" in told
+    _, told = told_by(capsys, *options, "--data.download-from", "")
+    assert "→ set --data.raw to their folder" in told
+
+
+def test_a_gpu_that_is_asked_for_and_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status, told = told_by(capsys, "--run", str(tmp_path), "--device", "cuda")
+    assert status == 1
+    assert "wrong GPU none: CuPy cannot be imported" in told
+    assert '→ install it with pip install "minitransformer[cuda12]"' in told
+
+
+def test_gpus_are_told_whether_the_run_uses_them_or_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stand_in_for_cupy()
+    monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
+    _, told = told_by(capsys, "--run", str(tmp_path), "--device", "cuda")
+    assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in told
+    _, told = told_by(capsys, "--run", str(tmp_path))
+    assert "ok GPU 2, not used (--device cuda); CPU" in told
+    monkeypatch.setattr(fake_cuda, "N_GPUS", -1)
+    status, told = told_by(capsys, "--run", str(tmp_path))
+    assert status == 0
+    assert "none: CuPy stand-in finds no usable driver" in told
+
+
+def test_without_mpi4py_one_process_is_told_what_several_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(machine, "version", missing)
+    assert machine.mpi(SerialCommunicator()) == Finding(
+        "MPI", 'none: several processes need pip install "minitransformer[mpi]"'
+    )
+
+
+def test_processes_that_cannot_speak_are_told_of_by_the_first_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    monkeypatch.delitem(sys.modules, "parallel.mpi", raising=False)
+    status, told = told_by(capsys, "--run", str(tmp_path))
+    assert status == 1
+    assert "wrong launch 2 processes were started, but mpi4py cannot be used" in told
+    assert '→ install it with pip install "minitransformer[mpi]"' in told
+    monkeypatch.setenv("PMI_RANK", "1")
+    assert told_by(capsys, "--run", str(tmp_path)) == (1, "")
+
+
+def test_an_unknown_blas_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "threadpool_info", lambda: [{"user_api": "openmp"}])
+    assert machine.blas()[0].found.startswith("none that threadpoolctl knows")
+
+
+def test_more_processes_than_cores_are_wrong_on_the_cpu() -> None:
+    crowded = [Place(frozenset({0, 1}), host="a")] * 3 + [Place(frozenset({0, 1}), host="b")]
+    assert cores("cpu", 0, crowded).remedy == "3 processes on a take turns at 2 cores: start at most 2 there"
+    assert cores("cpu", 3, crowded).remedy == ""
+    assert cores("cuda", 0, crowded).remedy == ""
+    assert cores("cpu", 0, crowded[:2]).found.startswith("1 of the 2 that this process may use")
+
+
+def test_mpi_is_not_started_where_shared_memory_is_too_small(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    room = SimpleNamespace(f_bavail=31, f_frsize=1_000_000)
+    monkeypatch.setattr(machine.os, "statvfs", lambda path: room)
+    assert shared_memory(1).remedy == shared_memory(3).remedy == ""
+    assert shared_memory(4).remedy == "give it 32 MB (docker run --shm-size)"
+    monkeypatch.setenv("PMI_SIZE", "8")
+    monkeypatch.setenv("MPI_LOCALNRANKS", "4")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)  # it would be an error to look for it
+    _, told = told_by(capsys, "--run", str(tmp_path))
+    assert "wrong shared memory /dev/shm has 31 MB free, too little for 4 processes" in told
+    assert "launch" not in told
+    monkeypatch.setattr(machine, "SHARED_MEMORY", tmp_path / "nothing")
+    assert shared_memory(4) == Finding("shared memory", f"this system has no {tmp_path / 'nothing'}")
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "order", "share", "remedy"),
+    [
+        (4, "exact", "2 a process", ""),
+        (3, "exact", "4 a process; 1 of 3 processes will", "start 2 or 4 processes, or set --training.sum fast"),
+        (3, "fast", "2 or 3 a process", ""),
+        (9, "fast", "1 a process; 1 of 9 processes will", "raise --training.n-shards, or start 8 processes"),
+        (16, "exact", "1 a process; 8 of 16 processes will", "raise --training.n-shards, or start 8 processes"),
+    ],
+)
+def test_processes_that_would_stand_idle_are_wrong(n_ranks: int, order: Any, share: str, remedy: str) -> None:
+    told = batch(RunConfig(training=TrainingConfig(n_shards=N_SHARDS, sum=order)), n_ranks)
+    assert share in told.found
+    assert told.remedy == remedy
+
+
+class Liar(SerialCommunicator):
+    """Two ranks, of which the other one's sum has lost a bit."""
+
+    size = 2
+
+    def sum_in_tree(self, array: Any, n_working: int) -> None:
+        array += array + 1
+
+    def all_of(self, value: Any) -> list[Any]:
+        return [value, "lost" if isinstance(value, str) else value]
+
+
+def test_a_sum_that_is_wrong_on_a_rank_is_found() -> None:
+    add_up = Liar().sum_in_tree
+    found = together.sum_over_ranks(Liar(), "cpu", 2, lambda array: add_up(array, 2))
+    assert "checksum wrong on rank 1" in found.found
+    assert found.remedy
+    honest = together.sum_over_ranks(SerialCommunicator(), "cpu", 1, lambda array: None)
+    assert honest.remedy == ""
+    assert "as it must be" in honest.found
+
+
+def test_findings_that_differ_are_told_by_rank() -> None:
+    alike, free, bound = Finding("a", "1"), Finding("b", "2"), Finding("c", "3", if_ranks_differ="the same")
+    assert merged([[alike, free, bound]] * 3) == [alike, free, bound]
+    others = [Finding("a", "1"), Finding("b", "4", "mend it"), Finding("c", "5", if_ranks_differ="the same")]
+    assert merged([[alike, free, bound], [alike, free, bound], others]) == [
+        alike,
+        Finding("b", "ranks 0, 1: 2\nrank 2: 4", "mend it"),
+        Finding("c", "ranks 0, 1: 3\nrank 2: 5", "the same", "the same"),
+    ]
+
+
+@pytest.mark.parametrize("width", [30, 80])
+def test_in_a_narrow_terminal_nothing_is_cut_off(width: int) -> None:
+    long = "one two three four five six seven eight nine ten [bold]eleven"
+    findings = [Finding("what", long, "do " + long), Finding("[red]", long)]
+    screen = io.StringIO()
+    Console(file=screen, width=width).print(shown(findings), verdict(findings))
+    assert max(map(len, screen.getvalue().splitlines())) <= width
+    assert screen.getvalue().count("[bold]eleven") == 3
+    assert "[red]" in screen.getvalue()
+
+
+def command(code: str, *arguments: str) -> list[str]:
+    """Python code on two ranks."""
+    assert MPIRUN is not None
+    return [MPIRUN, "-n", "2", sys.executable, "-c", code, *arguments]
+
+
+@needs_mpi
+def test_under_mpirun_the_first_speaks_for_all(tmp_path: Path) -> None:
+    done = run(command(DOCTOR, "--run", str(tmp_path)))
+    told = in_one_line(done.stdout)
+    assert (done.returncode, done.stdout.count("NumPy"), told.endswith("nothing is wrong")) == (0, 1, True), told
+    assert f"ok processes 2 processes {socket.gethostname()}: ranks 0, 1" in told
+    assert "travel through memory that all processes share" in told
+    assert re.search(r"ok sum 17 MB in [\d.]+ ms, [\d.]+ GB/s; checksum \w{8}, as it must be", told)
+    done = run(command(DOCTOR, "--run", str(tmp_path), "--training.n-shards", "1"))
+    assert done.returncode != 0
+    assert "1 of 2 processes will stand idle" in in_one_line(done.stdout)
+
+
+@needs_mpi
+def test_ranks_that_differ_are_named(tmp_path: Path) -> None:
+    code = (
+        "import os, cli.doctor, minitransformer.doctor.machine as m\n"
+        "m.code_version = lambda: 'code of ' + os.environ['MPI_LOCALRANKID' if 'MPI_LOCALRANKID' in os.environ"
+        " else 'OMPI_COMM_WORLD_LOCAL_RANK']\n"
+        "raise SystemExit(cli.doctor.main())"
+    )
+    done = run(command(code, "--run", str(tmp_path)))
+    told = in_one_line(done.stdout)
+    assert done.returncode != 0
+    assert "wrong minitransformer rank 0: code of 0 rank 1: code of 1 → install the same on all machines" in told
+    assert "one thing is wrong" in told

@@ -1,0 +1,18 @@
+"""The stand-in for CuPy, with its stand-in for NCCL."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import fake_cuda
+import pytest
+from ranks import stand_in_for_cupy
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Device "cuda" without a GPU."""
+    monkeypatch.setitem(sys.modules, "cupy", None)  # so that what is there now comes back
+    fake_cuda.CALLS.clear()
+    return stand_in_for_cupy()

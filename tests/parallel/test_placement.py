@@ -1,0 +1,128 @@
+"""Ranks of a machine share its cores and take its GPUs in turn."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import fake_cuda
+import pytest
+from ranks import MODEL, TRAINING, corpus_in
+
+from autograd import DeviceError
+from autograd.array import count_gpus, staying_here, use_gpu
+from minitransformer import Transformer, place
+from minitransformer.config import DataConfig
+from minitransformer.data.store import TokenStore
+from minitransformer.place import take_place
+from minitransformer.run import RunConfig
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.trainer import Trainer
+from parallel.communicator import SerialCommunicator
+from parallel.placement import Place, cores_of, described, gpu_of_rank, numbered, share_of_cores
+
+
+def test_ranks_take_gpus_in_turn() -> None:
+    assert [gpu_of_rank(node_rank, 4) for node_rank in range(6)] == [0, 1, 2, 3, 0, 1]
+    assert gpu_of_rank(3, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("cores", "shares"),
+    [
+        ([range(16)] * 8, [2] * 8),  # MPICH's mpirun binds nobody
+        ([range(4), range(4, 8)], [4, 4]),  # Slurm, and Open MPI with --bind-to, give every rank its own
+        ([range(1), range(1, 2)], [1, 1]),
+        ([range(2)] * 3, [1, 1, 1]),  # more ranks than cores
+        ([range(3)] * 3, [1, 1, 1]),  # three thirds are one
+        ([range(6), range(2)], [5, 1]),
+    ],
+)
+def test_cores_are_divided_among_the_ranks_that_may_use_them(cores: list[range], shares: list[int]) -> None:
+    assert [share_of_cores(mine, cores) for mine in cores] == shares
+
+
+def test_cores_of_another_machine_are_others_though_their_numbers_are_the_same() -> None:
+    places = [Place(frozenset(range(4)), host=host) for host in ("a", "a", "b")]
+    assert [cores_of(rank, places) for rank in range(3)] == [2, 2, 4]
+
+
+def test_a_line_a_machine_tells_its_ranks_and_gpus() -> None:
+    cores = frozenset({0})
+    on_gpus = [Place(cores, gpu, 2, host) for host, gpu in (("a", 0), ("a", 1), ("a", 0), ("b", 0))]
+    assert described(on_gpus) == ["a: ranks 0 to 2 on GPU 0, 1, 0 of 2", "b: rank 3 on GPU 0 of 2"]
+    assert described([Place(cores, host="a"), Place(cores, host="a")]) == ["a: ranks 0, 1"]
+
+
+def test_numbers_in_a_row_are_told_by_their_ends() -> None:
+    assert [numbered("rank", n) for n in ([4], [0, 1], [0, 1, 2], [0, 2, 3])] == [
+        "rank 4", "ranks 0, 1", "ranks 0 to 2", "ranks 0, 2, 3",
+    ]  # fmt: skip
+
+
+class SecondOfThree(SerialCommunicator):
+    rank = node_rank = 1
+    size = node_size = 3
+
+
+@pytest.mark.usefixtures("cupy")
+def test_a_rank_computes_on_its_gpu_and_so_do_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
+    seen: list[int] = []
+
+    def look(before: Any) -> None:
+        before()
+        seen.append(fake_cuda.Device().id)
+
+    try:
+        (place,) = take_place("cuda", SecondOfThree())
+        assert (place.gpu, place.n_gpus, fake_cuda.Device().id) == (1, 2, 1)
+        for before in (lambda: None, staying_here("cuda")):
+            thread = threading.Thread(target=look, args=(before,))
+            thread.start()
+            thread.join()
+    finally:
+        use_gpu(0)
+    assert seen == [0, 1]
+
+
+@pytest.mark.usefixtures("cupy")
+def test_the_threads_of_training_compute_on_the_gpu_of_their_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
+    store = TokenStore(corpus_in(tmp_path) / "data", "train")
+    try:
+        use_gpu(1)
+        model = Transformer(MODEL, device="cuda")
+        trainer = Trainer(model, store, None, TRAINING, tmp_path / "run", SerialCommunicator(), n_threads=2)
+        for executor in (trainer._executor, trainer.gradient._executor):
+            assert executor.submit(lambda: fake_cuda.Device().id).result() == 1
+    finally:
+        use_gpu(0)
+
+
+def test_training_computes_on_all_cores_that_its_process_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "allowed_cores", lambda: frozenset(range(3)))
+    said: list[str] = []
+    TrainingJob.of(RunConfig(run=tmp_path, data=DataConfig(vocabulary_size=300)), SerialCommunicator(), said.append)
+    assert any(line.endswith("processes 1, threads each 3") for line in said)
+
+
+def test_on_the_cpu_no_gpu_is_looked_for() -> None:
+    (place,) = take_place("cpu", SerialCommunicator())
+    assert (place.gpu, place.n_gpus, count_gpus("cpu")) == (None, 0, 0)
+    staying_here("cpu")()
+
+
+@pytest.mark.usefixtures("cupy")
+@pytest.mark.parametrize(("n_gpus", "told"), [(0, "the driver sees no GPU"), (-1, "finds no usable driver .cudaError")])
+def test_a_machine_without_a_gpu_is_told_in_plain_words(
+    n_gpus: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake_cuda, "N_GPUS", n_gpus)
+    with pytest.raises(DeviceError, match=rf'device: .*{told}.*nvidia-smi lists a GPU, or use device "cpu"'):
+        take_place("cuda", SerialCommunicator())

@@ -1,0 +1,237 @@
+"""Gradients travel by the best way that all ranks have, and the way is said."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import socket
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import fake_cuda
+import numpy as np
+import pytest
+from ranks import MPIRUN, N_SHARDS, N_SUMMED, needs_mpi, run, run_ranks, summand
+from small_run import SMALL_MODEL, write_parallel_text
+
+from parallel import cuda_aware, nccl, route
+from parallel.communicator import SerialCommunicator, SumOrder, working_ranks
+from parallel.cuda_aware import loaded_mpi_libraries, reads_gpu_memory
+from parallel.route import choose_route
+
+
+class World(SerialCommunicator):
+    """This rank, the first, among others that have a GPU and libraries as it is said."""
+
+    library = "MPI 1.2"
+
+    def __init__(self, others: list[tuple[str, str, bool, bool | None]], *, node_size: int = 1) -> None:
+        self.size, self.node_size, self._others = 1 + len(others), node_size, others
+
+    def all_of(self, value: Any) -> list[Any]:
+        return [("here", *value[1:]), *self._others]
+
+
+FIXED = "; added in one fixed order (--training.sum exact)"
+OWN = "through NCCL, because every rank has a GPU of its own"
+
+
+@pytest.fixture
+def route_of(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def choose(
+        others: list[tuple[str, str, bool, bool | None]], aware: bool | None = False, available: bool = True
+    ) -> str:
+        monkeypatch.setattr(route, "reads_gpu_memory", lambda: aware)
+        monkeypatch.setattr(fake_cuda.nccl, "available", available)
+        monkeypatch.setattr(nccl, "Nccl", lambda *arguments: SimpleNamespace(sum_in_any_order=None))
+        said = choose_route(World(others), cupy, 8, "exact").said
+        assert said.startswith("gradients travel ")
+        assert said.endswith(FIXED)
+        return said.removeprefix("gradients travel ").removesuffix(FIXED)
+
+    return choose
+
+
+def test_nccl_where_every_rank_has_a_gpu_of_its_own(route_of: Any) -> None:
+    assert route_of([("here", "0000:01:00.0", True, False)]) == OWN
+    assert route_of([("there", "0000:00:00.0", True, False)]) == OWN  # another machine's first GPU is another GPU
+
+
+def test_an_mpi_library_that_reads_gpus_where_nccl_cannot_be_used(route_of: Any) -> None:
+    because = "because it says that it reads the memory of GPUs, and NCCL cannot be used: "
+    shared, missing = "ranks 0, 2 share a GPU, which NCCL refuses", "CuPy finds no NCCL on rank 1"
+    others = [("here", "0000:01:00.0", True, True), ("here", "0000:00:00.0", True, True)]
+    assert route_of(others, aware=True) == f"through MPI 1.2, {because}{shared}"
+    assert route_of([("here", "0000:01:00.0", False, True)], aware=True) == f"through MPI 1.2, {because}{missing}"
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "told"),
+    [
+        (False, False, "says that it does not read the memory of GPUs"),
+        (True, False, "says that it does not read the memory of GPUs"),
+        (True, None, "does not say whether it reads the memory of GPUs"),
+        (None, None, "does not say whether it reads the memory of GPUs"),
+    ],
+)
+def test_pinned_memory_where_neither_can(mine: bool | None, theirs: bool | None, told: str, route_of: Any) -> None:
+    said = route_of([("here", "0000:00:00.0", True, theirs)], aware=mine)
+    because = "ranks 0, 1 share a GPU, which NCCL refuses"
+    assert said == f"through pinned host memory, because {because}, and MPI 1.2 {told}"
+    said = route_of([("here", "0000:01:00.0", True, theirs)], aware=mine, available=False)
+    assert said == f"through pinned host memory, because CuPy finds no NCCL on rank 0, and MPI 1.2 {told}"
+
+
+def test_on_the_cpu_the_machines_decide() -> None:
+    def said(world: World, order: SumOrder) -> str:
+        return choose_route(world, None, 8, order).said
+
+    two: list[Any] = [None]
+    assert "through memory that all processes share" in said(World(two, node_size=2), "exact")
+    assert "by messages of MPI 1.2, because processes are on several machines" in said(World(two), "exact")
+    assert said(World(two), "exact").endswith(FIXED)
+    fast = said(World(two, node_size=2), "fast")
+    assert fast.startswith("gradients travel through the sums of MPI 1.2; added in no fixed order: last bits depend")
+
+
+def sum_in_tree_of(n_ranks: int) -> str:
+    sums = [summand(rank) for rank in range(working_ranks(n_ranks, N_SHARDS))]
+    while len(sums) > 1:
+        sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
+    return hashlib.blake2b(sums[0]).hexdigest()
+
+
+@needs_mpi
+@pytest.mark.parametrize("way", ["NCCL", "MPI", "nothing"])
+@pytest.mark.parametrize("n_ranks", [2, 3, 4])
+def test_on_every_route_the_exact_sum_has_the_bits_of_the_tree(n_ranks: int, way: str, tmp_path: Path) -> None:
+    results = run_ranks(n_ranks, "sum_on_gpus", tmp_path, way, "exact")
+    assert [result["sum"] for result in results] == [sum_in_tree_of(n_ranks)] * n_ranks
+    assert [result["gpu"] for result in results] == ([0] * n_ranks if way == "nothing" else list(range(n_ranks)))
+
+
+@needs_mpi
+@pytest.mark.parametrize("way", ["NCCL", "MPI", "nothing"])
+def test_on_every_route_the_fast_sum_is_that_of_all_ranks(way: str, tmp_path: Path) -> None:
+    results = run_ranks(3, "sum_on_gpus", tmp_path, way, "fast")
+    assert len({result["sum"] for result in results}) == 1
+    assert max(result["error"] for result in results) < 1e-5
+    assert "added in no fixed order" in results[0]["said"]
+
+
+@needs_mpi
+def test_nccl_is_told_what_it_must_know(tmp_path: Path) -> None:
+    """Its id comes from rank 0, after the GPU was chosen; partners send and receive halves in a group."""
+    kind, stream = fake_cuda.nccl.NCCL_FLOAT32, 7
+    exact = [result["calls"] for result in run_ranks(3, "sum_on_gpus", tmp_path, "NCCL", "exact")]
+    identifier = [-3, 5, 8]
+    assert exact[0][:2] == [["get_unique_id"], ["communicator", 3, identifier, 0, 0]]
+    assert [calls[0] for calls in exact[1:]] == [["communicator", 3, identifier, rank, rank] for rank in (1, 2)]
+    rest = N_SUMMED - 3_000_000  # two pieces; rank 2 is idle and is told
+    told = [["bcast", size, kind, 0, stream] for size in (3_000_000, rest)]
+    assert exact[2][1:] == told
+    assert [call for call in exact[1][1:] if call[0] == "bcast"] == told
+    assert exact[1][1:5] == [[way, 1_500_000, kind, 0, stream] for way in ("send", "recv")] * 2
+    fast = [result["calls"] for result in run_ranks(3, "sum_on_gpus", tmp_path, "NCCL", "fast")]
+    assert [calls[-1] for calls in fast] == [["allReduce", N_SUMMED, kind, fake_cuda.nccl.NCCL_SUM, stream]] * 3
+
+
+@needs_mpi
+def test_pinned_memory_is_allocated_once_and_free_before_it_is_used_again(tmp_path: Path) -> None:
+    (calls, _) = (result["calls"] for result in run_ranks(2, "sum_on_gpus", tmp_path, "nothing", "exact"))
+    assert calls == [["pinned", 10_000_000], ["synchronize"], ["synchronize"]]
+
+
+MAPPED = """7f00-7f01 r-xp 00000000 08:01 42    /usr/lib/libc.so.6
+7f02-7f03 r-xp 00000000 08:01 43    /opt/my mpi/lib/libmpi.so.40.30.8
+7f04-7f05 rw-p 00000000 08:01 43    /opt/my mpi/lib/libmpi.so.40.30.8
+7f06-7f07 r-xp 00000000 08:01 44    /opt/my mpi/lib/libmpicxx.so
+7f08-7f09 rw-p 00000000 00:00 0
+"""
+
+
+@pytest.fixture
+def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What ctypes finds in the one MPI library that is loaded."""
+    (tmp_path / "maps").write_text(MAPPED, encoding="utf-8")
+    monkeypatch.setattr(cuda_aware, "_MAPPED_FILES", tmp_path / "maps")
+
+    def hold(library: Any) -> None:
+        monkeypatch.setattr(ctypes, "CDLL", {"/opt/my mpi/lib/libmpi.so.40.30.8": library}.__getitem__)
+
+    return hold
+
+
+class Query:
+    """A function of a C library."""
+
+    argtypes: Any = None
+    restype: Any = None
+
+    def __init__(self, answer: int) -> None:
+        self._answer = answer
+
+    def __call__(self) -> int:
+        assert (self.argtypes, self.restype) == ([], ctypes.c_int)
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("library", "answer"),
+    [
+        (SimpleNamespace(MPIX_Query_cuda_support=Query(1)), True),
+        (SimpleNamespace(MPIX_Query_cuda_support=Query(0)), False),
+        (SimpleNamespace(), None),
+    ],
+)
+def test_the_mpi_library_is_asked_whether_it_reads_gpus(library: Any, answer: bool | None, libraries: Any) -> None:
+    libraries(library)
+    assert reads_gpu_memory() is answer
+
+
+def test_without_an_mpi_library_there_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_aware, "_MAPPED_FILES", tmp_path / "not Linux")
+    assert loaded_mpi_libraries() == []
+    assert reads_gpu_memory() is None
+
+
+@needs_mpi
+def test_the_library_of_this_environment_answers(tmp_path: Path) -> None:
+    assert run_ranks(2, "ask_whether_mpi_reads_gpus", tmp_path) in ([False] * 2, [True] * 2)
+
+
+@needs_mpi
+def test_training_says_where_its_processes_are_and_how_gradients_travel(tmp_path: Path) -> None:
+    write_parallel_text(tmp_path, "train", 60, seed=1)
+    write_parallel_text(tmp_path, "valid", 5, seed=2)
+    code = "from cli.train import main; raise SystemExit(main())"
+    options = [
+        "--run",
+        str(tmp_path / "run"),
+        "--data.raw",
+        str(tmp_path),
+        *SMALL_MODEL.split(),
+        "--training.sum",
+        "fast",
+    ]
+    options += ["--training.max-updates", "2", "--training.n-shards", "4"]
+    assert MPIRUN is not None
+    done = run([MPIRUN, "-n", "3", sys.executable, "-c", code, *options])
+    assert done.returncode == 0, done.stderr
+    assert f"{socket.gethostname()}: ranks 0 to 2\ngradients travel through the sums of " in plain_screen(done.stderr)
+    assert "idle" not in done.stderr
+
+
+def plain_screen(screen: str) -> str:
+    """Without colours and carriage returns, which appear where mpirun gives its ranks a terminal."""
+    return re.sub(r"\x1b\[[0-9;]*m|\r", "", screen)
+
+
+def test_a_rank_alone_adds_nothing(cupy: Any) -> None:
+    numbers = cupy.asarray(np.arange(3.0))
+    choose_route(SerialCommunicator(), cupy, 8, "exact").add_up(numbers)
+    np.testing.assert_array_equal(numbers.get(), np.arange(3.0))
+    assert fake_cuda.CALLS == []
