@@ -4,66 +4,53 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TypeVar
 
-import numpy as np
 from mpi4py import MPI
 
 from parallel.communicator import SECONDS_TO_FORWARD
-from parallel.shared import SharedSum
+from parallel.exchange import MessageExchange, MpiExchange
+from parallel.pulse import Pulse
+from parallel.shared import NoSharedMemoryError, SharedExchange
+from parallel.tree import Numbers
 from parallel.watchdog import Watchdog
 
 Value = TypeVar("Value")
 
+LONGEST_PULSE = 5.0  # seconds between signs of life
 PATIENCE = 600.0  # seconds that a rank waits for others, which are at most a few updates behind
-PIECE = 4 << 20  # elements sent at once: large messages are faster in pieces, and so is their memory bounded
 
 
 class MpiCommunicator:
     """All ranks that mpirun started.
 
-    A rank that waits longer than ``patience`` seconds for others ends them all, except at a barrier: there the others
-    wait for what rank 0 alone does, which takes as long as it takes.
+    A rank that waits longer than ``patience`` seconds for others ends them all; while it waits for what rank 0 does
+    alone, it counts anew from every sign of life.  Gradients go through shared memory only if they ``may_share``.
+
+    Raises: RuntimeError if the MPI library does not allow a thread of its own to the signs of life.
     """
 
-    def __init__(self, patience: float = PATIENCE) -> None:
+    def __init__(self, patience: float = PATIENCE, *, may_share: bool = True) -> None:
         self._world = MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        node = cast(MPI.Intracomm, self._world.Split_type(MPI.COMM_TYPE_SHARED))
-        self.node_size = node.Get_size()
-        self._shared = SharedSum(node) if 1 < self.node_size == self.size else None
+        self.node_size = self._world.Split_type(MPI.COMM_TYPE_SHARED).Get_size()
+        self._may_share = may_share
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise RuntimeError("the MPI library was built without MPI_THREAD_MULTIPLE")
         self._watchdog = Watchdog(self.rank, patience, self._end_after_message)
+        self._pulse = Pulse(self._world.Dup(), min(patience / 10, LONGEST_PULSE))
 
-    def sum_in_tree(self, array: np.ndarray[Any, Any], n_working: int) -> None:
-        """Through shared memory on one machine, else by messages; in the same order, so that the bits are the same."""
-        flat = array.reshape(-1)
-        with self._watchdog.waiting("a sum over ranks"):
-            if self._shared:
-                self._shared.add_up(flat, n_working)
-            else:
-                self.sum_by_messages(flat, n_working)
-
-    def sum_by_messages(self, flat: np.ndarray[Any, Any], n_working: int) -> None:
-        """Recursive doubling: in round k ranks that differ in bit k exchange sums and add them.
-
-        Addition of two numbers commutes, so both partners get the same bits, and every rank ends with the sum along
-        the binary tree over ranks.  Idle ranks then receive it from rank 0.
-        """
-        received = np.empty(min(PIECE, flat.size), flat.dtype)
-        for start in range(0, flat.size, PIECE):
-            piece = flat[start : start + PIECE]
-            if self.rank < n_working:
-                self._exchange_and_add(piece, received[: piece.size], n_working)
-            if n_working < self.size:
-                self._world.Bcast(piece, root=0)
-
-    def _exchange_and_add(self, piece: np.ndarray[Any, Any], received: np.ndarray[Any, Any], n_working: int) -> None:
-        distance = 1
-        while distance < n_working:
-            partner = self.rank ^ distance
-            self._world.Sendrecv(piece, dest=partner, recvbuf=received, source=partner)
-            piece += received
-            distance *= 2
+    def exchange(self, values: Numbers, new_gradients: Callable[[], Numbers], n_working: int) -> MpiExchange:
+        """Through shared memory on one machine that has it, else by messages; both have the same bits."""
+        way = MessageExchange.way
+        if self._may_share and self.node_size == self.size:
+            try:
+                return SharedExchange(self._world, self._watchdog, values, n_working)
+            except NoSharedMemoryError as error:
+                way += f", because ranks cannot share memory ({error})"
+        return MessageExchange(self._world, self._watchdog, values, new_gradients(), n_working, way)
 
     def sum_of_numbers(self, number: float) -> float:
         """The sum of one number a rank, on every rank."""
@@ -87,10 +74,24 @@ class MpiCommunicator:
             return list(self._world.allgather(value))
 
     def barrier(self) -> None:
-        """Return when all ranks have called.  The wait may be long: it sleeps, and leaves the cores to who works."""
+        """Return when all ranks have called."""
+        self._meet("a barrier")
+
+    @contextmanager
+    def waiting_for_rank_0(self) -> Iterator[None]:
+        """The others leave when rank 0 does; meanwhile it shows that it lives."""
+        with self._pulse.beating() if self.rank == 0 else nullcontext():
+            yield
+        self._meet("what rank 0 does alone")
+
+    def _meet(self, what: str) -> None:
+        """The wait may be long: it sleeps, and leaves the cores to who works."""
         request = self._world.Ibarrier()
-        while not request.Test():
-            time.sleep(0.005)
+        with self._watchdog.waiting(what):
+            while not request.Test():
+                if self._pulse.was_felt():
+                    self._watchdog.start_over()
+                time.sleep(0.005)
 
     def abort(self) -> None:
         """End all ranks at once."""

@@ -1,52 +1,41 @@
-"""The gradient of a global batch: shards on threads, added along a fixed tree, then over ranks."""
+"""The gradient of a rank's shards of a batch: computed on threads, added along a fixed tree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from autograd import RandomStream, backward, namespace, to_device, to_host
+from autograd import RandomStream, backward, namespace
 from autograd.array import Array
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import even_slices
-from parallel.communicator import Communicator, working_ranks
 
 
 class ShardedGradient:
-    """Sums of losses and gradients over the shards of a batch.
+    """Sums of losses and gradients over the shards of a rank.
 
-    The shards of a rank are the leaves of a binary tree that is halved until one shard is left; its halves may run on
+    They are the leaves of a binary tree that is halved until one shard is left; its halves may run on
     different threads, which changes nothing in the order of addition.  So the sum does not depend on the number of
-    threads, nor on the number of ranks among which the tree is divided.
+    threads; and as ranks hold whole subtrees, which an ``Exchange`` adds up, nor on the number of ranks.
     """
 
-    def __init__(self, model: Transformer, world: Communicator, *, n_shards: int, n_threads: int) -> None:
-        self.model, self.world, self.n_threads = model, world, n_threads
-        self.n_working = working_ranks(world.size, n_shards)
+    def __init__(self, model: Transformer, *, n_threads: int) -> None:
+        self.model, self.n_threads = model, n_threads
         self._executor = ThreadPoolExecutor(max(1, n_threads - 1), thread_name_prefix="shard")
         self._free: list[Array] = []
 
     def compute(self, shards: Sequence[Batch | None], streams: Sequence[RandomStream]) -> Array:
-        """Leave Σ dloss/dθ over all shards of all ranks in the model's gradients; return this rank's Σ loss, in nats.
+        """Leave Σ dloss/dθ over this rank's shards in the model's gradients; return Σ loss, in nats.
 
-        ``shards`` are this rank's; None is a shard without sentences.  The loss is a float64 array without axes on
-        the model's device, so that nobody waits for the device before somebody reads it.
+        A shard that is None has no sentences; without shards gradients stay what they are.  The loss is a float64 array
+        without axes on the model's device, so that nobody waits for the device before somebody reads it.
         """
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
         if shards:
             loss = loss + self._sum(list(zip(shards, streams, strict=True)), gradients, self.n_threads)
-        self._sum_over_ranks(gradients)
         return loss
-
-    def _sum_over_ranks(self, gradients: Array) -> None:
-        """Ranks speak through host memory: an MPI library need not know of GPUs."""
-        if self.world.size > 1:
-            on_host = to_host(gradients)  # on a CPU the gradients themselves
-            self.world.sum_in_tree(on_host, self.n_working)
-            if on_host is not gradients:
-                gradients[...] = to_device(on_host, self.model.device)
 
     def _sum(self, leaves: list[tuple[Batch | None, RandomStream]], out: Array, n_threads: int) -> Array:
         """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""

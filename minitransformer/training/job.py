@@ -59,6 +59,8 @@ class TrainingJob:
         )
         if world.size == 1 and n_threads > config.training.n_shards:
             say(f"{n_threads - config.training.n_shards} threads stand idle: raise --training.n-shards to use them")
+        if world.size > 1:
+            say(f"gradients are added up {trainer.exchange.way}")
         idle = world.size - working_ranks(world.size, config.training.n_shards)
         if idle:
             say(
@@ -94,9 +96,9 @@ class TrainingJob:
 
     def finish(self, monitor: Monitor) -> None:
         """Make the final model, save it in the run's directory, and say how good it is on held-out text."""
-        if self.trainer.validation is not None:
-            self._finish(self.trainer.validation, monitor)
-        self.world.barrier()
+        with self.world.waiting_for_rank_0():
+            if self.trainer.validation is not None:
+                self._finish(self.trainer.validation, monitor)
 
     def _finish(self, validation: Validation, monitor: Monitor) -> None:
         start = time.perf_counter()
@@ -148,14 +150,14 @@ class TrainingJob:
 
 def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], None]) -> PreparedData:
     """The prepared data, written by rank 0 if it is not there yet; the tokenizer is copied into the run."""
-    if world.rank == 0:
-        config.check_directory()
-        data = open_or_prepare(config, say)
-        _check_tokenizer(config, data)
-        for directory in (config.run, config.run / BEST):
-            remove_unfinished(directory)
-        data.tokenizer.save(config.run)
-    world.barrier()
+    with world.waiting_for_rank_0():
+        if world.rank == 0:
+            config.check_directory()
+            data = open_or_prepare(config, say)
+            _check_tokenizer(config, data)
+            for directory in (config.run, config.run / BEST):
+                remove_unfinished(directory)
+            data.tokenizer.save(config.run)
     return data if world.rank == 0 else PreparedData.open(config.data_directory)
 
 
