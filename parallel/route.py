@@ -6,17 +6,18 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from parallel import nccl
-from parallel.communicator import Communicator, SumOrder, working_ranks
+from parallel.communicator import ORDER_IN_WORDS, Communicator, Exchange, InSlices, SumOrder, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.messages import Messenger, sum_by_messages
 from parallel.placement import numbered
 
 AddUp: TypeAlias = Callable[[Any], None]
+Value = TypeVar("Value")
 
 PINNED_BYTES = 64 << 20  # of host memory that a GPU reads and writes by itself, through which its arrays go in pieces
 
@@ -61,6 +62,35 @@ class GpuAwareMpi:
         self._world.broadcast_array(array)
 
 
+class ExchangedSum:
+    """Adds arrays of the host up in the exact order, by an exchange, which is made for every size that occurs."""
+
+    def __init__(self, world: Communicator, n_working: int) -> None:
+        self._world, self._n_working = world, n_working
+        self._exchanges: dict[tuple[int, str], Exchange] = {}
+
+    @property
+    def said(self) -> str:
+        """How its exchanges travel."""
+        return self._exchange_for(np.zeros(1, np.float32)).said
+
+    def __call__(self, flat: Any) -> None:
+        """Replace ``flat`` by its sum over the working ranks, on all."""
+        exchange = self._exchange_for(flat)
+        exchange.gradients[...] = flat
+        exchange.sum_gradients(lambda add: add(slice(None)))
+        exchange.values[exchange.part] = exchange.gradients[exchange.part]
+        exchange.share_values()
+        flat[...] = exchange.values
+
+    def _exchange_for(self, flat: Any) -> Exchange:
+        key = flat.size, flat.dtype.str
+        if key not in self._exchanges:
+            zeros = np.zeros_like(flat)
+            self._exchanges[key] = self._world.exchange(zeros, zeros.copy, self._n_working)
+        return self._exchanges[key]
+
+
 class PinnedSum:
     """Takes an array of a GPU to the host, adds it up there, and takes it back; piece by piece."""
 
@@ -80,6 +110,38 @@ class PinnedSum:
             self._cuda.get_current_stream().synchronize()  # the room is free again
 
 
+class RoutedExchange:
+    """Every rank gets the whole sum by a route, and updates all values: nothing is exchanged afterwards.
+
+    Args:
+        is_idle: this rank has nothing to add.
+    """
+
+    seconds_waited = 0.0  # how long a library waits is not known
+
+    def __init__(self, route: Route, values: Any, gradients: Any, *, is_idle: bool) -> None:
+        self.values, self.gradients, self.part, self.said = values, gradients, slice(len(values)), route.said
+        self._add_up, self._is_idle = route.add_up, is_idle
+
+    def sum_gradients(self, in_slices: InSlices) -> None:
+        """Replace the gradients by their sum over ranks."""
+        del in_slices
+        if self._is_idle:
+            self.gradients[...] = 0
+        self._add_up(self.gradients)
+
+    def share_values(self) -> None:
+        """Everybody has all."""
+
+    def of_all_parts(self, value: Value) -> list[Value]:
+        """That of the only part, which every rank has."""
+        return [value]
+
+    def gather(self, part: Any) -> Any:
+        """The part, which is the whole."""
+        return part
+
+
 def choose_route(world: Communicator, cupy: Any | None, n_shards: int, order: SumOrder) -> Route:
     """The best way that all ranks have; all must call, each after it has chosen its GPU.
 
@@ -88,9 +150,10 @@ def choose_route(world: Communicator, cupy: Any | None, n_shards: int, order: Su
         order: "exact" adds along the fixed tree, on every route; "fast" as the route likes.
     """
     n_working = working_ranks(world.size, n_shards, order)
-    on_host: AddUp = world.sum_in_any_order if order == "fast" else partial(world.sum_in_tree, n_working=n_working)
+    on_host: AddUp = world.sum_in_any_order if order == "fast" else ExchangedSum(world, n_working)
     if cupy is None or world.size == 1:
-        return Route(on_host, f"gradients travel {_on_host(world, order)}; {_ORDER[order]}")
+        way = f"gradients travel through the sums of {world.library}; {ORDER_IN_WORDS[order]}"
+        return Route(on_host, on_host.said if isinstance(on_host, ExchangedSum) else way)
     nccl_refuses, mpi_refuses = _obstacles(world, cupy)
     carrier: Carrier
     if not nccl_refuses:
@@ -100,24 +163,10 @@ def choose_route(world: Communicator, cupy: Any | None, n_shards: int, order: Su
         carrier, way = GpuAwareMpi(cupy, world), f"{world.library}, because it {because}"
     else:
         way = f"pinned host memory, because {nccl_refuses}, and {world.library} {mpi_refuses}"
-        return Route(PinnedSum(cupy, on_host), f"gradients travel through {way}; {_ORDER[order]}")
+        return Route(PinnedSum(cupy, on_host), f"gradients travel through {way}; {ORDER_IN_WORDS[order]}")
     in_tree: AddUp = partial(sum_by_messages, n_working=n_working, piece=nccl.PIECE, messenger=carrier)
     add_up = carrier.sum_in_any_order if order == "fast" else in_tree
-    return Route(add_up, f"gradients travel through {way}; {_ORDER[order]}")
-
-
-_ORDER = {
-    "exact": "added in one fixed order (--training.sum exact)",
-    "fast": "added in no fixed order: last bits depend on the number of processes (--training.sum fast)",
-}
-
-
-def _on_host(world: Communicator, order: SumOrder) -> str:
-    if order == "fast":
-        return f"through the sums of {world.library}"
-    if world.node_size == world.size:
-        return "through memory that all processes share, because all are on one machine"
-    return f"by messages of {world.library}, because processes are on several machines"
+    return Route(add_up, f"gradients travel through {way}; {ORDER_IN_WORDS[order]}")
 
 
 def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:

@@ -1,68 +1,84 @@
-"""Sums over the ranks of one machine, through memory that all of them see."""
+"""Exchange between the ranks of one machine, through memory that all of them see."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import mmap
+import os
 
 import numpy as np
 from mpi4py import MPI
 
-Numbers = np.ndarray[Any, Any]
+from parallel.communicator import InSlices
+from parallel.exchange import MpiExchange
+from parallel.tree import Numbers, add_along_tree
+from parallel.watchdog import Watchdog
 
-PIECE_BYTES = 2 << 20  # of an array, summed at once: what all ranks have of it stays in a cache
+LINE = 256  # bytes: where the second array in a piece of memory may begin
 
 
-class SharedSum:
-    """Adds up arrays piece by piece: every rank lays its piece out, adds up a part of all pieces, and takes the sum.
+class NoSharedMemoryError(OSError):
+    """A rank cannot have, or cannot see, memory in common with the others."""
 
-    So a number is moved three times, whatever the number of ranks; messages would move it twice for every doubling of
-    their number.  Who is ahead may lay the next piece out while others still take the last sum: nobody adds up before
-    all have come.
+
+class SharedExchange(MpiExchange):
+    """All see the gradients of all, and there is one array of values a machine: nothing is laid out, sent or copied.
+
+    A rank adds its part of all gradients up where its own lie, and updates its part of the values where they lie.
+    Raises: NoSharedMemoryError, on all ranks.
     """
 
-    def __init__(self, node: MPI.Intracomm) -> None:
-        self._node, self._rank, self._size = node, node.Get_rank(), node.Get_size()
-        n_rooms = 2 if self._rank == 0 else 1  # for a piece of every rank, and for the sum
-        self._window = MPI.Win.Allocate_shared(n_rooms * PIECE_BYTES, 1, comm=node)
-        self._window.Lock_all(MPI.MODE_NOCHECK)  # nobody locks otherwise: no need to ask the others
-        memories: list[Any] = [self._window.Shared_query(rank)[0] for rank in range(self._size)]
-        rooms = [np.frombuffer(memory, np.uint8).reshape(-1, PIECE_BYTES) for memory in memories]
-        self._pieces, self._sum = [of_rank[0] for of_rank in rooms], rooms[0][1]
+    way = "through shared memory"
 
-    def add_up(self, flat: Numbers, n_working: int) -> None:
-        """Replace ``flat`` by its sum along the binary tree over the first ``n_working`` ranks, on all of them."""
-        n_elements = PIECE_BYTES // flat.itemsize
-        for start in range(0, flat.size, n_elements):
-            self._add_up_piece(flat[start : start + n_elements], n_working)
+    def __init__(self, ranks: MPI.Intracomm, watchdog: Watchdog, values: Numbers, n_working: int) -> None:
+        after_gradients = -(-values.nbytes // LINE) * LINE
+        n_bytes = after_gradients + (values.nbytes if ranks.Get_rank() == 0 else 0)
+        memories = _memories_of_all(ranks, n_bytes)
+        of_ranks = [np.frombuffer(memory, values.dtype, values.size) for memory in memories]
+        common = np.frombuffer(memories[0], values.dtype, values.size, after_gradients)
+        super().__init__(ranks, watchdog, common, of_ranks[ranks.Get_rank()], n_working)
+        self._summands = [of_ranks[i][self.part] for i in self._order]
+        if self._rank == 0:
+            common[...] = values
+        ranks.Barrier()
 
-    def _add_up_piece(self, mine: Numbers, n_working: int) -> None:
-        def of(memory: Numbers) -> Numbers:
-            return memory[: mine.nbytes].view(mine.dtype)
+    def _add_up(self, in_slices: InSlices) -> None:
+        mine = self.gradients[self.part]
+        in_slices(lambda within: add_along_tree([summand[within] for summand in self._summands], mine[within]))
 
-        if self._rank < n_working:
-            of(self._pieces[self._rank])[...] = mine
-        self._meet()
-        part = slice(mine.size * self._rank // self._size, mine.size * (self._rank + 1) // self._size)
-        add_along_tree([of(piece)[part] for piece in self._pieces[:n_working]], of(self._sum)[part])
-        self._meet()
-        mine[...] = of(self._sum)
-
-    def _meet(self) -> None:
-        """All have written what others will read."""
-        self._window.Sync()
-        self._node.Barrier()
-        self._window.Sync()
+    def _share(self) -> None:
+        self._ranks.Barrier()
 
 
-def add_along_tree(summands: Sequence[Numbers], out: Numbers) -> None:
-    """(s₀ + s₁) + (s₂ + s₃) … into ``out``; a power of two of them."""
-    if len(summands) == 1:
-        out[...] = summands[0]
-    elif len(summands) == 2:
-        np.add(summands[0], summands[1], out=out)
-    else:
-        half, of_right = len(summands) // 2, np.empty_like(out)
-        add_along_tree(summands[:half], out)
-        add_along_tree(summands[half:], of_right)
-        out += of_right
+def _memories_of_all(ranks: MPI.Intracomm, n_bytes: int) -> list[mmap.mmap]:
+    """Zeros: ``n_bytes`` for this rank, and what the others asked for.
+
+    They are files without a name: none is left behind, whoever is killed, and no limit of /dev/shm concerns them.
+    """
+    file, place, memories, reason = -1, None, [], ""
+    try:
+        file = os.memfd_create("minitransformer")
+        os.posix_fallocate(file, 0, n_bytes)  # so that a lack of memory shows here and not in the midst of an update
+        place = f"/proc/{os.getpid()}/fd/{file}", os.fstat(file).st_ino
+    except (OSError, AttributeError) as error:  # AttributeError: Linux alone has such files
+        reason = str(error)
+    try:
+        memories = [_map(*where) for where in ranks.allgather(place) if where]
+    except OSError as error:
+        reason = reason or str(error)
+    reasons = [reason for reason in ranks.allgather(reason) if reason]
+    if file >= 0:
+        os.close(file)
+    if reasons:
+        raise NoSharedMemoryError(reasons[0])
+    return memories
+
+
+def _map(path: str, number: int) -> mmap.mmap:
+    """The open file of another process, if it has this number."""
+    file = os.open(path, os.O_RDWR)
+    try:
+        if os.fstat(file).st_ino != number:  # process ids of another container
+            raise OSError(f"{path} belongs to another process")
+        return mmap.mmap(file, 0)
+    finally:
+        os.close(file)

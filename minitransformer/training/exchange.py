@@ -1,0 +1,25 @@
+"""Where parameters and gradients lie, so that ranks can exchange them."""
+
+from __future__ import annotations
+
+from autograd import ParameterBuffer
+from autograd.array import device_of, gpu_module
+from minitransformer.memory import give_back_freed_memory
+from parallel.communicator import Communicator, Exchange, SumOrder, working_ranks
+from parallel.route import RoutedExchange, choose_route
+
+
+def exchange_of(parameters: ParameterBuffer, world: Communicator, n_shards: int, order: SumOrder) -> Exchange:
+    """What ranks need to update these parameters together; they may lie in other memory afterwards.
+
+    On CPUs and in the exact order every rank updates a part of them; on GPUs, and in a library's order, all of them.
+    """
+    n_working, cupy = working_ranks(world.size, n_shards, order), gpu_module(device_of(parameters.values))
+    if world.size > 1 and (cupy is not None or order == "fast"):
+        route = choose_route(world, cupy, n_shards, order)
+        return RoutedExchange(route, parameters.values, parameters.gradients, is_idle=world.rank >= n_working)
+    exchange = world.exchange(parameters.values, lambda: parameters.gradients, n_working)
+    if exchange.values is not parameters.values:
+        parameters.move(exchange.values, exchange.gradients)
+        give_back_freed_memory()
+    return exchange
