@@ -211,9 +211,6 @@ class TrainingConfig:
     """Tokens in a global batch: at most so many source tokens and so many target tokens, end symbols included."""
     n_shards: int = 8
     """Parts of a global batch that are computed on their own and added in a fixed order: a power of two."""
-    sum: SumOrder = "exact"
-    """How processes add gradients up: "exact" along one fixed tree, the same bits for any number of processes, of which
-    a power of two compute; "fast" as MPI or NCCL likes, with all of them."""
     warmup_steps: int = 4_000
     """Updates of linear warm-up, after which the learning rate falls with the inverse root of the step."""
     learning_rate_factor: float = 1.0
@@ -226,6 +223,9 @@ class TrainingConfig:
     """Adam's ε."""
     clip_norm: float | None = None
     """Scale the gradient of the mean loss down to this norm; off in the paper."""
+    sum: SumOrder = "exact"
+    """How processes add gradients up: "exact" along one fixed tree, the same bits for any number of processes, of which
+    a power of two compute; "fast" as MPI or NCCL likes, with all of them."""
     seed: int = 1
     """Of everything random: initial weights, order of sentences, dropout."""
     log_every: int = 50
