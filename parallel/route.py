@@ -11,7 +11,15 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from parallel import nccl
-from parallel.communicator import ORDER_IN_WORDS, Communicator, Exchange, InSlices, SumOrder, working_ranks
+from parallel.communicator import (
+    ORDER_IN_WORDS,
+    Communicator,
+    Exchange,
+    InSlices,
+    SerialExchange,
+    SumOrder,
+    working_ranks,
+)
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.messages import Messenger, sum_by_messages
 from parallel.placement import numbered
@@ -149,9 +157,11 @@ def choose_route(world: Communicator, cupy: Any | None, n_shards: int, order: Su
         cupy: the module of that name if the arrays lie on GPUs, None if on the CPU.
         order: "exact" adds along the fixed tree, on every route; "fast" as the route likes.
     """
+    if world.size == 1:
+        return Route(lambda flat: None, SerialExchange.said)
     n_working = working_ranks(world.size, n_shards, order)
     on_host: AddUp = world.sum_in_any_order if order == "fast" else ExchangedSum(world, n_working)
-    if cupy is None or world.size == 1:
+    if cupy is None:
         way = f"gradients travel through the sums of {world.library}; {ORDER_IN_WORDS[order]}"
         return Route(on_host, on_host.said if isinstance(on_host, ExchangedSum) else way)
     nccl_refuses, mpi_refuses = _obstacles(world, cupy)

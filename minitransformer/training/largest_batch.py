@@ -38,6 +38,8 @@ def try_largest_batch(trainer: Trainer, say: Callable[[str], None]) -> None:
     are set, not added to.
     Raises: OutOfMemoryError, with what would fit.
     """
+    if not trainer.shards:  # an idle rank
+        return
     free = free_memory()
     footprint, batch = _predicted(trainer, trainer.config)
     if trainer.model.device == "cpu":
@@ -76,7 +78,7 @@ def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, Int
         config,
         trainer.store.lengths,
         n_threads=trainer.gradient.n_threads,
-        shards=shards_of_rank(trainer.world.rank, trainer.world.size, config.n_shards),
+        shards=shards_of_rank(trainer.world.rank, trainer.world.size, config.n_shards, config.sum),
         epoch=trainer.state.epoch,
     )
 

@@ -266,7 +266,7 @@ def test_training_in_processes_gives_the_same_bits_on_every_rank(
 def test_in_the_fast_order_all_processes_train_and_agree_with_each_other(
     n_ranks: int, shards: list[int], trained_alone: Any, tmp_path: Path
 ) -> None:
-    results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1, "cpu", "", "fast")
+    results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1, "cpu", "", "", "fast")
     assert [result["shards"] for result in results] == shards
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path, rank), parameters_of(tmp_path)), f"rank {rank}"

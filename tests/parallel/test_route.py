@@ -85,10 +85,8 @@ def test_pinned_memory_where_neither_can(mine: bool | None, theirs: bool | None,
     assert said == f"through pinned host memory, because CuPy finds no NCCL on rank 0, and MPI 1.2 {told}"
 
 
-def test_on_the_cpu_the_exact_order_is_that_of_an_exchange_and_the_fast_one_the_librarys() -> None:
-    alone: list[Any] = [None]
-    assert choose_route(World(alone), None, 8, "exact").said == "gradients stay where they are"
-    fast = choose_route(World(alone), None, 8, "fast").said
+def test_on_the_cpu_the_fast_order_is_the_librarys() -> None:
+    fast = choose_route(World([None]), None, 8, "fast").said  # type: ignore[list-item]
     assert fast.startswith("gradients travel through the sums of MPI 1.2; added in no fixed order: last bits depend")
 
 

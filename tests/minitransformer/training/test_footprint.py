@@ -21,7 +21,6 @@ from minitransformer.config import TrainingConfig
 from minitransformer.training import footprint
 from minitransformer.training.footprint import ShardShape, n_borrowed, predict, runs_of_threads, saved
 from minitransformer.training.gradient import ShardedGradient
-from parallel.communicator import SerialCommunicator
 
 ROOT = Path(__file__).parents[3]
 CONFIG = ModelConfig(vocabulary_size=300, n_layers=2, d_model=64, d_ff=128, n_heads=4, d_k=16, d_v=16)
@@ -73,7 +72,7 @@ def test_every_shard_is_computed_by_one_thread_and_threads_are_no_more_than_ther
 @pytest.mark.parametrize("n_shards", [1, 2, 4, 8])
 def test_buffers_for_gradients_are_as_many_as_are_made(n_shards: int, n_threads: int) -> None:
     model = Transformer(dataclasses.replace(CONFIG, n_layers=1))
-    gradient = ShardedGradient(model, SerialCommunicator(), n_shards=n_shards, n_threads=n_threads)
+    gradient = ShardedGradient(model, n_threads=n_threads)
     gradient.compute([None] * n_shards, [RandomStream(1)] * n_shards)
     assert len(gradient._free) <= n_borrowed(n_shards, n_threads)
     if n_threads == 1:
@@ -128,7 +127,7 @@ def update(config, training, lengths, n_threads):
     model, ids = Transformer(config), np.random.default_rng(1)
     found, batch = predict(model, training, lengths, n_threads=n_threads)
     adam = Adam(model.parameters)
-    gradient = ShardedGradient(model, SerialCommunicator(), n_shards=training.n_shards, n_threads=n_threads)
+    gradient = ShardedGradient(model, n_threads=n_threads)
     shards = []
     for indices in cut_into_shards(batch, lengths, training.n_shards):
         sides = [[ids.integers(3, 300, n).tolist() for n in side] for side in lengths[indices].T]
