@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from minitransformer.data.corpus import CorpusError, read_lines
+from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.evaluation.evalb import COLLINS, Comparison, Parameters, Status, Summary
 
 _HEAD = """\

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from minitransformer.data.corpus import CorpusError, read_lines
+from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.trees.tree import OUTERMOST, Closing, Leaf, Opening, Step, Tree
 
 _BLANK, _PLAIN = r"[ \t\r\n]", r"[^() \t\r\n]"  # only ASCII blanks separate: a word may hold another one

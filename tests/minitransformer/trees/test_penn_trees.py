@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from tree_draws import trees, trees_of_treebanks
 
-from minitransformer.data.corpus import CorpusError
+from minitransformer.data.survey import CorpusError
 from minitransformer.trees.penn import read_tree, read_tree_lines, read_trees, write_tree
 from minitransformer.trees.tree import Closing, Constituent, Leaf, Opening, Tree
 
