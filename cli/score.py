@@ -16,13 +16,18 @@ from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.evaluation.audit import Language, audit
 from minitransformer.evaluation.bleu import bleu, chrf
+from minitransformer.evaluation.evalb import COLLINS, compare, with_tags_of
+from minitransformer.evaluation.evalb_report import read_parameters, report
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import code_version
 from minitransformer.threads import available_cores
+from minitransformer.trees.linear import WORD
+from minitransformer.trees.penn import read_tree_lines
 
 DESCRIPTION = """Score translations: "bleu" compares a file of translations with references; "audit" does so under every
-convention that papers have used; "pairs" gives the log-probability of given translations under a model."""
+convention that papers have used; "pairs" gives the log-probability of given translations under a model; "trees"
+compares parsed trees with gold ones, as EVALB does."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +66,25 @@ class PairsOptions:
     """Directory of a training run."""
 
 
+@dataclass(frozen=True)
+class TreesOptions:
+    """Labelled bracketing of parsed trees, as EVALB computes and prints it."""
+
+    gold: tyro.conf.Positional[Path]
+    """File of gold trees in Penn bracket format, one a line."""
+    candidate: tyro.conf.Positional[Path]
+    """File of parsed trees, line by line of the same sentences."""
+    parameters: Path | None = None
+    """File of EVALB's parameters; those of COLLINS.prm if not given."""
+    gold_tags: bool = False
+    """Give the words of parsed trees the gold tags, which tell punctuation, where the parser makes none (XX)."""
+
+
 Options = (
     Annotated[BleuOptions, tyro.conf.subcommand("bleu")]
     | Annotated[AuditOptions, tyro.conf.subcommand("audit")]
     | Annotated[PairsOptions, tyro.conf.subcommand("pairs")]
+    | Annotated[TreesOptions, tyro.conf.subcommand("trees")]
 )
 
 
@@ -76,10 +96,18 @@ def main() -> int:
 def score(arguments: Sequence[str]) -> int:
     """Score as the options say; scores of single lines go to stdout, the rest to stderr."""
     words = ["audit" if word == "--audit" else word for word in arguments]
-    options: BleuOptions | AuditOptions | PairsOptions = tyro.cli(Options, description=DESCRIPTION, args=words)
-    if isinstance(options, BleuOptions):
-        return score_bleu(options)
-    return score_audit(options) if isinstance(options, AuditOptions) else score_with_model(options)
+    options: BleuOptions | AuditOptions | PairsOptions | TreesOptions = tyro.cli(
+        Options, description=DESCRIPTION, args=words
+    )
+    match options:
+        case BleuOptions():
+            return score_bleu(options)
+        case AuditOptions():
+            return score_audit(options)
+        case PairsOptions():
+            return score_with_model(options)
+        case TreesOptions():
+            return score_trees(options)
 
 
 def score_bleu(options: BleuOptions) -> int:
@@ -131,4 +159,22 @@ def score_with_model(options: PairsOptions) -> int:
         f" {total.loss:.4f} nats per token, perplexity {total.perplexity:.3f}",
         file=sys.stderr,
     )
+    return 0
+
+
+def score_trees(options: TreesOptions) -> int:
+    """Print what EVALB prints: a line a sentence, and summaries."""
+    parameters = COLLINS if options.parameters is None else read_parameters(options.parameters)
+    gold, candidates = list(read_tree_lines(options.gold)), list(read_tree_lines(options.candidate))
+    if len(gold) != len(candidates):
+        raise CorpusError(
+            f"{options.candidate}: has {len(candidates):,} trees, but {options.gold} has {len(gold):,};"
+            " line n of one file must be of the same sentence as line n of the other"
+        )
+    if options.gold_tags:
+        candidates = [with_tags_of(right, tree) for right, tree in zip(gold, candidates, strict=True)]
+    elif any(leaf.tag == WORD for tree in candidates for leaf in tree.leaves):
+        print(f"warning: {options.candidate}: has tags {WORD}; --gold-tags takes the gold ones", file=sys.stderr)
+    compared = [compare(right, tree, parameters) for right, tree in zip(gold, candidates, strict=True)]
+    print("\n".join(report(compared, parameters.cutoff_length)))
     return 0

@@ -25,7 +25,8 @@ in a few minutes, into runs/demo; then try: echo "the small dog sees three red h
 
 Four more options: --config FILE reads options from a TOML file (see recipes/). --preset NAME starts from a model by
 name: tiny or small, trained like the demonstration; base, big or a row of Table 3 (table3-A-h4 ...), trained like the
-paper's. --compat SYSTEM decides as tensor2tensor, fairseq or marian does what the paper leaves open.
+paper's; parsing or parsing-small, for treebanks. --compat SYSTEM decides as tensor2tensor, fairseq or marian does what
+the paper leaves open.
 --verify-resume N trains N updates in a temporary directory, twice, and proves that a run of these options that dies and
 goes on ends like one in one go.
 A run that was interrupted goes on when the same command is given again.
@@ -79,7 +80,8 @@ def train(arguments: Sequence[str]) -> int:
             if not job.train(monitor):
                 return 130
             job.finish(monitor)
-    say(f"done: translate with minitransformer-translate --run {config.run}")
+    use = "parse with minitransformer-parse" if config.data.is_treebank else "translate with minitransformer-translate"
+    say(f"done: {use} --run {config.run}")
     return 0
 
 

@@ -18,6 +18,7 @@ NormPlacement = Literal["post", "pre"]
 Tying = Literal["all", "target", "none"]
 Start = Literal["symbol", "zero", "end"]
 TokenizerType = Literal["bpe", "unigram"]
+LeafSymbols = Literal["normalised", "tags"]
 
 _CHOICES = {
     "positions": PositionLayout, "norm": NormPlacement, "tied": Tying, "label_smoothing_over": SmoothedClasses,
@@ -167,6 +168,12 @@ class DataConfig:
     """Held-out text, source side; without it, pairs spread over the training text are held out."""
     validation_target: tuple[str, ...] = ()
     """Held-out text, target side."""
+    train_trees: tuple[str, ...] = ()
+    """For parsing, in the place of text: treebank files in Penn bracket format; sources are the trees' words."""
+    validation_trees: tuple[str, ...] = ()
+    """Held-out treebank files."""
+    leaf_symbols: LeafSymbols = "normalised"
+    """What stands for a word among the symbols of a tree: XX and tags of punctuation (Vinyals et al.), or all tags."""
     held_out: int = 1_000
     """Pairs to hold out of the training text where there are no validation files (at most a tenth of it)."""
     tokenizer: TokenizerType = "bpe"
@@ -192,13 +199,22 @@ class DataConfig:
             a, b = getattr(self, side_a), getattr(self, side_b)
             if len(a) != len(b):
                 raise ConfigError(f"data: expected as many {side_b} files as {side_a} files; got {len(b)} and {len(a)}")
+        if bool(self.train_trees) != bool(self.validation_trees) or (self.is_treebank and self.train_source):
+            raise ConfigError("data: name both train_trees and validation_trees, or text, not one of each")
+        if self.is_treebank and self.joint_vocabulary:
+            raise ConfigError("data: words and trees share no vocabulary; set joint_vocabulary = false")
         if self.validation_source and not self.train_source:
             raise ConfigError("data: validation files without training files; name train_source and train_target")
 
     @property
     def is_demo(self) -> bool:
         """Whether the corpus is the one that the project generates."""
-        return not self.train_source
+        return not self.train_source and not self.is_treebank
+
+    @property
+    def is_treebank(self) -> bool:
+        """Whether targets are trees."""
+        return bool(self.train_trees)
 
 
 @dataclass(frozen=True)

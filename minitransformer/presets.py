@@ -38,6 +38,23 @@ def tiny(vocabulary_size: int = 0) -> ModelConfig:
     )
 
 
+def parsing(vocabulary_size: int = 0) -> ModelConfig:
+    """The paper's model for constituency parsing (section 6.3): 4 layers of width 1024, d_k = d_v = d_model/h.
+
+    Differs: words and trees have vocabularies of their own.  The paper does not print the dropout that was chosen, of
+    residuals and of attention: 0.2 is that of tensor2tensor's parsing model.
+    """
+    return dataclasses.replace(
+        base(vocabulary_size), n_layers=4, d_model=1024, d_k=128, d_v=128, p_drop=0.2, p_drop_attention=0.2,
+        tied="target",
+    )  # fmt: skip
+
+
+def parsing_small(vocabulary_size: int = 0) -> ModelConfig:
+    """3 + 3 layers of width 256 for parsing, for tens of thousands of trees on a CPU."""
+    return dataclasses.replace(small(vocabulary_size), tied="target", norm="pre", p_drop=0.2)
+
+
 def table3(
     row: Row,
     *,
@@ -129,6 +146,8 @@ PRESETS: dict[str, Callable[[int], ModelConfig]] = {
     "small": small,
     "base": base,
     "big": big,
+    "parsing": parsing,
+    "parsing-small": parsing_small,
     **{name: _preset_of(variation) for name, variation in TABLE3.items()},
 }
 

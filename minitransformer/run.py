@@ -63,6 +63,9 @@ class RunConfig:
         """A model by name: "tiny" and "small" are trained like the demonstration, the paper's as in the paper."""
         if name in ("tiny", "small"):
             return cls(model=presets.named(name))
+        if name in ("parsing", "parsing-small"):
+            data = DataConfig(vocabulary_size=16_000, joint_vocabulary=False)
+            return cls(data=data, model=presets.named(name), training=TrainingConfig())
         return cls(data=DataConfig(vocabulary_size=37_000), model=presets.named(name), training=TrainingConfig())
 
     @property

@@ -63,7 +63,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 def test_recipes_are_options(recipe: Path) -> None:
     config = read_options(["--config", str(recipe)])
     assert config.run == Path("runs") / recipe.stem
-    assert config.data.train_source
+    assert config.data.train_source or config.data.is_treebank
     assert all(re.fullmatch(r".+:[0-9a-f]{64}", entry) for entry in config.data.sha256)
     named = {entry.partition(":")[0] for entry in config.data.sha256}
     if config.data.download_from:

@@ -52,6 +52,11 @@ class PreparedData:
         """Whether a directory holds prepared data, written to the end."""
         return (directory / MANIFEST).exists()
 
+    @property
+    def is_treebank(self) -> bool:
+        """Whether targets are trees."""
+        return bool(self.manifest["config"].get("train_trees"))
+
     def store(self, split: str) -> TokenStore:
         """The token ids of "train" or "validation"."""
         return TokenStore(self.directory, split)
@@ -85,6 +90,7 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
         vocabulary_size=config.vocabulary_size,
         kind=config.tokenizer,
         joint=config.joint_vocabulary,
+        symbols=config.is_treebank,
     )
     tokenizer.save(directory)
     report("writing tokens")
@@ -136,8 +142,11 @@ def _report_oddities(corpus: Corpus, report: Report) -> None:
 
 
 def _files(config: DataConfig) -> dict[str, Path]:
-    """The text files by the names that the configuration gives them."""
-    names = (*config.train_source, *config.train_target, *config.validation_source, *config.validation_target)
+    """The files of text or trees by the names that the configuration gives them."""
+    names = (
+        *config.train_source, *config.train_target, *config.validation_source, *config.validation_target,
+        *config.train_trees, *config.validation_trees,
+    )  # fmt: skip
     return {name: config.raw / name for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Where parallel text comes from: files, or the demonstration's grammar."""
+"""Where parallel text comes from: files, a treebank, or the demonstration's grammar."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair
 from minitransformer.data.demo import demo_corpus
 from minitransformer.data.survey import Survey
+from minitransformer.data.treebank import TreebankCorpus
 
 
 class GeneratedCorpus:
@@ -36,5 +37,7 @@ class GeneratedCorpus:
 
 
 def corpus_of(config: DataConfig) -> Corpus:
-    """The corpus that a configuration names: its files, or the demonstration."""
+    """The corpus that a configuration names: its files of text or of trees, or the demonstration."""
+    if config.is_treebank:
+        return TreebankCorpus.of(config)
     return GeneratedCorpus() if config.is_demo else FileCorpus.of(config)

@@ -6,8 +6,10 @@ import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import sentencepiece
 
@@ -35,15 +37,26 @@ class Tokenizer:
 
     @classmethod
     def train(
-        cls, pairs: Iterable[Pair], *, vocabulary_size: int, kind: TokenizerType = "bpe", joint: bool = True
+        cls,
+        pairs: Iterable[Pair],
+        *,
+        vocabulary_size: int,
+        kind: TokenizerType = "bpe",
+        joint: bool = True,
+        symbols: bool = False,
     ) -> Tokenizer:
         """Train on parallel text, which is read several times: it must not be an iterator.
+
+        Args:
+            symbols: the target is no language but a row of symbols: each that occurs becomes one piece.
 
         Raises: CorpusError if there is too little text for so large a vocabulary.
         """
         source, target, both = slice(0, 1), slice(1, 2), slice(0, 2)
-        of_sides = [both] if joint else [source, target]
-        return cls(*(_train(_sample(pairs, side), vocabulary_size, kind) for side in of_sides))
+        if joint:
+            return cls(_train(_sample(pairs, both), vocabulary_size, kind))
+        of_target = _train_symbols if symbols else partial(_train, vocabulary_size=vocabulary_size, kind=kind)
+        return cls(_train(_sample(pairs, source), vocabulary_size, kind), of_target(_sample(pairs, target)))
 
     @property
     def models(self) -> tuple[bytes, ...]:
@@ -68,6 +81,11 @@ class Tokenizer:
     def n_target_words(self) -> int:
         """Size of the target vocabulary, reserved symbols included."""
         return int(self.target.get_piece_size())
+
+    @property
+    def target_symbols(self) -> list[str]:
+        """What each target id stands for, where targets are rows of symbols."""
+        return [self.target.id_to_piece(i).removeprefix("▁") for i in range(self.n_target_words)]
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """Ids of source lines, without start and end symbols."""
@@ -122,27 +140,39 @@ def _sample(pairs: Iterable[Pair], side: slice) -> Iterator[str]:
 
 
 def _train(lines: Iterable[str], vocabulary_size: int, kind: TokenizerType) -> bytes:
-    model = io.BytesIO()
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=model,
+        return _train_model(
+            lines,
             vocab_size=vocabulary_size,
             model_type=kind,
             character_coverage=1.0 if vocabulary_size < 20_000 else 0.9999,
             split_digits=True,  # numbers are spelt digit by digit: there are too many to be words
-            max_sentence_length=MAX_LINE_BYTES,
-            unk_id=UNKNOWN,
-            bos_id=START,
-            eos_id=END,
-            pad_id=-1,
-            minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
         raise CorpusError(
             f"tokenizer: sentencepiece cannot make {vocabulary_size} pieces of this text{_reason(error)};"
             " give it more text or another --data.vocabulary-size"
         ) from error
+
+
+def _train_symbols(lines: Iterable[str]) -> bytes:
+    """A model with a piece for whatever stands between blanks, as it stands."""
+    return _train_model(lines, model_type="word", use_all_vocab=True, normalization_rule_name="identity")
+
+
+def _train_model(lines: Iterable[str], **options: Any) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        max_sentence_length=MAX_LINE_BYTES,
+        unk_id=UNKNOWN,
+        bos_id=START,
+        eos_id=END,
+        pad_id=-1,
+        minloglevel=2,
+        **options,
+    )
     return model.getvalue()
 
 

@@ -46,8 +46,9 @@ def data(config: RunConfig) -> Finding:
 
 
 def text_files(config: DataConfig) -> list[str]:
-    """All files of raw text, by their names."""
-    sides = (config.train_source, config.train_target, config.validation_source, config.validation_target)
+    """All files of raw text or of trees, by their names."""
+    text = (config.train_source, config.train_target, config.validation_source, config.validation_target)
+    sides = (*text, config.train_trees, config.validation_trees)
     return [name for side in sides for name in side]
 
 

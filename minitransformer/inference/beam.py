@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -68,8 +68,24 @@ class Hypothesis:
     ids: tuple[int, ...]
 
 
+class Constraint(Protocol):
+    """What may follow in each hypothesis, at first one of each source; rows are hypotheses, as in the search."""
+
+    def forbidden(self) -> Any:
+        """Which tokens may not follow: booleans (rows, W)."""
+
+    def follow(self, rows: IntArray, tokens: IntArray) -> None:
+        """Go on with these rows, each followed by its token."""
+
+    def keep(self, rows: IntArray) -> None:
+        """Go on with these rows only."""
+
+
 def beam_search(
-    model: Transformer, sources: Sequence[Ids], config: SearchConfig | None = None
+    model: Transformer,
+    sources: Sequence[Ids],
+    config: SearchConfig | None = None,
+    constraint: Constraint | None = None,
 ) -> list[list[Hypothesis]]:
     """The ``n_best`` highest-scoring translations of each source that the beam finds, best first.
 
@@ -79,13 +95,14 @@ def beam_search(
 
     Args:
         sources: ids without start and end symbols.
+        constraint: forbids tokens, but not the end symbol at the greatest length; log p stays the model's.
 
     Raises: FloatingPointError if the model's numbers are not finite.
     """
     if not sources:
         return []
     with no_tape():
-        return _Search(model, sources, config or SearchConfig()).run()
+        return _Search(model, sources, config or SearchConfig(), constraint).run()
 
 
 class _Search:
@@ -94,8 +111,10 @@ class _Search:
     Rows of ``ids`` (S·k, steps) are hypotheses, sentence after sentence, best first.
     """
 
-    def __init__(self, model: Transformer, sources: Sequence[Ids], config: SearchConfig) -> None:
-        self.model, self.config = model, config
+    def __init__(
+        self, model: Transformer, sources: Sequence[Ids], config: SearchConfig, constraint: Constraint | None = None
+    ) -> None:
+        self.model, self.config, self.constraint = model, config, constraint
         source_ids, source = pack_sequences(sources)
         encoded = model.encode(source_ids, self_attention_spans(source, model.config.neighbourhood))
         self.memory = Memory(model.decoder.memory(encoded), source)
@@ -139,13 +158,15 @@ class _Search:
 
     def _forbid(self, logits: Array, length: int) -> None:
         """Change in place to −∞ what may not follow: at the greatest length all but the end symbol."""
+        of_ends = logits[:, END].copy()
         logits[:, NEVER_GENERATED] = -namespace(logits).inf
+        if self.constraint is not None:
+            logits[to_device(self.constraint.forbidden(), self.model.device)] = -namespace(logits).inf
         last = np.repeat(self.max_lengths[self.sentences] <= length, self.log_p.shape[1])
         if last.any():
             rows = to_device(np.flatnonzero(last), self.model.device)
-            of_end = logits[rows, END].copy()
             logits[rows] = -namespace(logits).inf
-            logits[rows, END] = of_end
+            logits[rows, END] = of_ends[rows]
 
     def _branch(self, logits: Array, length: int) -> None:
         """Among the best 2k continuations, finish those that end, and keep the best k that do not.
@@ -179,6 +200,8 @@ class _Search:
         self.writers = np.take_along_axis(self.writers, parents[:, :, None], axis=1)
         rows = np.arange(len(parents))[:, None] * self.log_p.shape[1] + parents
         self.ids = np.concatenate([self.ids[rows.ravel()], tokens.ravel()[:, None]], axis=1)
+        if self.constraint is not None:
+            self.constraint.follow(rows.ravel(), tokens.ravel())
 
     def _drop_done(self, length: int) -> None:
         """Let go of the sentences whose n best cannot be beaten any more."""
@@ -189,6 +212,8 @@ class _Search:
             k = self.log_p.shape[1]
             rows = (going_on[:, None] * k + np.arange(k)).ravel()
             self.sentences, self.log_p, self.ids = self.sentences[going_on], self.log_p[going_on], self.ids[rows]
+            if self.constraint is not None:
+                self.constraint.keep(rows)
             self._keep(going_on)
 
     def _keep(self, sentences: IntArray) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,8 @@ import numpy as np
 from autograd import to_host
 from autograd.array import Device
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.beam import Constraint, Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.top import IntArray
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import available_cores, map_in_threads
 
@@ -57,11 +58,17 @@ class Translator:
         return [best[0].text for best in self.n_best(lines, config, n_threads=n_threads)]
 
     def n_best(
-        self, lines: Sequence[str], config: SearchConfig, *, n_threads: int | None = None
+        self,
+        lines: Sequence[str],
+        config: SearchConfig,
+        *,
+        n_threads: int | None = None,
+        constraint_of: Callable[[IntArray], Constraint | None] = lambda numbers: None,
     ) -> list[list[Translation]]:
         """Up to ``config.n_best`` translations of each line, best first; at least one.
 
         Lines are translated in batches of similar length, on threads (all cores unless said otherwise).
+        ``constraint_of`` makes the constraint of the search for the lines of these numbers.
         """
         limit = self.longest_source(config)
         sources = [ids[:limit] for ids in self.tokenizer.encode_source(lines)]
@@ -69,7 +76,9 @@ class Translator:
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
         batches = _batches_by_length(sources, config.beam)
         searched = map_in_threads(
-            lambda batch: beam_search(self.model, [sources[i] for i in batch], config), batches, n_threads
+            lambda batch: beam_search(self.model, [sources[i] for i in batch], config, constraint_of(batch)),
+            batches,
+            n_threads,
         )
         for batch, results in zip(batches, searched, strict=True):
             for i, hypotheses in zip(batch, results, strict=True):
@@ -102,7 +111,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.splitlines()).strip()
 
 
-def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[np.ndarray]:
+def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[IntArray]:
     """Indices of the sources that are not empty, longest first, in batches of bounded numbers of hypotheses.
 
     Whatever the number of threads, so that it changes no bit: what two batches hold together is dealt out to both.

@@ -105,8 +105,8 @@ class TrainingJob:
         for split in ("validation", "test"):
             text = self.data.text(split)
             if text:
-                score = validation.bleu(model, text, beam=4)
-                results[split] = {"bleu": score.value, "detail": score.detail, "signature": score.signature}
+                score = validation.score(model, text, beam=4)
+                results[split] = {score.name.lower(): score.value, "detail": score.detail, "signature": score.signature}
                 monitor.say(f"{split}: {score}, beam 4, {len(text):,} sentences")
         monitor.say(f"code {results['code']}, configuration {results['configuration']}")
         results["evaluation_seconds"] = time.perf_counter() - start

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from minitransformer.evaluation.bleu import Score
 from minitransformer.training.metrics import METRICS_FILE, MetricsLog
 
 
@@ -30,13 +31,12 @@ class TrainingReport:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """Held-out text: loss in nats per target token, without label smoothing; BLEU with its signature."""
+    """Held-out text: loss in nats per target token, without label smoothing; BLEU or F1 with its signature."""
 
     step: int
     loss: float
     perplexity: float
-    bleu: float
-    signature: str
+    score: Score
     best: bool
     seconds: float
 
@@ -126,11 +126,12 @@ class ConsoleMonitor:
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """Write a JSON line; show the figures in the bar, or as a line of their own."""
         kind = "training" if isinstance(report, TrainingReport) else "validation"
-        self._write({"kind": kind, "time": time.time()} | asdict(report))
+        self._write({"kind": kind, "time": time.time()} | _figures_of(report))
         if isinstance(report, ValidationReport):
+            greedy = f"greedy {report.score.name} {report.score.value:.2f} [{report.score.signature}]"
             self.say(
                 f"step {report.step:,}: validation loss {report.loss:.4f}, perplexity {report.perplexity:.2f},"
-                f" greedy BLEU {report.bleu:.2f} [{report.signature}]{', the best so far' if report.best else ''}"
+                f" {greedy}{', the best so far' if report.best else ''}"
             )
             return
         figures = (
@@ -149,3 +150,12 @@ class ConsoleMonitor:
             self.say(
                 f"warning: {self._run / METRICS_FILE}: cannot be written ({error}); tried again with the next line"
             )
+
+
+def _figures_of(report: TrainingReport | ValidationReport) -> dict[str, Any]:
+    """The fields of a report; a score under its own name."""
+    figures = asdict(report)
+    if isinstance(report, ValidationReport):
+        del figures["score"]
+        figures |= {report.score.name.lower(): report.score.value, "signature": report.score.signature}
+    return figures

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
 from minitransformer.evaluation.bleu import Score, bleu
+from minitransformer.evaluation.parsing import bracketing_f1
+from minitransformer.inference.parser import PARSING, Parser
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.monitor import ValidationReport
+from minitransformer.trees.linear import tree_of
 
 
 class Validation:
@@ -20,7 +24,7 @@ class Validation:
     def __init__(self, data: PreparedData, *, n_threads: int) -> None:
         store = data.store("validation")
         self.pairs = [store.pair(i) for i in range(len(store))]
-        self.text = data.text("validation")
+        self.text, self.is_treebank = data.text("validation"), data.is_treebank
         self.tokenizer, self.n_threads = data.tokenizer, n_threads
 
     def loss(self, model: Transformer) -> CorpusScore:
@@ -28,16 +32,21 @@ class Validation:
         return CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
 
     def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
-        """Loss, perplexity and the BLEU of greedy search."""
+        """Loss, perplexity and the BLEU (or, of trees, F1) of greedy search."""
         start = time.perf_counter()
         score = self.loss(model)
-        greedy = self.bleu(model, self.text, beam=1)
+        greedy = self.score(model, self.text, beam=1)
         best = best_loss is None or score.loss < best_loss
         seconds = time.perf_counter() - start
-        return ValidationReport(step, score.loss, score.perplexity, greedy.value, greedy.signature, best, seconds)
+        return ValidationReport(step, score.loss, score.perplexity, greedy, best, seconds)
 
-    def bleu(self, model: Transformer, text: Sequence[Pair], *, beam: int) -> Score:
-        """BLEU of the translations of raw text."""
-        sources, references = [source for source, _ in text], [target for _, target in text]
+    def score(self, model: Transformer, text: Sequence[Pair], *, beam: int) -> Score:
+        """BLEU of the translations of raw text, or F1 of the trees of words."""
         translator = Translator(model, self.tokenizer)
-        return bleu(translator.translate(sources, beam=beam, n_threads=self.n_threads), [references])
+        sources, references = [source for source, _ in text], [target for _, target in text]
+        if not self.is_treebank:
+            return bleu(translator.translate(sources, beam=beam, n_threads=self.n_threads), [references])
+        sentences = [source.split(" ") for source in sources]
+        gold = [tree_of(target.split(" "), words) for target, words in zip(references, sentences, strict=True)]
+        search = dataclasses.replace(PARSING, beam=beam)
+        return bracketing_f1(Parser(translator).parse(sentences, search, n_threads=self.n_threads), gold)

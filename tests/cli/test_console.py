@@ -9,14 +9,15 @@ from pathlib import Path
 
 from rich.console import Console
 
+from minitransformer.evaluation.bleu import Score
 from minitransformer.training.monitor import ConsoleMonitor, TrainingReport, ValidationReport
 
 TRAINING_REPORT = TrainingReport(5, 0, 1.5, 1e-3, 0.25, 4_000.0, 2.0)
-VALIDATION_REPORT = ValidationReport(5, 1.25, 3.49, 17.5, "signature", True, 0.5)
+VALIDATION_REPORT = ValidationReport(5, 1.25, 3.49, Score("BLEU", 17.5, "signature", "detail"), True, 0.5)
 
 
-def monitored(folder: Path, console: Console) -> None:
-    with ConsoleMonitor(folder, first_step=0, max_updates=1_000, console=console) as monitor:
+def monitored(folder: Path, console: Console, first_step: int = 0) -> None:
+    with ConsoleMonitor(folder, first_step=first_step, max_updates=1_000, console=console) as monitor:
         monitor.say("something [to] read")
         monitor.advance(5)
         monitor.report(TRAINING_REPORT)
@@ -54,7 +55,8 @@ def test_a_resumed_bar_begins_where_the_run_stands(tmp_path: Path) -> None:
 
 
 def test_metrics_are_appended_to_those_of_an_earlier_part(tmp_path: Path) -> None:
-    for _ in range(2):
-        monitored(tmp_path, Console(file=io.StringIO()))
-    kinds = [json.loads(line)["kind"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert kinds == ["training", "validation", "training", "validation"]
+    for first_step in (0, 5):
+        monitored(tmp_path, Console(file=io.StringIO()), first_step)
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [record["kind"] for record in records] == ["training", "validation", "training", "validation"]
+    assert (records[1]["bleu"], records[1]["signature"]) == (17.5, "signature")  # a score is called by its name

@@ -14,10 +14,11 @@ from small_run import plain
 
 from cli.average import AverageOptions, average
 from cli.doctor import doctor
+from cli.parse import ParseOptions, parse
 from cli.prepare import PrepareOptions, prepare_data
 from cli.report import AttentionOptions, report
 from cli.reproduce import Table1Options, reproduce
-from cli.score import BleuOptions, PairsOptions, score
+from cli.score import BleuOptions, PairsOptions, TreesOptions, score
 from cli.train import train
 from cli.translate import TranslateOptions, translate
 from minitransformer.run import RunConfig
@@ -50,6 +51,8 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], Any, list[str]]
     "score pairs": (score, ["pairs"], PairsOptions, ["--source", "--target"]),
     "reproduce table1": (reproduce, ["table1"], Table1Options, []),
     "report attention": (report, ["attention"], AttentionOptions, ["--sentence"]),
+    "score trees": (score, ["trees"], TreesOptions, ["--gold", "--candidate"]),
+    "parse": (lambda words: parse(words, io.BytesIO(), io.BytesIO()), [], ParseOptions, []),
 }
 
 
@@ -75,6 +78,8 @@ def test_help_explains_every_option(name: str) -> None:
         ("score pairs", ["Log-probability (nats)"]),
         ("reproduce table1", ["in a minute or two"]),
         ("report attention", ["every head of every layer", "counted from 1"]),
+        ("score trees", ["as EVALB computes and prints it"]),
+        ("parse", ["Penn bracket format", "--treebank FILE", "minitransformer-score trees"]),
     ],
 )
 def test_help_tells_what_the_command_is_for(name: str, mentioned: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The recipes of the paper's Table 2, number by number."""
+"""The recipes of the paper's Table 2 and of its section 6.3, number by number."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from cli.train import read_options
 from minitransformer import presets
 from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.parser import PARSING
 from minitransformer.run import RunConfig
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -62,3 +63,16 @@ def test_the_search_is_the_papers() -> None:
     """Section 6.1: beam 4, α = 0.6, at most the length of the input + 50."""
     search = SearchConfig()
     assert (search.beam, search.alpha, search.max_extra_tokens, search.normalisation) == (4, 0.6, 50, "gnmt")
+
+
+@pytest.mark.parametrize(("name", "words"), [("parsing-wsj", 16_000), ("parsing-semi-supervised", 32_000)])
+def test_parsing_is_the_papers(name: str, words: int) -> None:
+    """Section 6.3: four layers of width 1024, else the base model; beam 21, α = 0.3, input + 300."""
+    config = recipe(name)
+    model = presets.base()
+    assert (config.model.n_layers, config.model.d_model) == (4, 1024)
+    assert (config.model.d_ff, config.model.n_heads) == (model.d_ff, model.n_heads)
+    assert config.model.n_heads * config.model.d_k == config.model.n_heads * config.model.d_v == config.model.d_model
+    assert (config.data.vocabulary_size, config.data.leaf_symbols) == (words, "normalised")
+    assert config.data.train_trees[0] == "wsj-02-21.mrg"
+    assert (PARSING.beam, PARSING.alpha, PARSING.max_extra_tokens, PARSING.normalisation) == (21, 0.3, 300, "gnmt")

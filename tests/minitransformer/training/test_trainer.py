@@ -19,6 +19,7 @@ from autograd import RandomStream, backward
 from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.data.batching import plan_epoch, read_batch
 from minitransformer.data.store import TokenStore, write_store
+from minitransformer.evaluation.bleu import Score
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.checkpoint import Snapshot, checkpoints
@@ -63,7 +64,8 @@ class Judge:
     def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
         loss = next(self._losses)
         best = best_loss is None or loss < best_loss
-        return ValidationReport(step, loss, math.exp(loss), 0.0, "signature", best, 0.0)
+        score = Score("BLEU", 0.0, "signature", "detail")
+        return ValidationReport(step, loss, math.exp(loss), score, best, 0.0)
 
 
 def copy_store(folder: Path) -> TokenStore:

@@ -1,0 +1,71 @@
+"""Pairs for constituency parsing: the words of a tree, and the tree as symbols."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from minitransformer.config import DataConfig, LeafSymbols
+from minitransformer.data.corpus import Pair
+from minitransformer.data.survey import CorpusError, Survey, survey
+from minitransformer.trees.linear import linearised
+from minitransformer.trees.penn import read_trees
+from minitransformer.trees.plain import plain
+
+
+@dataclass(frozen=True)
+class TreebankCorpus:
+    """Trees in Penn bracket format, without traces and functional tags; a tree without words is left out.
+
+    ``surveys`` and ``n_trees``: what each file was, and how many trees with words it had, when it was first read.
+    """
+
+    train_files: Sequence[Path]
+    validation_files: Sequence[Path]
+    leaves: LeafSymbols
+    surveys: dict[Path, Survey] = field(default_factory=dict)
+    n_trees: dict[Path, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: DataConfig) -> TreebankCorpus:
+        """The treebank that a configuration names; every file is read once here, so that a broken one is known.
+
+        Raises: CorpusError for files that are missing, without trees, or not in Penn bracket format.
+        """
+        train, validation = (
+            [config.raw / name for name in names] for names in (config.train_trees, config.validation_trees)
+        )
+        corpus = cls(train, validation, config.leaf_symbols)
+        for path in (*train, *validation):
+            corpus.surveys[path] = survey(path)
+            corpus.n_trees[path] = sum(1 for _ in corpus._pairs([path]))
+            if not corpus.n_trees[path]:
+                raise CorpusError(f"{path}: holds no trees; expected Penn brackets: (S (NP (NN word)))")
+        return corpus
+
+    def train(self) -> Iterator[Pair]:
+        """The training pairs."""
+        return self._pairs(self.train_files)
+
+    def validation(self) -> Iterator[Pair]:
+        """The held-out pairs."""
+        return self._pairs(self.validation_files)
+
+    def test(self) -> Iterator[Pair]:
+        """Nothing: a test set is parsed and scored by hand, once."""
+        return iter(())
+
+    def place(self, i: int) -> str:
+        """Where the i-th training tree (from 0) stands: the file, and which of its trees with words it is."""
+        for path in self.train_files:
+            if i < self.n_trees[path]:
+                return f"{path.name}, tree {i + 1:,}"
+            i -= self.n_trees[path]
+        raise IndexError("TreebankCorpus.place: there are not so many training trees")
+
+    def _pairs(self, paths: Sequence[Path]) -> Iterator[Pair]:
+        for tree in map(plain, itertools.chain.from_iterable(map(read_trees, paths))):
+            if tree.walk:
+                yield " ".join(tree.words), " ".join(linearised(tree, self.leaves))

@@ -1,0 +1,228 @@
+"""Labelled bracketing recall, precision and F1, as Sekine and Collins' EVALB computes them.
+
+Source: Black et al. 1991 (the measure); the manual of EVALB and its parameter file COLLINS.prm.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import accumulate, compress
+from typing import Self, TypeAlias
+
+from minitransformer.trees.plain import TRACE, category
+from minitransformer.trees.tree import Constituent, Leaf, Tree
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What EVALB reads from a parameter file; the defaults are those of COLLINS.prm."""
+
+    deleted: frozenset[str] = frozenset({"TOP", TRACE, ",", ":", "``", "''", "."})
+    """DELETE_LABEL: brackets that do not count, and tags of words that do not."""
+    deleted_for_length: frozenset[str] = frozenset({TRACE})
+    """DELETE_LABEL_FOR_LENGTH: tags of words that a sentence's length leaves out."""
+    equal_labels: Mapping[str, str] = field(default_factory=lambda: {"PRT": "ADVP"})
+    """EQ_LABEL: what a label or tag is compared as."""
+    equal_words: Mapping[str, str] = field(default_factory=dict)
+    """EQ_WORD: what a word is compared as."""
+    cutoff_length: int = 40
+    """CUTOFF_LEN: the second summary is of sentences up to this length."""
+
+    def label(self, name: str) -> str:
+        """What a label or tag is compared as: without functional tags."""
+        return self.equal_labels.get(category(name), category(name))
+
+    def is_deleted(self, leaf: Leaf) -> bool:
+        """Whether a word does not count."""
+        return category(leaf.tag) in self.deleted
+
+
+COLLINS = Parameters()
+
+
+class Status(IntEnum):
+    """Whether a sentence counts."""
+
+    VALID = 0
+    ERROR = 1  # the two trees have different words
+    SKIPPED = 2  # one of them has none
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One sentence: how many brackets, words and tags agree.  All are 0 unless it is valid."""
+
+    length: int
+    status: Status
+    matched: int = 0
+    gold: int = 0
+    candidate: int = 0
+    crossing: int = 0
+    words: int = 0
+    correct_tags: int = 0
+
+
+def compare(gold: Tree, candidate: Tree, parameters: Parameters = COLLINS) -> Comparison:
+    """Count the brackets of ``candidate`` that ``gold`` has, and those that cross one of it.
+
+    Punctuation and traces are left out by their tags before words and spans are compared.  Where the two trees' tags do
+    not agree on what to leave out, a word counts unless both leave it out (as EVALB has it since 2006).
+    """
+    length = sum(category(leaf.tag) not in parameters.deleted_for_length for leaf in gold.leaves)
+    if not gold.leaves or not candidate.leaves:
+        return Comparison(length, Status.SKIPPED)
+    kept = _counting(gold, parameters), _counting(candidate, parameters)
+    if _words(gold, kept[0], parameters) != _words(candidate, kept[1], parameters):
+        kept = _counting_in_either(gold, candidate, parameters)
+        if _words(gold, kept[0], parameters) != _words(candidate, kept[1], parameters):
+            return Comparison(length, Status.ERROR)
+    right, guessed = _brackets(gold, kept[0], parameters), _brackets(candidate, kept[1], parameters)
+    return Comparison(
+        length,
+        Status.VALID,
+        matched=(right & guessed).total(),
+        gold=right.total(),
+        candidate=guessed.total(),
+        crossing=_n_crossing(right, guessed),
+        words=sum(kept[0]),
+        correct_tags=sum(
+            parameters.label(a.tag) == parameters.label(b.tag)
+            for a, b in zip(compress(gold.leaves, kept[0]), compress(candidate.leaves, kept[1]), strict=True)
+        ),
+    )
+
+
+def with_tags_of(gold: Tree, candidate: Tree) -> Tree:
+    """The candidate with the tags of the gold tree's words, if it has as many words; else as it is.
+
+    What counts as punctuation, and so is left out, is decided by tags: a parser that makes none borrows them.
+    """
+    leaves = [leaf for leaf in gold.leaves if category(leaf.tag) != TRACE]
+    words = candidate.words
+    if len(leaves) != len(words):
+        return candidate
+    return candidate.with_leaves(Leaf(leaf.tag, word) for leaf, word in zip(leaves, words, strict=True))
+
+
+Kept: TypeAlias = Sequence[bool]  # for every leaf whether it counts
+
+
+def _counting(tree: Tree, parameters: Parameters) -> Kept:
+    return [not parameters.is_deleted(leaf) for leaf in tree.leaves]
+
+
+def _words(tree: Tree, kept: Kept, parameters: Parameters) -> list[str]:
+    return [parameters.equal_words.get(leaf.word, leaf.word) for leaf in compress(tree.leaves, kept)]
+
+
+def _counting_in_either(gold: Tree, candidate: Tree, parameters: Parameters) -> tuple[Kept, Kept]:
+    """Which leaves count if those do that one tree counts; what a tree has no word for stays out."""
+    real = [[category(leaf.tag) != TRACE for leaf in tree.leaves] for tree in (gold, candidate)]
+    pairs = zip(compress(gold.leaves, real[0]), compress(candidate.leaves, real[1]), strict=False)
+    either = [not (parameters.is_deleted(a) and parameters.is_deleted(b)) for a, b in pairs]
+    rows = [iter(either), iter(either)]
+    kept = [[is_word and next(row, True) for is_word in words] for words, row in zip(real, rows, strict=True)]
+    return kept[0], kept[1]
+
+
+def _brackets(tree: Tree, kept: Kept, parameters: Parameters) -> Counter[Constituent]:
+    """The brackets that count, over the words that count: those with a label to compare and a word inside."""
+    places = [0, *accumulate(kept)]
+    found: Counter[Constituent] = Counter()
+    for name, first, last in tree.constituents():
+        start, end = places[first], places[last]
+        if category(name) not in {"", *parameters.deleted} and start < end:
+            found[Constituent(parameters.label(name), start, end)] += 1
+    return found
+
+
+def _n_crossing(gold: Counter[Constituent], candidate: Counter[Constituent]) -> int:
+    """How many brackets of the candidate overlap one of the gold tree without one holding the other."""
+    spans = {(g.start, g.end) for g in gold}
+    return sum(
+        n
+        for c, n in candidate.items()
+        if any(c.start < start < c.end < end or start < c.start < end < c.end for start, end in spans)
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What EVALB says of a set of sentences; figures in percent but for the counts and ``average_crossing``."""
+
+    comparisons: Sequence[Comparison]
+    valid: Sequence[Comparison]
+
+    @classmethod
+    def of(cls, comparisons: Sequence[Comparison], longest: int | None = None) -> Self:
+        """The summary of all sentences, or of those of at most ``longest`` words."""
+        chosen = [c for c in comparisons if longest is None or c.length <= longest]
+        return cls(chosen, [c for c in chosen if c.status is Status.VALID])
+
+    def n_with(self, status: Status) -> int:
+        """How many sentences have a status."""
+        return sum(c.status is status for c in self.comparisons)
+
+    def _total(self, count: str) -> int:
+        return sum(getattr(c, count) for c in self.valid)
+
+    @property
+    def matched(self) -> int:
+        return self._total("matched")
+
+    @property
+    def gold(self) -> int:
+        return self._total("gold")
+
+    @property
+    def candidate(self) -> int:
+        return self._total("candidate")
+
+    @property
+    def crossing(self) -> int:
+        return self._total("crossing")
+
+    @property
+    def words(self) -> int:
+        return self._total("words")
+
+    @property
+    def correct_tags(self) -> int:
+        return self._total("correct_tags")
+
+    @property
+    def recall(self) -> float:
+        return percent(self.matched, self.gold)
+
+    @property
+    def precision(self) -> float:
+        return percent(self.matched, self.candidate)
+
+    @property
+    def f1(self) -> float:
+        """Twice the matched brackets over those of both trees: the harmonic mean of recall and precision."""
+        return percent(2 * self.matched, self.gold + self.candidate)
+
+    @property
+    def complete_match(self) -> float:
+        return percent(sum(c.matched == c.gold == c.candidate for c in self.valid), len(self.valid))
+
+    @property
+    def average_crossing(self) -> float:
+        return self.crossing / len(self.valid) if self.valid else 0.0
+
+    def crossing_at_most(self, n: int) -> float:
+        """Sentences with at most so many crossing brackets."""
+        return percent(sum(c.crossing <= n for c in self.valid), len(self.valid))
+
+    @property
+    def tagging_accuracy(self) -> float:
+        return percent(self.correct_tags, self.words)
+
+
+def percent(part: int, whole: int) -> float:
+    """100 part / whole; 0 of nothing."""
+    return 100 * part / whole if whole else 0.0

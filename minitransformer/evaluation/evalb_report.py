@@ -1,0 +1,90 @@
+"""What EVALB prints and reads: its table of sentences and summaries, and its parameter files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from minitransformer.data.survey import CorpusError, read_lines
+from minitransformer.evaluation.evalb import COLLINS, Comparison, Parameters, Status, Summary
+
+_HEAD = """\
+  Sent.                        Matched  Bracket   Cross        Correct Tag
+ ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy
+============================================================================"""
+_RULE = _HEAD.splitlines()[-1]
+
+
+def report(comparisons: Sequence[Comparison], cutoff_length: int = COLLINS.cutoff_length) -> Iterator[str]:
+    """The lines that EVALB prints: a line a sentence, totals, and two summaries."""
+    yield from _HEAD.splitlines()
+    for number, c in enumerate(comparisons, 1):
+        one = Summary.of([c])
+        yield (
+            f"{number:4d}  {c.length:3d}    {c.status:d}  {one.recall:6.2f} {one.precision:6.2f}"
+            f"  {c.matched:4d}   {c.gold:4d} {c.candidate:4d}   {c.crossing:4d}"
+            f"   {c.words:4d}  {c.correct_tags:4d}   {one.tagging_accuracy:6.2f}"
+        )
+    yield _RULE
+    everything = Summary.of(comparisons)
+    yield (
+        f"{'':16}{everything.recall:6.2f} {everything.precision:6.2f}"
+        f" {everything.matched:6d} {everything.gold:5d} {everything.candidate:5d}  {everything.crossing:5d}"
+        f"  {everything.words:5d} {everything.correct_tags:5d}   {everything.tagging_accuracy:6.2f}"
+    )
+    yield "=== Summary ==="
+    yield from _summary_of(everything, "All")
+    yield from _summary_of(Summary.of(comparisons, cutoff_length), f"len<={cutoff_length}")
+
+
+def _summary_of(summary: Summary, name: str) -> Iterator[str]:
+    yield ""
+    yield f"-- {name} --"
+    for label, count in (
+        ("Number of sentence", len(summary.comparisons)),
+        ("Number of Error sentence", summary.n_with(Status.ERROR)),
+        ("Number of Skip  sentence", summary.n_with(Status.SKIPPED)),
+        ("Number of Valid sentence", len(summary.valid)),
+    ):
+        yield f"{label:25} = {count:6d}"
+    for label, figure in (
+        ("Bracketing Recall", summary.recall),
+        ("Bracketing Precision", summary.precision),
+        ("Bracketing FMeasure", summary.f1),
+        ("Complete match", summary.complete_match),
+        ("Average crossing", summary.average_crossing),
+        ("No crossing", summary.crossing_at_most(0)),
+        ("2 or less crossing", summary.crossing_at_most(2)),
+        ("Tagging accuracy", summary.tagging_accuracy),
+    ):
+        yield f"{label:25} = {figure:6.2f}"
+
+
+def read_parameters(path: Path) -> Parameters:
+    """The parameters of a file in EVALB's format, such as COLLINS.prm.
+
+    DEBUG and MAX_ERROR are of no concern here: nothing is debugged, and no number of errors ends the evaluation.
+
+    Raises: CorpusError naming file and line for anything else that is not labelled bracketing.
+    """
+    deleted, for_length, labels, words, cutoff = set[str](), set[str](), dict[str, str](), dict[str, str](), 40
+    for number, line in enumerate(read_lines(path), 1):
+        match [] if line.startswith("#") else line.split():
+            case [] | ["DEBUG" | "MAX_ERROR", _] | ["LABELED", "1"]:
+                pass
+            case ["DELETE_LABEL", label]:
+                deleted.add(label)
+            case ["DELETE_LABEL_FOR_LENGTH", label]:
+                for_length.add(label)
+            case ["EQ_LABEL", first, *others]:
+                labels |= {other: labels.get(first, first) for other in others}
+            case ["EQ_WORD", first, *others]:
+                words |= {other: words.get(first, first) for other in others}
+            case ["CUTOFF_LEN", digits] if digits.isdecimal():
+                cutoff = int(digits)
+            case _:
+                raise CorpusError(
+                    f"{path}, line {number}: {line.strip()!r} is no parameter known here; expected DELETE_LABEL,"
+                    " DELETE_LABEL_FOR_LENGTH, EQ_LABEL, EQ_WORD, CUTOFF_LEN or LABELED 1"
+                )
+    return Parameters(frozenset(deleted), frozenset(for_length), labels, words, cutoff)

@@ -1,0 +1,20 @@
+"""How good parsed trees are, in one figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minitransformer.evaluation.bleu import Score
+from minitransformer.evaluation.evalb import Status, Summary, compare, with_tags_of
+from minitransformer.trees.tree import Tree
+
+
+def bracketing_f1(candidates: Sequence[Tree], references: Sequence[Tree]) -> Score:
+    """Labelled bracketing F1 as EVALB has it with COLLINS.prm; tags, which tell punctuation, are the references'."""
+    pairs = zip(references, candidates, strict=True)
+    summary = Summary.of([compare(gold, with_tags_of(gold, tree)) for gold, tree in pairs])
+    detail = (
+        f"F1 = {summary.f1:.2f} (recall {summary.recall:.2f}, precision {summary.precision:.2f},"
+        f" complete match {summary.complete_match:.2f}; errors {summary.n_with(Status.ERROR)} of {len(candidates):,})"
+    )
+    return Score("F1", summary.f1, "evalb:COLLINS|tags:gold", detail)

@@ -1,0 +1,109 @@
+"""The Penn Treebank's bracket format: (S (NP (DT the) (NN dog)) (VP (VBZ barks)))."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from minitransformer.data.survey import CorpusError, read_lines
+from minitransformer.trees.tree import OUTERMOST, Closing, Leaf, Opening, Step, Tree
+
+_BLANK, _PLAIN = r"[ \t\r\n]", r"[^() \t\r\n]"  # only ASCII blanks separate: a word may hold another one
+_TOKEN = re.compile(
+    rf"\({_BLANK}*({_PLAIN}+){_BLANK}+({_PLAIN}[^()]*)\)"  # 1, 2: tag and word of a leaf
+    rf"|\({_BLANK}*({_PLAIN}*)"  # 3: the label of an opening
+    rf"|(\))"  # 4
+    rf"|({_PLAIN}+)"  # 5: what stands nowhere
+)
+_STRIPPED, _BLANKS = " \t\r\n", re.compile(rf"{_BLANK}+")
+BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})  # how words have them
+_EXPECTED = "expected Penn brackets: (S (NP (NN word)))"
+
+
+def read_trees(path: Path) -> Iterator[Tree]:
+    """The trees of a file (plain, .gz or .xz), one after another, over as many lines as each takes.
+
+    A leaf that holds blanks, as a few of CRAFT's do, is one word: they become underscores.
+
+    Raises: CorpusError naming file and line for brackets that do not match, words outside of brackets, and brackets
+    without a word.
+    """
+    lines: list[str] = []
+    depth = number = first = 0
+    for number, line in enumerate(read_lines(path), 1):
+        first = number if depth == 0 else first
+        lines.append(line)
+        depth += line.count("(") - line.count(")")
+        if depth <= 0:
+            try:
+                yield from _trees("\n".join(lines))
+            except ValueError as error:
+                place = f"line {number}" if first == number else f"lines {first} to {number}"
+                raise CorpusError(f"{path}, {place}: {error}; {_EXPECTED}") from error
+            lines.clear()
+    if depth:
+        raise CorpusError(
+            f"{path}, line {number}: the file ends within the tree that begins in line {first};"
+            f" {depth} brackets are not closed"
+        )
+
+
+def read_tree_lines(path: Path) -> Iterator[Tree]:
+    """The tree of every line of a file: of an empty line, an empty one.  A line may hold several trees in a row.
+
+    Raises: CorpusError naming file and line.
+    """
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            yield read_tree(line)
+        except ValueError as error:
+            raise CorpusError(f"{path}, line {number}: {error}; expected whole trees in one line") from error
+
+
+def read_tree(text: str) -> Tree:
+    """The tree, or row of trees, that a text holds.  Raises: ValueError."""
+    return Tree(tuple(itertools.chain.from_iterable(tree.walk for tree in _trees(text))))
+
+
+def write_tree(tree: Tree) -> str:
+    """The tree in one line, within (TOP ...); nothing of an empty one.  Brackets in words become -LRB- and -RRB-."""
+    if not tree.walk:
+        return ""
+    parts = [f"({OUTERMOST}"]
+    for step in tree.walk:
+        match step:
+            case Opening(label):
+                parts.append(f" ({label}")
+            case Leaf(tag, word):
+                parts.append(f" ({tag} {word.translate(BRACKETS)})")
+            case Closing():
+                parts.append(")")
+    return "".join([*parts, ")"])
+
+
+def _trees(text: str) -> Iterator[Tree]:
+    """The trees in a text.  Raises: ValueError."""
+    walk: list[Step] = []
+    open_labels: list[str] = []
+    for token in _TOKEN.finditer(text):
+        tag, word, label, closing, stray = token.groups()
+        if stray:
+            raise ValueError(f"{stray!r} stands outside of a leaf's brackets")
+        if tag:
+            walk.append(Leaf(tag, _BLANKS.sub("_", word.strip(_STRIPPED))))
+        elif closing is None:
+            open_labels.append(label)
+            walk.append(Opening(label))
+        elif not open_labels:
+            raise ValueError("')' without '('")
+        elif isinstance(walk[-1], Opening):
+            raise ValueError(f"({walk[-1].label}): a bracket without a word")
+        else:
+            walk.append(Closing(open_labels.pop()))
+        if not open_labels:
+            yield Tree(tuple(walk))
+            walk.clear()
+    if open_labels:
+        raise ValueError(f"{len(open_labels)} brackets are not closed")

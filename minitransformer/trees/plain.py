@@ -1,0 +1,54 @@
+"""From a treebank's trees to those that parsers are trained and judged on."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from minitransformer.trees.tree import OUTERMOST, Closing, Leaf, Opening, Step, Tree, without_empty
+
+TRACE = "-NONE-"
+_OUTERMOST = {"", OUTERMOST, "ROOT"}
+
+
+def plain(tree: Tree) -> Tree:
+    """The tree without functional tags, traces, what traces leave empty, and an outermost bracket that says nothing.
+
+    Source: Bies et al. 1995, Bracketing Guidelines for Treebank II Style (functional tags, null elements); Collins
+    1997 (both left out).
+    """
+    steps: list[Step] = []
+    for step in tree.walk:
+        match step:
+            case Leaf(tag, word):
+                if tag != TRACE:
+                    steps.append(Leaf(category(tag), word))
+            case Opening(label):
+                steps.append(Opening(category(label)))
+            case Closing(label):
+                steps.append(Closing(category(label)))
+    return Tree(tuple(_within_outermost(without_empty(steps))))
+
+
+@lru_cache(maxsize=4_096)  # there are few labels, and many of each
+def category(label: str) -> str:
+    """A label without functional tags and indices: NP-SBJ-1 and NP=2 are NP; -LRB- and PRP$ are themselves."""
+    if label.startswith("-"):
+        return label
+    return label.partition("-")[0].partition("=")[0] or label
+
+
+def _within_outermost(steps: list[Step]) -> list[Step]:
+    """Without the brackets labelled "", TOP or ROOT around the whole."""
+    while steps and isinstance(steps[0], Opening) and steps[0].label in _OUTERMOST and _first_end(steps) == len(steps):
+        steps = steps[1:-1]
+    return steps
+
+
+def _first_end(steps: list[Step]) -> int:
+    """How many steps the first tree of a row takes."""
+    depth = 0
+    for i, step in enumerate(steps, 1):
+        depth += isinstance(step, Opening) - isinstance(step, Closing)
+        if depth == 0:
+            return i
+    return len(steps)

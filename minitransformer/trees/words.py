@@ -1,0 +1,50 @@
+"""Raw sentences to the words that treebanks have."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+from minitransformer.trees.penn import BRACKETS
+
+Splitting = Literal["penn", "ontonotes", "blanks"]
+
+_PENN = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r'^"|(?<=[\s(\[{<])"', " `` "),
+        (r'"', " '' "),
+        (r"[“‘]", " `` "),
+        (r"”", " '' "),
+        (r"’", "'"),
+        (r"\.\.\.|…", " ... "),
+        (r"--|[–—]", " -- "),
+        (r"[;@#$%&?!()\[\]{}<>]", r" \g<0> "),
+        (r"[,:](?!\d)|(?<!\d)[,:](?=\d)", r" \g<0> "),
+        (r"(?<=[^\s.])\.(?=[\s)\]}>']*$)", " . "),  # of other points nobody knows that they end a sentence
+        (r"(?<=[^\s'])(?='\s|'$)", " "),
+        (r"(?i)(?<=[^\s'])(?='(?:s|m|d|ll|re|ve)\b)", " "),
+        (r"(?i)(?<=\w)(?=n't\b)", " "),
+        (r"(?i)\b(can)(?=not\b)", r"\1 "),
+    )
+)
+_HYPHENS = re.compile(r"(?<=[^\W_])[-/](?=[^\W_])")
+
+
+def split_words(sentence: str, splitting: Splitting = "penn") -> list[str]:
+    """The words of a sentence; round brackets become -LRB- and -RRB-.
+
+    Source: the Penn Treebank's rules (MacIntyre 1995): punctuation, quotes, possessives and contractions stand apart;
+    the last point, but not those within the line.  "ontonotes": hyphens and slashes within words stand apart too
+    (Warner et al. 2004), as in OntoNotes, CRAFT and GUM.  "blanks": words are what blanks separate.
+
+    Raises: ValueError for another splitting.
+    """
+    if splitting not in get_args(Splitting):
+        raise ValueError(f"split_words: expected one of {get_args(Splitting)}; got {splitting!r}")
+    if splitting != "blanks":
+        for pattern, replacement in _PENN:
+            sentence = pattern.sub(replacement, sentence)
+    if splitting == "ontonotes":
+        sentence = _HYPHENS.sub(r" \g<0> ", sentence)
+    return [word.translate(BRACKETS) for word in sentence.split()]

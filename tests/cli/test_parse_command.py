@@ -1,0 +1,156 @@
+"""Parsing from end to end: a treebank, a model, trees of sentences, and their score."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from small_run import Trained, as_command, said_while, written
+from toy_treebank import write_toy_treebank
+
+from cli.parse import parse
+from cli.score import score
+from cli.train import train
+from minitransformer.config import ConfigError
+from minitransformer.data.survey import CorpusError
+from minitransformer.files import CheckpointError
+from minitransformer.trees.penn import read_tree, read_trees
+from minitransformer.trees.plain import plain
+
+SMALL_PARSER = """--preset parsing-small --data.train-trees t.mrg --data.validation-trees v.mrg
+    --data.vocabulary-size 60 --data.leaf-symbols tags
+    --model.n-layers 1 --model.d-model 32 --model.d-ff 64 --model.n-heads 2 --model.d-k 16 --model.d-v 16
+    --model.p-drop 0 --training.max-updates 300 --training.batch-tokens 400 --training.n-shards 2
+    --training.warmup-steps 60 --training.log-every 50 --training.validate-every 150 --training.checkpoint-every 300
+    --training.keep-checkpoints 1 --training.average-checkpoints 1"""
+HEAD_OF_SUMMARY = "-- All --"
+
+
+@dataclass(frozen=True)
+class TrainedParser:
+    """A finished run on a toy treebank, the folder of its files, and what it said."""
+
+    folder: Path
+    log: str
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+
+@pytest.fixture(scope="module")
+def trained_parser(tmp_path_factory: pytest.TempPathFactory) -> TrainedParser:
+    folder = tmp_path_factory.mktemp("parsing")
+    write_toy_treebank(folder / "t.mrg", 400, seed=1)
+    write_toy_treebank(folder / "v.mrg", 30, seed=2)
+    arguments = ["--run", str(folder / "run"), "--data.raw", str(folder), *SMALL_PARSER.split()]
+    return TrainedParser(folder, said_while(lambda: train(arguments)))
+
+
+def parsed(trained_parser: TrainedParser, source: str, *options: str) -> list[str]:
+    target = io.BytesIO()
+    words = ["--run", str(trained_parser.run), "--beam", "3", *options]
+    assert parse(words, io.BytesIO(source.encode()), target) == 0
+    return target.getvalue().decode().splitlines()
+
+
+def summary_of(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
+    """The figures of all sentences that "score trees" prints."""
+    capsys.readouterr()
+    assert score(["trees", *words]) == 0
+    lines = capsys.readouterr().out.split(HEAD_OF_SUMMARY)[1].splitlines()[1:13]
+    return {name.strip(): float(value) for name, _, value in (line.partition("=") for line in lines)}
+
+
+def test_training_validates_by_f1(trained_parser: TrainedParser) -> None:
+    records = [json.loads(line) for line in (trained_parser.run / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["loss"] for record in records if record["kind"] == "training"]
+    validations = [record for record in records if record["kind"] == "validation"]
+    assert losses[-1] < losses[0] / 2
+    assert validations[0].keys() == {
+        "kind", "time", "step", "loss", "perplexity", "f1", "signature", "best", "seconds",
+    }  # fmt: skip
+    assert validations[-1]["f1"] > 60
+    assert f"greedy F1 {validations[-1]['f1']:.2f} [evalb:COLLINS|tags:gold]" in trained_parser.log
+    results = json.loads((trained_parser.run / "results.json").read_text())["validation"]
+    assert results["detail"] in trained_parser.log
+    assert results["f1"] > 60
+
+
+def test_each_sentence_becomes_a_tree_over_its_words(trained_parser: TrainedParser) -> None:
+    trees = parsed(trained_parser, "the dog sees a cat.\n\nUnheard-of (words): dogs' 10%!\n")
+    assert [read_tree(tree).words for tree in trees] == [
+        ["the", "dog", "sees", "a", "cat", "."],
+        [],
+        ["Unheard-of", "-LRB-", "words", "-RRB-", ":", "dogs", "'", "10", "%", "!"],
+    ]
+    assert trees[0].startswith("(TOP (S (NP (")
+    assert trees[1] == ""
+    assert parsed(trained_parser, "a re-do.", "--words", "blanks") != parsed(trained_parser, "a re-do.")
+
+
+def test_the_words_of_a_treebank_are_parsed_and_scored(
+    trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = trained_parser.folder / "v.mrg"
+    trees = parsed(trained_parser, "", "--treebank", str(gold))
+    assert [read_tree(tree).words for tree in trees] == [plain(tree).words for tree in read_trees(gold)]
+    candidate = written(trained_parser.folder / "parsed", "".join(f"{tree}\n" for tree in trees))
+    figures = summary_of([str(gold), candidate, "--gold-tags"], capsys)
+    assert figures["Number of sentence"] == figures["Number of Valid sentence"] == 30
+    assert 60 < figures["Bracketing FMeasure"] <= 100
+    assert figures["Tagging accuracy"] == 100
+
+
+def test_validation_and_command_give_the_same_figure(
+    trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = str(trained_parser.folder / "v.mrg")
+    trees = parsed(trained_parser, "", "--treebank", gold, "--beam", "4")
+    candidate = written(trained_parser.folder / "parsed4", "".join(f"{tree}\n" for tree in trees))
+    results = json.loads((trained_parser.run / "results.json").read_text())["validation"]
+    figures = summary_of([gold, candidate, "--gold-tags"], capsys)
+    assert figures["Bracketing FMeasure"] == pytest.approx(results["f1"], abs=0.005)
+
+
+def test_gold_trees_score_100_and_tags_that_are_none_are_pointed_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = written(tmp_path / "gold", "( (S (NP-SBJ (NN a)) (VP (VB b))) )\n(TOP (NP (NN x) (. .)))\n")
+    figures = summary_of([gold, gold], capsys)
+    assert figures["Bracketing FMeasure"] == figures["Tagging accuracy"] == figures["Complete match"] == 100
+    candidate = written(tmp_path / "candidate", "(S (NP (XX a)) (VP (XX b)))\n(NP (XX x) (XX .))\n")
+    assert summary_of([gold, candidate], capsys)["Tagging accuracy"] == 0
+    score(["trees", gold, candidate])
+    assert "candidate: has tags XX; --gold-tags takes the gold ones" in capsys.readouterr().err
+
+
+def test_parameters_of_evalb_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold, candidate = written(tmp_path / "gold", "(S (NP (NN a)))\n"), written(tmp_path / "c", "(S (NX (NN a)))\n")
+    parameters = written(tmp_path / "my.prm", "EQ_LABEL NP NX\n")
+    assert summary_of([gold, candidate], capsys)["Bracketing FMeasure"] == 50
+    assert summary_of([gold, candidate, "--parameters", parameters], capsys)["Bracketing FMeasure"] == 100
+
+
+def test_a_model_that_translates_is_no_parser(trained: Trained) -> None:
+    with pytest.raises(CheckpointError, match="run: a model that makes no trees"):
+        parse(["--run", str(trained.run)], io.BytesIO(b"a\n"), io.BytesIO())
+
+
+def test_mistakes_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two, one = written(tmp_path / "two", "(S (NN a))\n(S (NN b))\n"), written(tmp_path / "one", "(S (NN a))\n")
+    with pytest.raises(CorpusError, match=r"one: has 1 trees, but .*two has 2"):
+        score(["trees", two, one])
+    with pytest.raises(CorpusError, match=r"bad, line 1: .*expected whole trees in one line"):
+        score(["trees", one, written(tmp_path / "bad", "(S (NN a)\n")])
+    for wrong in (["--threads", "0"], ["--beam", "0"]):
+        with pytest.raises(ConfigError):
+            parse(["--run", str(tmp_path), *wrong], io.BytesIO(), io.BytesIO())
+    assert as_command("parse", ["--run", str(tmp_path / "nowhere")], monkeypatch) == 1
+    assert "nowhere" in capsys.readouterr().err

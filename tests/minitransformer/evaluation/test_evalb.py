@@ -1,0 +1,157 @@
+"""Bracketing scores: by hand, by what must hold of all trees, and line for line as EVALB itself prints them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from tree_draws import trees, trees_of_treebanks
+
+from minitransformer.data.survey import CorpusError
+from minitransformer.evaluation.evalb import COLLINS, Comparison, Parameters, Status, Summary, compare, with_tags_of
+from minitransformer.evaluation.evalb_report import read_parameters, report
+from minitransformer.evaluation.parsing import bracketing_f1
+from minitransformer.trees.penn import read_tree, read_tree_lines
+from minitransformer.trees.plain import plain
+from minitransformer.trees.tree import Leaf, Tree
+
+DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
+SAMPLE = DATA / "evalb-expected"
+needs_sample = pytest.mark.skipif(
+    not SAMPLE.exists(), reason=f"{SAMPLE} is absent; set MINITRANSFORMER_DATA to the folder that holds it"
+)
+
+GOLD = "(S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (DT a) (NN cat))) (. .))"
+
+
+def compared(gold: str, candidate: str, parameters: Parameters = COLLINS) -> Comparison:
+    return compare(read_tree(gold), read_tree(candidate), parameters)
+
+
+def test_worked_out_by_hand() -> None:
+    """The dog-sees bracket [0, 3) crosses the verb phrase [2, 5); S and both noun phrases agree."""
+    flat = "(TOP (S (X (NP (DT the) (NN dog)) (VBZ sees)) (NP (DT a) (JJ cat)) (. .)))"
+    assert compared(GOLD, flat) == Comparison(
+        length=6, status=Status.VALID, matched=3, gold=4, candidate=4, crossing=1, words=5, correct_tags=4
+    )
+
+
+@pytest.mark.parametrize(
+    ("gold", "candidate", "matched"),
+    [
+        ("(ADVP (RB up))", "(PRT (RB up))", 1),  # count as the same
+        ("(NP-SBJ-1 (NN a))", "(NP=2 (NN a))", 1),
+        ("( (NP (NN a)))", "(TOP (NP (NN a)))", 1),  # an outermost bracket does not count, whatever it is called
+        ("(NP (NP (NP (NN a))))", "(NP (NP (NN a)))", 2),  # equal brackets pair off one by one
+        ("(S (NP (-NONE- *)) (VP (VB go)))", "(S (VP (VB go)))", 2),  # nor does a bracket around a trace
+        ("(S (NN a) (PRN (, ,) (, ,)) (NN b))", "(S (NN a) (, ,) (, ,) (NN b))", 1),  # or around punctuation
+        ("(S (NP (NN a) (, ,)) (NN b))", "(S (NP (NN a)) (, ,) (NN b))", 2),  # where it hangs does not matter
+    ],
+)
+def test_what_counts_as_a_bracket(gold: str, candidate: str, matched: int) -> None:
+    found = compared(gold, candidate)
+    assert (found.status, found.matched) == (Status.VALID, matched)
+
+
+def test_sentences_of_other_words_are_errors_and_empty_ones_are_skipped() -> None:
+    assert compared("(S (NN a))", "(S (NN b))").status is Status.ERROR
+    assert compared("(S (NN a))", "(S (NN A))").status is Status.ERROR
+    assert compared("(S (NN a))", "(S (NN a) (NN a))") == Comparison(1, Status.ERROR)
+    assert compared("(S (NN a))", "") == Comparison(1, Status.SKIPPED)
+    assert compared("", "(S (NN a))") == Comparison(0, Status.SKIPPED)
+
+
+def test_a_word_counts_unless_both_trees_take_it_for_punctuation() -> None:
+    found = compared("(S (NP (NN a)) ('' ') (NP (-NONE- *)))", "(S (NP (NN a)) (POS '))")
+    assert found == Comparison(2, Status.VALID, matched=2, gold=2, candidate=2, words=2, correct_tags=1)
+
+
+def test_tags_of_gold_trees_go_over_where_there_are_as_many_words() -> None:
+    gold, candidate = read_tree("(S (NP (NN a) (-NONE- *)) (. .))"), read_tree("(S (NP (XX a)) (XX .))")
+    assert with_tags_of(gold, candidate) == read_tree("(S (NP (NN a)) (. .))")
+    assert with_tags_of(gold, read_tree("(XX a)")) == read_tree("(XX a)")
+
+
+@given(trees_of_treebanks)
+def test_a_tree_agrees_with_itself_and_with_its_plain_form(tree: Tree) -> None:
+    for candidate in (tree, plain(tree)):
+        found = compare(tree, candidate)
+        if plain(tree).walk:
+            assert found.status is Status.VALID
+            assert found.matched == found.gold == found.candidate
+            assert (found.crossing, found.correct_tags) == (0, found.words)
+
+
+@given(trees, trees)
+def test_recall_one_way_is_precision_the_other_way(one: Tree, other: Tree) -> None:
+    """Over the same words: those of the shorter tree, put on both."""
+    n = min(len(one.words), len(other.words))
+    if len(one.words) != len(other.words):
+        one = other = one if len(one.words) == n else other
+    words = [Leaf("NN", str(i)) for i in range(n)]
+    there, back = (
+        compare(one.with_leaves(words), other.with_leaves(words)),
+        compare(other.with_leaves(words), one.with_leaves(words)),
+    )
+    assert (there.matched, there.gold, there.candidate) == (back.matched, back.candidate, back.gold)
+    assert 0 <= there.matched <= min(there.gold, there.candidate)
+    assert (there.crossing == 0) == (back.crossing == 0)
+
+
+def test_a_summary_adds_brackets_up_before_it_divides() -> None:
+    one = Comparison(50, Status.VALID, matched=1, gold=2, candidate=1, crossing=0, words=4, correct_tags=4)
+    two = Comparison(40, Status.VALID, matched=8, gold=8, candidate=11, crossing=3, words=6, correct_tags=3)
+    three = Comparison(3, Status.VALID, matched=1, gold=1, candidate=1, crossing=1, words=2, correct_tags=2)
+    everything = Summary.of([one, two, three, Comparison(7, Status.ERROR), Comparison(0, Status.SKIPPED)])
+    assert everything.recall == pytest.approx(100 * 10 / 11)
+    assert everything.precision == pytest.approx(100 * 10 / 13)
+    assert everything.f1 == pytest.approx(100 * 20 / 24)
+    assert everything.complete_match == pytest.approx(100 / 3)
+    assert everything.average_crossing == pytest.approx(4 / 3)
+    assert everything.crossing_at_most(0) == pytest.approx(100 / 3)
+    assert everything.crossing_at_most(2) == pytest.approx(200 / 3)
+    assert everything.tagging_accuracy == pytest.approx(100 * 9 / 12)
+    assert (everything.n_with(Status.ERROR), everything.n_with(Status.SKIPPED), len(everything.valid)) == (1, 1, 3)
+    assert Summary.of([one, two], longest=40).recall == 100
+    assert Summary.of([]).f1 == Summary.of([]).average_crossing == 0
+
+
+def test_the_figure_of_a_validation_has_its_signature() -> None:
+    gold = [read_tree(GOLD), read_tree("(NP (NN x))")]
+    score = bracketing_f1([read_tree("(S (NP (XX the) (XX dog)) (XX sees) (XX a) (XX cat) (XX .))"), gold[1]], gold)
+    assert score.value == pytest.approx(100 * 2 * 3 / (5 + 3))
+    assert score.name == "F1"
+    assert "evalb:COLLINS" in score.signature
+    assert score.detail.startswith("F1 = 75.00 (recall 60.00, precision 100.00, complete match 50.00; errors 0 of 2)")
+
+
+@needs_sample
+def test_evalbs_own_sample_gives_its_own_output(tmp_path: Path) -> None:
+    """Made with T = TT and This = this besides what COLLINS.prm says: sentences 18 and 19 tell."""
+    path = tmp_path / "sample.prm"
+    path.write_text((SAMPLE / "COLLINS.prm").read_text() + "EQ_LABEL T TT\nEQ_WORD This this\n")
+    parameters = read_parameters(path)
+    pairs = zip(read_tree_lines(SAMPLE / "sample.gld"), read_tree_lines(SAMPLE / "sample.tst"), strict=True)
+    lines = report([compare(gold, candidate, parameters) for gold, candidate in pairs])
+    assert list(lines) == (SAMPLE / "sample.rsl").read_text().splitlines()
+
+
+@needs_sample
+def test_the_parameters_built_in_are_those_of_collins() -> None:
+    assert read_parameters(SAMPLE / "COLLINS.prm") == COLLINS
+
+
+def test_parameters_are_read_and_what_is_none_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "my.prm"
+    path.write_text(
+        "# DELETE_LABEL no\nDEBUG 0\n\nLABELED 1\nCUTOFF_LEN 10\nDELETE_LABEL X\nEQ_LABEL A B C\nEQ_LABEL C D\n"
+    )
+    parameters = read_parameters(path)
+    assert (parameters.deleted, parameters.deleted_for_length, parameters.cutoff_length) == ({"X"}, frozenset(), 10)
+    assert {parameters.label(label) for label in ("A", "B-TMP", "C", "D=2")} == {"A"}
+    assert compared("(A (X ,) (NN a))", "(D (NN a))", parameters).matched == 1
+    path.write_text("DELETE_LABEL X\nLABELED 0\n")
+    with pytest.raises(CorpusError, match=r"my.prm, line 2: 'LABELED 0' is no parameter known here"):
+        read_parameters(path)

@@ -1,0 +1,123 @@
+"""Whatever the model: trees over the words come out, the best that the beam can find."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from searching import SEEDS, hypothesis_of
+from tree_draws import trees
+
+from minitransformer import ModelConfig, Transformer, Translator, presets
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.brackets import DEEPEST, MOST_AT_ONCE, BracketConstraint, BracketVocabulary
+from minitransformer.inference.parser import PARSING, Parser
+from minitransformer.symbols import END
+from minitransformer.trees.linear import linearised, looks, tree_of
+from minitransformer.trees.tree import Leaf, Tree
+
+SYMBOLS = ["<unk>", "<s>", "</s>", "(S", ")S", "(NP", ")NP", "XX", "."]
+VOCABULARY = BracketVocabulary(SYMBOLS)
+MODEL = ModelConfig(vocabulary_size=len(SYMBOLS), n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
+
+
+def random_parser_model(seed: int) -> Transformer:
+    model = Transformer(MODEL, seed=seed, dtype="float64")
+    model.parameters.values *= 2.5
+    return model
+
+
+def is_tree(symbols: tuple[str, ...], words: list[str]) -> bool:
+    """Whether the symbols are what some tree over the words is written as, by another way than the search's."""
+    leaves = [symbol for symbol in symbols if symbol[0] not in "()"]
+    return leaves == [looks(word) for word in words] and linearised(tree_of(symbols, words)) == list(symbols)
+
+
+@given(seed=SEEDS, words=st.sampled_from([["a"], ["a", "."], ["."], ["a", "b"]]))
+@settings(max_examples=4)
+def test_a_wide_beam_finds_the_best_tree_of_all(seed: int, words: list[str]) -> None:
+    """Among all sequences up to 5 symbols that are trees, by trying each."""
+    model, source = random_parser_model(seed), [3] * len(words)
+    config = SearchConfig(beam=150, alpha=0.3, n_best=3, max_extra_tokens=6 - len(source))
+    found = beam_search(model, [source], config, BracketConstraint(VOCABULARY, [words]))[0]
+    sequences = itertools.chain.from_iterable(itertools.product(range(3, 9), repeat=n) for n in range(6))
+    of_trees = [ids for ids in sequences if is_tree(tuple(SYMBOLS[i] for i in ids), words)]
+    # what the greatest length cuts off is a hypothesis too, though no tree
+    best = sorted((hypothesis_of(model, source, ids, config) for ids in of_trees), key=lambda h: -h.score)
+    whole = [h for h in found if h.ids in set(of_trees)]
+    assert [h.ids for h in whole] == [h.ids for h in best[: len(whole)]]
+    assert all(len(h.ids) == 5 for h in found if h not in whole)
+
+
+@given(tree=trees)
+def test_every_tree_may_be_found(tree: Tree) -> None:
+    """None of its symbols is forbidden, if its punctuation looks like that; what is, would make it none."""
+    words = [{"XX": "dog"}.get(symbol, symbol) for symbol in linearised(tree) if symbol[0] not in "()"]
+    symbols = linearised(tree.with_leaves(Leaf(looks(word), word) for word in words))
+    vocabulary = ["<unk>", "<s>", "</s>", *dict.fromkeys([*symbols, "(X", ")X", "XX", "."])]
+    constraint = BracketConstraint(BracketVocabulary(vocabulary), [words])
+    for symbol in symbols:
+        forbidden = constraint.forbidden()[0]
+        assert not forbidden[vocabulary.index(symbol)]
+        assert forbidden[[END, vocabulary.index(")X")]].all()
+        constraint.follow(np.array([0]), np.array([vocabulary.index(symbol)]))
+    assert np.flatnonzero(~constraint.forbidden()[0][3:]).size == 0
+    assert not constraint.forbidden()[0][END]
+
+
+def test_a_leaf_stands_for_a_word_that_looks_like_it_or_for_any_if_none_does() -> None:
+    constraint = BracketConstraint(VOCABULARY, [["a", ".", ","]])
+    allowed = []
+    for token in ("XX", ".", "XX"):
+        forbidden = constraint.forbidden()[0]
+        allowed.append([symbol for symbol in ("XX", ".") if not forbidden[SYMBOLS.index(symbol)]])
+        constraint.follow(np.array([0]), np.array([SYMBOLS.index(token)]))
+    assert allowed == [["XX"], ["."], ["XX", "."]]
+
+
+def test_brackets_do_not_open_for_ever() -> None:
+    constraint = BracketConstraint(VOCABULARY, [["a"] * DEEPEST])
+    n_open = 0
+    while n_open < DEEPEST:
+        for _ in range(min(MOST_AT_ONCE, DEEPEST - n_open)):
+            assert not constraint.forbidden()[0][SYMBOLS.index("(NP")]
+            constraint.follow(np.array([0]), np.array([SYMBOLS.index("(NP")]))
+            n_open += 1
+        assert constraint.forbidden()[0][[SYMBOLS.index("(NP"), SYMBOLS.index(")NP")]].all()
+        constraint.follow(np.array([0]), np.array([SYMBOLS.index("XX")]))
+    assert constraint.forbidden()[0][SYMBOLS.index("(NP")]
+    assert not constraint.forbidden()[0][SYMBOLS.index(")NP")]
+
+
+@pytest.fixture(scope="module")
+def parser() -> Parser:
+    """One that has learnt nothing."""
+    pairs = [("the dog barks , twice .", "(S (NP XX )NP (VP XX )VP , . )S")] * 3
+    tokenizer = Tokenizer.train(pairs, vocabulary_size=25, joint=False, symbols=True)
+    config = dataclasses.replace(
+        presets.tiny(tokenizer.n_target_words), source_vocabulary_size=tokenizer.n_source_words, tied="target"
+    )
+    return Parser(Translator(Transformer(config, seed=3), tokenizer))
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_even_without_having_learnt_trees_are_over_the_words(parser: Parser, beam: int) -> None:
+    sentences = [["the", "dog", "barks", "."], [], ["a\u00a0b", "-LRB-", "unheard-of", ","], ["."]]
+    config = dataclasses.replace(PARSING, beam=beam, max_extra_tokens=20)
+    found = parser.parse(sentences, config)
+    assert [tree.words for tree in found] == sentences
+    assert found == [parser.parse([words], config)[0] for words in sentences]
+
+
+def test_the_papers_search_is_the_default(monkeypatch: pytest.MonkeyPatch, parser: Parser) -> None:
+    seen: list[Any] = []
+    found = parser.translator.n_best(["x"], SearchConfig(beam=1))
+    monkeypatch.setattr(parser.translator, "n_best", lambda lines, config, **more: seen.append(config) or found)
+    parser.parse([["x"]])
+    assert (seen[0].beam, seen[0].alpha, seen[0].max_extra_tokens) == (21, 0.3, 300)
