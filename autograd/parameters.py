@@ -128,6 +128,14 @@ class ParameterBuffer:
             parameter.grad = parameter.view_of(self._room.array)
         return self._room.array
 
+    def move(self, values: Array, gradients: Array) -> None:
+        """Let values (the same numbers) and gradients lie in other memory from now on, such as one that others see."""
+        self.values, self._room = values, _Gradients(values)
+        self._room.array = gradients
+        self.__dict__.pop("gradients", None)
+        for parameter in self.named.values():
+            parameter.room, parameter.value = self._room, parameter.view_of(values)
+
     @property
     def n_parameters(self) -> int:
         """How many numbers are learned (the padding between parameters not counted)."""

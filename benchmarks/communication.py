@@ -1,9 +1,9 @@
-"""What share of an update do ranks spend on adding gradients up?
+"""What share of an update do ranks spend on exchanging gradients and parameters, and how much memory do they take?
 
-    python benchmarks/communication.py [tiny small base] [--ranks 2] [--rounds 5]
+    python benchmarks/communication.py [tiny small base] [--ranks 2] [--rounds 5] [--messages]
 
-Starts mpirun itself.  Updates are those of the training benchmark; the time of a sum includes waiting for the slower
-ranks to arrive.
+Starts mpirun itself.  Updates are those of the training benchmark.  Waiting for the slowest rank is told apart from
+adding up and sharing, which begin when all have come.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,43 +22,67 @@ from training import ours
 from workload import WORKLOADS
 
 
-def be_rank(name: str, rounds: int) -> None:
+def be_rank(name: str, rounds: int, *, may_share: bool) -> None:
     """Update in rounds; rank 0 prints a row."""
     from mpi4py import MPI  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
     from parallel.mpi import MpiCommunicator  # noqa: PLC0415
 
     class Timed(MpiCommunicator):
-        """Adds up the seconds of sums, and of waiting before them."""
+        """Adds up the seconds of exchange, and of waiting before it."""
 
-        waiting = adding = 0.0
-
-        def sum_in_tree(self, array: Any, n_working: int) -> None:
+        def exchange(self, *arguments: Any) -> Any:
             """See ``MpiCommunicator``."""
-            start = time.perf_counter()
-            MPI.COMM_WORLD.Barrier()
-            together = time.perf_counter()
-            super().sum_in_tree(array, n_working)
-            self.waiting += together - start
-            self.adding += time.perf_counter() - together
+            exchange = super().exchange(*arguments)
+            self.waiting, self.exchanging = Clock(), Clock()
+            for step in ("sum_gradients", "share_values"):
+                setattr(exchange, step, self._timed(getattr(exchange, step)))
+            return exchange
 
-    world = Timed()
+        def _timed(self, step: Callable[..., None]) -> Callable[..., None]:
+            def timed(*arguments: Any) -> None:
+                with self.waiting:
+                    MPI.COMM_WORLD.Barrier()
+                with self.exchanging:
+                    step(*arguments)
+
+            return timed
+
+    world = Timed(may_share=may_share)
     work = ours(WORKLOADS[name], world)
     work()
     times = []
     for _ in range(rounds):
-        world.waiting = world.adding = 0.0
+        world.waiting.seconds = world.exchanging.seconds = 0.0
         start = time.perf_counter()
         work()
-        seconds = time.perf_counter() - start
-        times.append((seconds, world.adding, world.waiting))
-    seconds, adding, waiting = (statistics.median(column) for column in zip(*times, strict=True))
+        times.append((time.perf_counter() - start, world.exchanging.seconds, world.waiting.seconds))
+    seconds, exchanging, waiting = (statistics.median(column) for column in zip(*times, strict=True))
     n_updates = len(WORKLOADS[name].batches())
-    shares = [100 * world.sum_of_numbers(part / seconds) / world.size for part in (adding, waiting)]
+    shares = [100 * world.sum_of_numbers(part / seconds) / world.size for part in (exchanging, waiting)]
+    megabytes = world.sum_of_numbers(proportional_kilobytes() / 1024)
     if world.rank == 0:
-        per_update = [1e3 * part / n_updates for part in (seconds, adding)]
-        row = [name, f"{per_update[0]:.0f}", f"{per_update[1]:.1f}", *(f"{share:.1f} %" for share in shares)]
-        print(f"| {' | '.join(row)} |", flush=True)
+        per_update = [1e3 * part / n_updates for part in (seconds, exchanging)]
+        figures = [f"{per_update[0]:.0f}", f"{per_update[1]:.1f}", *(f"{share:.1f} %" for share in shares)]
+        print(f"| {' | '.join([name, *figures, f'{megabytes:,.0f}'])} |", flush=True)
+
+
+class Clock:
+    """The seconds spent within it."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._start
+
+
+def proportional_kilobytes() -> int:
+    """The memory of a process, with its part alone of what it shares with others, by Linux's account."""
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def main() -> None:
@@ -66,17 +91,25 @@ def main() -> None:
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--messages", action="store_true", help="as between machines")
     parser.add_argument("--rank", action="store_true")
     options = parser.parse_args()
     if options.rank:
-        be_rank(options.workloads[0], options.rounds)
+        be_rank(options.workloads[0], options.rounds, may_share=not options.messages)
         return
     describe_machine("mpi4py", "mpich")
-    columns = [f"{options.ranks} ranks", "update, ms", "sum, ms", "its share", "waiting for the slower rank"]
-    print(f"\n| {' | '.join(columns)} |\n{'|-' * 5}|", flush=True)
+    columns = [
+        f"{options.ranks} ranks",
+        "update, ms",
+        "exchange, ms",
+        "its share",
+        "waiting for the slower rank",
+        "memory of all, MB",
+    ]
+    print(f"\n| {' | '.join(columns)} |\n{'|-' * 6}|", flush=True)
     mpirun = Path(sys.executable).with_name("mpirun")
     for name in options.workloads:
-        words = [__file__, name, "--rank", "--rounds", str(options.rounds)]
+        words = [__file__, name, "--rank", "--rounds", str(options.rounds), *["--messages"] * options.messages]
         subprocess.run([mpirun, "-n", str(options.ranks), sys.executable, *words], check=True)
 
 

@@ -29,7 +29,6 @@ from minitransformer.threads import available_cores
 from minitransformer.training.checkpoint import Snapshot, TrainingState
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.writer import CheckpointWriter
-from parallel.communicator import SerialCommunicator
 
 
 class Updates:
@@ -39,7 +38,7 @@ class Updates:
         self.model = Transformer(WORKLOADS[name].config, seed=1)
         self.adam = Adam(self.model.parameters)
         n_threads = available_cores()
-        self._gradient = ShardedGradient(self.model, SerialCommunicator(), n_shards=2, n_threads=n_threads)
+        self._gradient = ShardedGradient(self.model, n_threads=n_threads)
         self._batches: Iterator[IdPairs] = itertools.cycle(WORKLOADS[name].batches())
         self.step = 0
 

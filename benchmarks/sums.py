@@ -3,7 +3,9 @@
     python benchmarks/sums.py [2 4 8] [--rounds 7] [--elements 65000000]
 
 Starts mpirun itself, once for every number of ranks.  The ways of adding take turns within one run; ours gives the same
-bits for any number of ranks, which the others do not promise.  The time is that of the slowest rank.
+bits for any number of ranks, which the others do not promise.  Ours is what an update needs: the sum of gradients by
+parts, a copy of each part into the values (in the place of Adam), and the exchange of values, after which every rank
+sees the whole sum.  The time is that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -18,32 +20,55 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from contest import describe_machine
 
-Sum = Callable[[np.ndarray], None]
+PIECE = 4 << 20  # elements: large messages are faster in pieces
 
 
-def ways(directory: Path) -> dict[str, Sum]:
-    """Every way to add an array up over all ranks, in place."""
-    from mpi4py import MPI  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
+@dataclass
+class Way:
+    """How to add up ``summands``, so that the sums then lie in ``sums``, on every rank."""
 
-    from parallel.messages import PIECE  # noqa: PLC0415
-    from parallel.mpi import MpiCommunicator  # noqa: PLC0415
+    summands: np.ndarray
+    add_up: Callable[[], None]
+    sums: np.ndarray
 
-    ours, world = MpiCommunicator(), MPI.COMM_WORLD
 
-    def in_pieces(array: np.ndarray) -> None:
+def ours(array: np.ndarray, *, may_share: bool) -> Way:
+    """Our exchange; by messages all in one array."""
+    from parallel.mpi import MpiCommunicator  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
+
+    world = MpiCommunicator(may_share=may_share)
+    exchange = world.exchange(array, lambda: array, world.size)
+
+    def add_up() -> None:
+        exchange.sum_gradients(lambda add: add(slice(None)))
+        if exchange.values is not exchange.gradients:
+            exchange.values[exchange.part] = exchange.gradients[exchange.part]
+        exchange.share_values()
+
+    return Way(exchange.gradients, add_up, exchange.values)
+
+
+def ways(directory: Path, array: np.ndarray) -> dict[str, Way]:
+    """Every way to add an array up over all ranks."""
+    from mpi4py import MPI  # noqa: PLC0415
+
+    world = MPI.COMM_WORLD
+
+    def in_pieces() -> None:
         for start in range(0, array.size, PIECE):
             world.Allreduce(MPI.IN_PLACE, array[start : start + PIECE])
 
-    found: dict[str, Sum] = {
-        "ours": lambda array: ours.sum_in_tree(array, world.size),
-        "ours, by messages, as between machines": lambda array: ours.sum_by_messages(array, world.size),
-        "MPI.Allreduce in pieces": in_pieces,
-        "MPI.Allreduce at once": lambda array: world.Allreduce(MPI.IN_PLACE, array),
+    found = {
+        "ours": ours(array, may_share=True),
+        "ours, by messages, as between machines": ours(array, may_share=False),
+        "MPI.Allreduce in pieces": Way(array, in_pieces, array),
+        "MPI.Allreduce at once": Way(array, lambda: world.Allreduce(MPI.IN_PLACE, array), array),
     }
     if importlib.util.find_spec("torch"):
         import torch  # noqa: PLC0415
@@ -52,7 +77,7 @@ def ways(directory: Path) -> dict[str, Sum]:
         torch.set_num_threads(1)
         store = f"file://{directory / 'gloo'}"
         distributed.init_process_group("gloo", init_method=store, rank=world.rank, world_size=world.size)
-        found["torch.distributed, gloo"] = lambda array: distributed.all_reduce(torch.from_numpy(array))
+        found["torch.distributed, gloo"] = Way(array, lambda: distributed.all_reduce(torch.from_numpy(array)), array)
     return found
 
 
@@ -60,17 +85,18 @@ def be_rank(directory: Path, rounds: int, n_elements: int) -> None:
     """Add up in turns; rank 0 writes down the seconds of the slowest."""
     from mpi4py import MPI  # noqa: PLC0415
 
-    world, array = MPI.COMM_WORLD, np.zeros(n_elements, np.float32)
+    world = MPI.COMM_WORLD
     seconds: dict[str, list[float]] = {}
-    all_ways = ways(directory)
+    all_ways = ways(directory, np.zeros(n_elements, np.float32))
     for number in range(rounds + 1):
-        for name, add_up in all_ways.items():
-            array[...] = world.rank
+        for name, way in all_ways.items():
+            way.summands[...] = world.rank
             world.Barrier()
             start = time.perf_counter()
-            add_up(array)
+            way.add_up()
             slowest = world.allreduce(time.perf_counter() - start, op=MPI.MAX)
-            assert (array == world.size * (world.size - 1) / 2).all(), name
+            assert (way.sums == world.size * (world.size - 1) / 2).all(), name
+            world.Barrier()
             if number:
                 seconds.setdefault(name, []).append(slowest)
     if world.rank == 0:

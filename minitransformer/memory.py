@@ -1,7 +1,8 @@
-"""Memory of the process: what one update frees the next one uses."""
+"""Memory of the process: what one update frees the next one uses, and what the start freed the system gets back."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 
 # The parameters of mallopt(3) and their numbers in glibc's malloc.h.
@@ -23,3 +24,9 @@ def keep_freed_memory() -> bool:
         return False
     settings = {_M_ARENA_MAX: 1, _M_MMAP_THRESHOLD: _GREATEST, _M_TRIM_THRESHOLD: _GREATEST}
     return all([mallopt(parameter, value) == 1 for parameter, value in settings.items()])
+
+
+def give_back_freed_memory() -> None:
+    """Let ``malloc`` give back what was freed so far, once: what the start needed and updates do not."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)

@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 Value = TypeVar("Value")
+InSlices: TypeAlias = Callable[[Callable[[slice], None]], None]
 SumOrder: TypeAlias = Literal["exact", "fast"]  # one fixed order of additions, or whichever a library likes
 
+RUN = 64  # elements that are never divided between ranks: a few lines of a cache, of which two would fight over one
 SECONDS_TO_FORWARD = 1.0  # mpirun passes on what a rank prints, but drops what is on its way when ranks are ended
+
+
+class Exchange(Protocol):
+    """What N ranks exchange in an update.
+
+    Every rank gets a part of the sum of gradients, and updates this part of the values for all.
+    """
+
+    values: Any
+    """The flat values, in whatever memory they now lie."""
+    gradients: Any
+    """This rank's own flat gradients, in whatever memory they now lie."""
+    part: slice
+    """What this rank has of both."""
+    way: str
+    """How numbers travel, in words that end "gradients travel …"."""
+
+    @property
+    def seconds_waited(self) -> float | None:
+        """Seconds that this rank has waited so far for the slowest one to have its gradients; None if not known."""
+
+    def sum_gradients(self, in_slices: InSlices) -> None:
+        """Replace this rank's part of its gradients by the sum, along a binary tree if the order is to be exact.
+
+        ``in_slices`` calls a function with slices that cover the part, on as many threads as it likes.
+        """
+
+    def share_values(self) -> None:
+        """Let every rank have all values, after each has changed its part; gradients may be overwritten from then."""
+
+    def gather(self, part: Any) -> Any | None:
+        """Every rank's part of another flat array, put together on rank 0; None on the others."""
 
 
 class Communicator(Protocol):
@@ -23,6 +59,15 @@ class Communicator(Protocol):
     """Processes on this machine, which share its cores."""
     library: str
     """Which library carries the messages, with its version."""
+
+    def exchange(self, values: Any, new_gradients: Callable[[], Any], n_working: int) -> Exchange:
+        """What ranks need to update flat arrays together; all must call.
+
+        Args:
+            values: the same on all ranks.
+            new_gradients: makes zeros of their shape and dtype; called if gradients need no particular memory.
+            n_working: so many of the first ranks, a power of two, have gradients to add.
+        """
 
     def sum_in_tree(self, array: Any, n_working: int) -> None:
         """Add up ``array`` over the first ``n_working`` ranks, a power of two, in place, along a fixed binary tree.
@@ -57,6 +102,9 @@ class Communicator(Protocol):
     def barrier(self) -> None:
         """Return when all ranks have called."""
 
+    def waiting_for_rank_0(self) -> AbstractContextManager[None]:
+        """A context in which rank 0 does what the others skip, for as long as it takes; they wait at its end."""
+
     def abort(self) -> None:
         """End all ranks at once, because this one cannot go on."""
 
@@ -69,6 +117,10 @@ class SerialCommunicator:
     node_rank = 0
     node_size = 1
     library = "none: one process, alone"
+
+    def exchange(self, values: Any, new_gradients: Callable[[], Any], n_working: int) -> Exchange:
+        """With nobody."""
+        return SerialExchange(values, new_gradients())
 
     def sum_in_tree(self, array: Any, n_working: int) -> None:
         """Nothing to add."""
@@ -102,8 +154,32 @@ class SerialCommunicator:
     def barrier(self) -> None:
         """Nobody to wait for."""
 
+    def waiting_for_rank_0(self) -> AbstractContextManager[None]:
+        """Nobody waits."""
+        return nullcontext()
+
     def abort(self) -> None:
         """Nobody else to end."""
+
+
+class SerialExchange:
+    """One process, whose part is all there is."""
+
+    way = "nowhere: there is one process"
+    seconds_waited = None
+
+    def __init__(self, values: Any, gradients: Any) -> None:
+        self.values, self.gradients, self.part = values, gradients, slice(len(values))
+
+    def sum_gradients(self, in_slices: InSlices) -> None:
+        """Nothing to add."""
+
+    def share_values(self) -> None:
+        """Nobody to share with."""
+
+    def gather(self, part: Any) -> Any | None:
+        """The part itself."""
+        return part
 
 
 def working_ranks(size: int, n_shards: int, order: SumOrder = "exact") -> int:
@@ -122,3 +198,9 @@ def shards_of_rank(rank: int, size: int, n_shards: int, order: SumOrder = "exact
     if rank >= n_working:
         return range(0)
     return range(rank * n_shards // n_working, (rank + 1) * n_shards // n_working)
+
+
+def part_of_rank(rank: int, size: int, n_elements: int) -> slice:
+    """The stretch of a flat array that belongs to a rank: even ones, which begin at multiples of 64 elements."""
+    n_runs = -(-n_elements // RUN)
+    return slice(min(n_elements, n_runs * rank // size * RUN), min(n_elements, n_runs * (rank + 1) // size * RUN))

@@ -63,12 +63,13 @@ def communicator() -> Communicator:
         return SerialCommunicator()
     try:
         from parallel.mpi import MpiCommunicator  # noqa: PLC0415  (importing it starts MPI)
+
+        world = MpiCommunicator()
     except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError where it finds no MPI library
         raise LaunchError(
             f"{expected} processes were started, but mpi4py cannot be used ({error})",
             'install it with pip install "minitransformer[mpi]"',
         ) from error
-    world = MpiCommunicator()
     if world.size != expected:
         raise LaunchError(
             f"{expected} processes were started, but mpi4py sees {world.size}: the launcher is another MPI library's",

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar, cast
 
-import numpy as np
 from mpi4py import MPI
 
+from parallel.common import NoSharedMemoryError, SharedExchange
 from parallel.communicator import SECONDS_TO_FORWARD
+from parallel.exchange import MessageExchange, MpiExchange
 from parallel.messages import PIECE, sum_by_messages
+from parallel.pulse import Pulse
 from parallel.shared import SharedSum
+from parallel.tree import Numbers
 from parallel.watchdog import Watchdog
 
 Value = TypeVar("Value")
 
+LONGEST_PULSE = 5.0  # seconds between signs of life
 PATIENCE = 600.0  # seconds that a rank waits for others, which are at most a few updates behind
 
 
 class MpiCommunicator:
     """All ranks that mpirun started.
 
-    A rank that waits longer than ``patience`` seconds for others ends them all, except at a barrier: there the others
-    wait for what rank 0 alone does, which takes as long as it takes.
+    A rank that waits longer than ``patience`` seconds for others ends them all; while it waits for what rank 0 does
+    alone, it counts anew from every sign of life.  Gradients go through shared memory only if they ``may_share``.
+
+    Raises: RuntimeError if the MPI library does not allow a thread of its own to the signs of life.
     """
 
-    def __init__(self, patience: float = PATIENCE) -> None:
+    def __init__(self, patience: float = PATIENCE, *, may_share: bool = True) -> None:
         self._world = MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         node = cast(MPI.Intracomm, self._world.Split_type(MPI.COMM_TYPE_SHARED))
@@ -34,9 +42,23 @@ class MpiCommunicator:
         vendor, version = MPI.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"
         self._shared = SharedSum(node) if 1 < self.node_size == self.size else None
+        self._may_share = may_share
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise RuntimeError("the MPI library was built without MPI_THREAD_MULTIPLE")
         self._watchdog = Watchdog(self.rank, patience, self._end_after_message)
+        self._pulse = Pulse(self._world.Dup(), min(patience / 10, LONGEST_PULSE))
 
-    def sum_in_tree(self, array: np.ndarray[Any, Any], n_working: int) -> None:
+    def exchange(self, values: Numbers, new_gradients: Callable[[], Numbers], n_working: int) -> MpiExchange:
+        """Through shared memory on one machine that has it, else by messages; both have the same bits."""
+        way = MessageExchange.way
+        if self._may_share and self.node_size == self.size:
+            try:
+                return SharedExchange(self._world, self._watchdog, values, n_working)
+            except NoSharedMemoryError as error:
+                way += f", because ranks cannot share memory ({error})"
+        return MessageExchange(self._world, self._watchdog, values, new_gradients(), n_working, way)
+
+    def sum_in_tree(self, array: Numbers, n_working: int) -> None:
         """Through shared memory on one machine, else by messages; in the same order, so that the bits are the same."""
         flat = array.reshape(-1)
         with self._watchdog.waiting("a sum over ranks"):
@@ -45,7 +67,7 @@ class MpiCommunicator:
             else:
                 self.sum_by_messages(flat, n_working)
 
-    def sum_by_messages(self, flat: np.ndarray[Any, Any], n_working: int) -> None:
+    def sum_by_messages(self, flat: Numbers, n_working: int) -> None:
         """The sum along the tree, in pieces, between pairs of ranks; idle ranks receive it from rank 0."""
         sum_by_messages(flat, n_working, PIECE, self)
 
@@ -88,10 +110,24 @@ class MpiCommunicator:
             return list(self._world.allgather(value))
 
     def barrier(self) -> None:
-        """Return when all ranks have called.  The wait may be long: it sleeps, and leaves the cores to who works."""
+        """Return when all ranks have called."""
+        self._meet("a barrier")
+
+    @contextmanager
+    def waiting_for_rank_0(self) -> Iterator[None]:
+        """The others leave when rank 0 does; meanwhile it shows that it lives."""
+        with self._pulse.beating() if self.rank == 0 else nullcontext():
+            yield
+        self._meet("what rank 0 does alone")
+
+    def _meet(self, what: str) -> None:
+        """The wait may be long: it sleeps, and leaves the cores to who works."""
         request = self._world.Ibarrier()
-        while not request.Test():
-            time.sleep(0.005)
+        with self._watchdog.waiting(what):
+            while not request.Test():
+                if self._pulse.was_felt():
+                    self._watchdog.start_over()
+                time.sleep(0.005)
 
     def abort(self) -> None:
         """End all ranks at once."""

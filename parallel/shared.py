@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-Numbers = np.ndarray[Any, Any]
+from parallel.tree import Numbers, add_along_tree
 
 PIECE_BYTES = 2 << 20  # of an array, summed at once: what all ranks have of it stays in a cache
 
@@ -53,16 +52,3 @@ class SharedSum:
         self._window.Sync()
         self._node.Barrier()
         self._window.Sync()
-
-
-def add_along_tree(summands: Sequence[Numbers], out: Numbers) -> None:
-    """(s₀ + s₁) + (s₂ + s₃) … into ``out``; a power of two of them."""
-    if len(summands) == 1:
-        out[...] = summands[0]
-    elif len(summands) == 2:
-        np.add(summands[0], summands[1], out=out)
-    else:
-        half, of_right = len(summands) // 2, np.empty_like(out)
-        add_along_tree(summands[:half], out)
-        add_along_tree(summands[half:], of_right)
-        out += of_right

@@ -34,6 +34,11 @@ class Watchdog:
         finally:
             self._set(None)
 
+    def start_over(self) -> None:
+        """Who is waited for lives: the call may take as long again."""
+        with self._changed:
+            self._waited = 0.0
+
     def _set(self, what: str | None) -> None:
         with self._changed:
             self._waits_for, self._waited = what, 0.0

@@ -1,4 +1,4 @@
-"""The gradient of a global batch: shards on threads, added along a fixed tree, then over ranks."""
+"""The gradient of a rank's shards of a batch: computed on threads, added along a fixed tree."""
 
 from __future__ import annotations
 
@@ -6,37 +6,32 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from autograd import RandomStream, backward, namespace
-from autograd.array import Array, gpu_module, staying_here
+from autograd.array import Array, staying_here
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import even_slices
-from parallel.communicator import Communicator, SumOrder
-from parallel.route import choose_route
 
 
 class ShardedGradient:
-    """Sums of losses and gradients over the shards of a batch.
+    """Sums of losses and gradients over the shards of a rank.
 
-    The shards of a rank are the leaves of a binary tree that is halved until one shard is left; its halves may run on
+    They are the leaves of a binary tree that is halved until one shard is left; its halves may run on
     different threads, which changes nothing in the order of addition.  So the sum does not depend on the number of
-    threads, nor on the number of ranks among which the tree is divided.
+    threads; and as ranks hold whole subtrees, which an ``Exchange`` adds up, nor on the number of ranks.
     """
 
-    def __init__(
-        self, model: Transformer, world: Communicator, *, n_shards: int, n_threads: int, order: SumOrder = "exact"
-    ) -> None:
-        self.model, self.world, self.n_threads = model, world, n_threads
-        self.route = choose_route(world, gpu_module(model.device), n_shards, order)
+    def __init__(self, model: Transformer, *, n_threads: int) -> None:
+        self.model, self.n_threads = model, n_threads
         self._executor = ThreadPoolExecutor(
             max(1, n_threads - 1), thread_name_prefix="shard", initializer=staying_here(model.device)
         )
         self._free: list[Array] = []
 
     def compute(self, shards: Sequence[Batch | None], streams: Sequence[RandomStream]) -> Array:
-        """Leave Σ dloss/dθ over all shards of all ranks in the model's gradients; return this rank's Σ loss, in nats.
+        """Leave Σ dloss/dθ over this rank's shards in the model's gradients; return Σ loss, in nats.
 
-        ``shards`` are this rank's; None is a shard without sentences.  The loss is a float64 array without axes on
-        the model's device, so that nobody waits for the device before somebody reads it.
+        A shard that is None has no sentences.  The loss is a float64 array without axes on the model's device, so that
+        nobody waits for the device before somebody reads it.
         """
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
@@ -44,8 +39,6 @@ class ShardedGradient:
             loss = loss + self._sum(list(zip(shards, streams, strict=True)), gradients, self.n_threads)
         else:
             gradients[...] = 0  # an idle rank's summand
-        if self.world.size > 1:
-            self.route.add_up(gradients)
         return loss
 
     def _sum(self, leaves: list[tuple[Batch | None, RandomStream]], out: Array, n_threads: int) -> Array:

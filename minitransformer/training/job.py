@@ -61,7 +61,7 @@ class TrainingJob:
             f" processes {world.size}, threads each {n_threads}"
         )
         if world.size > 1:
-            for line in (*described(places), trainer.gradient.route.said):
+            for line in (*described(places), f"gradients travel {trainer.exchange.way}"):
                 say(line)
         for line in _about_idleness(config.training, world, n_threads):
             say(line)
@@ -94,9 +94,9 @@ class TrainingJob:
 
     def finish(self, monitor: Monitor) -> None:
         """Make the final model, save it in the run's directory, and say how good it is on held-out text."""
-        if self.trainer.validation is not None:
-            self._finish(self.trainer.validation, monitor)
-        self.world.barrier()
+        with self.world.waiting_for_rank_0():
+            if self.trainer.validation is not None:
+                self._finish(self.trainer.validation, monitor)
 
     def _finish(self, validation: Validation, monitor: Monitor) -> None:
         start = time.perf_counter()
@@ -161,14 +161,14 @@ def _about_idleness(training: TrainingConfig, world: Communicator, n_threads: in
 
 def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], None]) -> PreparedData:
     """The prepared data, written by rank 0 if it is not there yet; the tokenizer is copied into the run."""
-    if world.rank == 0:
-        config.check_directory()
-        data = open_or_prepare(config, say)
-        _check_tokenizer(config, data)
-        for directory in (config.run, config.run / BEST):
-            remove_unfinished(directory)
-        data.tokenizer.save(config.run)
-    world.barrier()
+    with world.waiting_for_rank_0():
+        if world.rank == 0:
+            config.check_directory()
+            data = open_or_prepare(config, say)
+            _check_tokenizer(config, data)
+            for directory in (config.run, config.run / BEST):
+                remove_unfinished(directory)
+            data.tokenizer.save(config.run)
     return data if world.rank == 0 else PreparedData.open(config.data_directory)
 
 

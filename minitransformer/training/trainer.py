@@ -12,7 +12,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from autograd import RandomStream, to_host
+from autograd import RandomStream, namespace, to_host
 from autograd.array import Array, staying_here
 from autograd.optim import Adam, clip_gradients, gradient_norm
 from minitransformer.config import TrainingConfig
@@ -23,6 +23,7 @@ from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import even_slices
 from minitransformer.training.checkpoint import Snapshot, TrainingState, load_newest_checkpoint
+from minitransformer.training.exchange import exchange_of
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.interval import Interval
@@ -61,8 +62,11 @@ class Trainer:
             raise ValueError("Trainer: the token store has no pairs; there is nothing to train on")
         self.model, self.store, self.validation = model, store, validation
         self.config, self.run_directory, self.world = config, run, world
-        self.adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps)
-        self.gradient = ShardedGradient(model, world, n_shards=config.n_shards, n_threads=n_threads, order=config.sum)
+        self.exchange = exchange_of(model, world, config.n_shards, config.sum)
+        self.adam = Adam(
+            model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, part=self.exchange.part
+        )
+        self.gradient = ShardedGradient(model, n_threads=n_threads)
         self.shards = shards_of_rank(world.rank, world.size, config.n_shards, config.sum)
         self.state = TrainingState()
         self._writer = CheckpointWriter(run, keep=config.keep_checkpoints, every=config.checkpoint_every)
@@ -70,6 +74,7 @@ class Trainer:
             n_threads, thread_name_prefix="adam", initializer=staying_here(model.device)
         )
         self._n_threads = n_threads
+        self._seconds = 0.0  # that this process has spent on updates
         self._norm_before_clipping: float | None = None
 
     def resume(self, say: Callable[[str], None] = lambda line: None) -> bool:
@@ -77,13 +82,23 @@ class Trainer:
 
         Raises: CheckpointError if all are damaged, or one is of another model.
         """
-        found = load_newest_checkpoint(self.run_directory, self.model, self.adam, say)
-        self.state = found or self.state
+        whole = self._adam_of_all()
+        found = load_newest_checkpoint(self.run_directory, self.model, whole, say)
+        if found:
+            self.state = found
+            self.adam.m[...], self.adam.v[...] = whole.m[self.exchange.part], whole.v[self.exchange.part]
         if self.world.any(self.world.broadcast(self.state.step) != self.state.step):
             raise CheckpointError(
                 f"{self.run_directory}: not all processes see the same checkpoints: share the directory"
             )
         return found is not None
+
+    def _adam_of_all(self) -> Adam:
+        """One with room for the moments of all parameters: with one process the one there is."""
+        if self.world.size == 1:
+            return self.adam
+        values = self.model.parameters.values
+        return self.adam.of_all(namespace(values).zeros_like(values), namespace(values).zeros_like(values))
 
     def check_agreement(self, when: str, remedy: str, **facts: str) -> None:
         """Compare the parameters, and other facts, of all ranks.  Raises: DisagreementError."""
@@ -111,6 +126,9 @@ class Trainer:
                     interval.leave_out(self._validate(monitor))
                 if step % self.config.checkpoint_every == 0 or last or stop:
                     self._save(interval, monitor)
+                self._tell_of_failure(monitor)
+                if last or stop:
+                    self._say_balance(monitor)
                 if stop:
                     self._finish_saving()
                     monitor.say(f"interrupted after update {step:,} and saved; the same command goes on from there")
@@ -146,25 +164,34 @@ class Trainer:
         self.state = dataclasses.replace(self.state, **changes)
 
     def _update(self, batch: IntArray) -> Array:
-        """One update of the parameters; return this rank's summed loss."""
+        """One update of the parameters, of which this rank changes its part; return its summed loss."""
+        start = time.perf_counter()
         indices = cut_into_shards(batch, self.store.lengths, self.config.n_shards)
         shards = [read_batch(self.store, indices[i]) if len(indices[i]) else None for i in self.shards]
         streams = [RandomStream(self.config.seed, self.state.step, shard) for shard in self.shards]
         loss = self.gradient.compute(shards, streams)
-        gradients, per_token = self.model.parameters.gradients, 1 / float((self.store.lengths[batch, 1] + 1).sum())
+        self.exchange.sum_gradients(self._on_all_threads)
+        gradients, per_token = self._gradients, 1 / float((self.store.lengths[batch, 1] + 1).sum())
 
-        def take_mean(part: slice) -> None:
-            gradients[part] *= per_token
+        def take_mean(within: slice) -> None:
+            gradients[within] *= per_token
 
         self._on_all_threads(take_mean)
         if self.config.clip_norm is not None:
-            self._norm_before_clipping = clip_gradients(gradients, self.config.clip_norm)
-        self._on_all_threads(lambda part: self.adam.update(self.learning_rate, self.state.step, part))
+            self._norm_before_clipping = clip_gradients(gradients, self.config.clip_norm, self.world.all_of)
+        self._on_all_threads(lambda within: self.adam.update(self.learning_rate, self.state.step, within))
+        self.exchange.share_values()
+        self._seconds += time.perf_counter() - start
         return loss
 
+    @property
+    def _gradients(self) -> Array:
+        """Those that are this rank's part."""
+        return self.model.parameters.gradients[self.exchange.part]
+
     def _on_all_threads(self, function: Callable[[slice], None]) -> None:
-        """Apply ``function`` to every part of the flat parameters."""
-        list(self._executor.map(function, even_slices(len(self.model.parameters.values), self._n_threads)))
+        """Apply ``function`` to slices that cover this rank's part of the flat parameters."""
+        list(self._executor.map(function, even_slices(len(self._gradients), self._n_threads)))
 
     @property
     def learning_rate(self) -> float:
@@ -179,7 +206,9 @@ class Trainer:
     def _gradient_norm(self) -> float:
         """That of the last update's mean loss, before clipping.  Raises: TrainingDivergedError if it is not finite."""
         norm = self._norm_before_clipping
-        return self._finite(gradient_norm(self.model.parameters.gradients) if norm is None else norm, "gradient's norm")
+        return self._finite(
+            gradient_norm(self._gradients, self.world.all_of) if norm is None else norm, "gradient's norm"
+        )
 
     def _log(self, interval: Interval, monitor: Monitor) -> Interval:
         loss = self._finite(interval.loss() / max(1, interval.n_tokens), "loss")
@@ -200,6 +229,12 @@ class Trainer:
         )
         return Interval(self.state, self.world)
 
+    def _say_balance(self, monitor: Monitor) -> None:
+        """What it cost that shards are not equal: all are as slow as the slowest."""
+        if self.exchange.seconds_waited is not None:
+            share = self.world.sum_of_numbers(self.exchange.seconds_waited / self._seconds) / self.world.size
+            monitor.say(f"processes waited {100 * share:.1f} % of the time for the slowest one of each update")
+
     def _finite(self, number: float, name: str) -> float:
         """The number, if it is one: what has become NaN is never saved over what was good."""
         if not math.isfinite(number):
@@ -213,12 +248,12 @@ class Trainer:
         """Judge the model, keep it if it is the best so far; return the seconds that this took."""
         start = time.perf_counter()
         self._gradient_norm()
-        if self.validation is not None and self.world.rank == 0:
-            report = self.validation.report(self.model, self.state.step, self.state.best_loss)
-            monitor.report(report)
-            if report.best:
-                self._keep_best(report.loss, monitor)
-        self.world.barrier()
+        with self.world.waiting_for_rank_0():
+            if self.validation is not None and self.world.rank == 0:
+                report = self.validation.report(self.model, self.state.step, self.state.best_loss)
+                monitor.report(report)
+                if report.best:
+                    self._keep_best(report.loss, monitor)
         return time.perf_counter() - start
 
     def _keep_best(self, loss: float, monitor: Monitor) -> None:
@@ -243,11 +278,12 @@ class Trainer:
             unlogged_tokens=interval.n_tokens,
             unlogged_seconds=interval.seconds,
         )
-        if self.world.rank == 0:
-            self._writer.wait()
-            self._tell_of_failure(monitor)
-            self._writer.save(Snapshot.of(self.model, self.adam, self.state))
-        self.world.barrier()
+        m, v = self.exchange.gather(self.adam.m), self.exchange.gather(self.adam.v)
+        with self.world.waiting_for_rank_0():
+            if self.world.rank == 0:
+                self._writer.wait()
+                self._tell_of_failure(monitor)
+                self._writer.save(Snapshot.of(self.model, self.adam.of_all(m, v), self.state))
 
     def _tell_of_failure(self, monitor: Monitor) -> None:
         error = self._writer.failure()
@@ -256,8 +292,8 @@ class Trainer:
 
     def _finish_saving(self) -> None:
         """Wait until the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
-        self._writer.wait()
-        error = self._writer.failure()
-        if error:
-            raise error
-        self.world.barrier()
+        with self.world.waiting_for_rank_0():
+            self._writer.wait()
+            error = self._writer.failure()
+            if error:
+                raise error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -151,3 +152,37 @@ def test_norm_and_clipping() -> None:
     np.testing.assert_array_equal(gradients, [3, 4])
     assert clip_gradients(gradients, 1) == 5
     np.testing.assert_allclose(gradients, [0.6, 0.8])
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_parameters_that_were_moved_are_read_and_differentiated_where_they_now_lie(asked_before: bool) -> None:
+    buffer = ParameterBuffer(Tree(), seed=1)
+    before = weakref.ref(buffer.values)
+    if asked_before:
+        assert not buffer.gradients.any()
+    values, gradients = buffer.values.copy(), np.zeros_like(buffer.values)
+    buffer.move(values, gradients)
+    assert before() is None
+    assert buffer.gradients is gradients
+    for parameter in buffer.named.values():
+        assert np.shares_memory(parameter.value, values)
+        backward(ops.sum(parameter))
+        assert np.shares_memory(parameter.grad, gradients)
+        assert (parameter.grad == 1).all()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 99, 100, 101])
+def test_a_part_is_clipped_by_the_norm_of_the_whole_whose_bits_do_not_depend_on_the_division(cut: int) -> None:
+    gradients = np.random.default_rng(3).standard_normal(100 * ALIGNMENT + 5, np.float32)
+    norm = gradient_norm(gradients)
+    assert norm == pytest.approx(np.linalg.norm(gradients.astype(np.float64)), rel=1e-6)
+    parts, said = np.split(gradients.copy(), [cut * ALIGNMENT]), []
+
+    def all_of(squares: Any) -> list[Any]:
+        said.append(squares)
+        return said
+
+    for part in parts:
+        gradient_norm(part, all_of)
+    assert [clip_gradients(part, 1.0, lambda squares: said) for part in parts] == [norm, norm]
+    np.testing.assert_array_equal(np.concatenate(parts), gradients * (1 / norm))

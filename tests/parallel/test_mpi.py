@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -51,7 +52,7 @@ def test_all_ranks_end_with_the_sum_along_the_tree_of_the_working_ones(n_ranks: 
     while len(sums) > 1:
         sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
     expected = hashlib.blake2b(sums[0]).hexdigest()
-    assert of_ranks == [{"shared": expected, "messages": expected}] * n_ranks
+    assert of_ranks == [dict.fromkeys(("shared", "messages", "laid out", "halved"), expected)] * n_ranks
 
 
 @needs_mpi
@@ -68,6 +69,19 @@ def test_sums_in_quick_succession_do_not_mix(tmp_path: Path) -> None:
 
 
 @needs_mpi
+def test_values_begin_as_they_were_and_lie_in_one_memory_if_they_may(tmp_path: Path) -> None:
+    run_ranks(3, "begin_with_values", tmp_path)
+
+
+@needs_mpi
+@pytest.mark.parametrize("reason", ["no room", "another process"])
+def test_a_rank_that_cannot_share_memory_makes_all_send_messages(reason: str, tmp_path: Path) -> None:
+    first, *others = run_ranks(3, "share_no_memory", tmp_path, reason)
+    assert re.fullmatch(rf"by messages, because ranks cannot share memory \(.*{reason}\)", first)
+    assert others == [first] * 2
+
+
+@needs_mpi
 def test_the_array_that_is_summed_here_is_sent_in_several_pieces(tmp_path: Path) -> None:
     assert run_ranks(2, "count_pieces", tmp_path) == [2, 2]
 
@@ -76,7 +90,7 @@ def test_the_array_that_is_summed_here_is_sent_in_several_pieces(tmp_path: Path)
 def test_every_rank_learns_the_same(tmp_path: Path) -> None:
     for rank, learnt in enumerate(run_ranks(3, "exchange_values", tmp_path)):
         assert learnt == {
-            "rank": rank, "size": 3, "node_size": 3, "matrix": [[3.0] * 3] * 2, "sum": 4.5,
+            "rank": rank, "size": 3, "node_size": 3, "sum": 4.5,
             "any of one": True, "any of none": False, "broadcast": {"from": [0]},
             "all": [[0], [1], [2]],
         }  # fmt: skip
@@ -109,6 +123,18 @@ def test_a_rank_that_is_frozen_ends_all_after_a_set_time(tmp_path: Path) -> None
     done = start_ranks(2, "freeze_one_rank", tmp_path)
     assert done.returncode != 0
     assert "has waited 2 s for the other ranks, in a sum over ranks: one of them is frozen or cut off" in done.stderr
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("program", "what"), [("freeze_rank_0_at_work", "what rank 0 does alone"), ("freeze_before_barrier", "a barrier")]
+)
+def test_a_rank_that_is_frozen_while_others_wait_at_a_barrier_ends_all_too(
+    program: str, what: str, tmp_path: Path
+) -> None:
+    done = start_ranks(3, program, tmp_path)
+    assert done.returncode != 0
+    assert f"has waited 2 s for the other ranks, in {what}: one of them is frozen or cut off" in done.stderr
 
 
 @needs_mpi
@@ -227,6 +253,9 @@ def test_training_in_processes_gives_the_same_bits_on_every_rank(
     results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1)
     assert [result["shards"] for result in results] == shards
     assert all(result["finished"] for result in results)
+    assert {result["way"] for result in results} == {
+        "through shared memory" if n_ranks > 1 else "nowhere: there is one process"
+    }
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path, rank), trained_alone), f"rank {rank}"
 
@@ -236,7 +265,7 @@ def test_training_in_processes_gives_the_same_bits_on_every_rank(
 def test_in_the_fast_order_all_processes_train_and_agree_with_each_other(
     n_ranks: int, shards: list[int], trained_alone: Any, tmp_path: Path
 ) -> None:
-    results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1, "cpu", "", "fast")
+    results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1, "cpu", "", "", "fast")
     assert [result["shards"] for result in results] == shards
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path, rank), parameters_of(tmp_path)), f"rank {rank}"
@@ -261,6 +290,30 @@ def test_training_resumed_in_another_number_of_processes_gives_the_same_bits(
     results = run_ranks(2, "train", tmp_path, 6, 2)
     assert [result["first update"] for result in results] == [3, 3]
     assert np.array_equal(parameters_of(tmp_path), trained_alone)
+
+
+@needs_mpi
+def test_every_rank_reads_its_own_part_of_a_batch_and_says_how_long_all_waited(tmp_path: Path) -> None:
+    of_ranks = run_ranks(2, "train_and_tell", corpus_in(tmp_path))
+    for update in range(2):
+        first, second = (of_rank["read"][update] for of_rank in of_ranks)
+        assert first
+        assert second
+        assert first + second == of_ranks[0]["batches"][update]
+    waited = re.fullmatch(r"processes waited (\d+\.\d) % of the time for the slowest .*", of_ranks[0]["lines"][-1])
+    assert waited
+    assert 0 < float(waited[1]) < 100
+
+
+@needs_mpi
+@pytest.mark.parametrize("n_ranks", [2, 3, 4])
+def test_training_by_messages_gives_the_same_bits_on_every_rank(
+    n_ranks: int, trained_alone: Any, tmp_path: Path
+) -> None:
+    results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1, "cpu", "by messages")
+    assert {result["way"] for result in results} == {"by messages"}
+    for rank in range(n_ranks):
+        assert np.array_equal(parameters_of(tmp_path, rank), trained_alone), f"rank {rank}"
 
 
 @needs_mpi
@@ -290,7 +343,7 @@ def test_a_signal_to_mpirun_ends_all_ranks_at_the_same_update_with_a_checkpoint(
 
 @needs_mpi
 def test_a_rank_whose_parameters_are_others_is_found_before_they_are_saved(tmp_path: Path) -> None:
-    done = start_ranks(2, "train", corpus_in(tmp_path), 4, 1, "cpu", 1)
+    done = start_ranks(2, "train", corpus_in(tmp_path), 4, 1, "cpu", "by messages", 1)
     assert done.returncode != 0
     assert f"after update {TRAINING.checkpoint_every} ranks disagree: parameters is " in done.stderr
     assert f"on rank 1 ({socket.gethostname()})" in done.stderr

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from autograd import RandomStream, backward
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.training.gradient import ShardedGradient
-from parallel.communicator import SerialCommunicator, shards_of_rank, working_ranks
+from parallel.communicator import RUN, SerialCommunicator, part_of_rank, shards_of_rank, working_ranks
 
 SIZES = st.integers(1, 70)
 POWERS_OF_TWO = st.integers(0, 6).map(lambda exponent: 2**exponent)
@@ -63,6 +63,15 @@ def test_a_rank_holds_the_leaves_of_one_subtree(size: int, n_shards: int) -> Non
     )
 
 
+@given(size=SIZES, n_elements=st.integers(0, 20_000))
+def test_every_element_belongs_to_one_rank_and_parts_are_even_and_begin_at_runs(size: int, n_elements: int) -> None:
+    parts = [part_of_rank(rank, size, n_elements) for rank in range(size)]
+    assert [i for part in parts for i in range(n_elements)[part]] == list(range(n_elements))
+    assert all(part.start % RUN == 0 or part.start == n_elements for part in parts)
+    lengths = [part.stop - part.start for part in parts]
+    assert max(lengths) - min(lengths) <= 2 * RUN
+
+
 def model() -> Transformer:
     return Transformer(CONFIG, seed=2, dtype="float32")
 
@@ -83,7 +92,7 @@ def summed(shards: list[Batch | None], streams: list[RandomStream], *, n_threads
     """Loss and gradients of shards, on ``n_threads``; what stood in the gradients before must not matter."""
     of_model = model()
     of_model.parameters.gradients[...] = 7.0
-    gradient = ShardedGradient(of_model, SerialCommunicator(), n_shards=len(shards), n_threads=n_threads)
+    gradient = ShardedGradient(of_model, n_threads=n_threads)
     with threadpool_limits(1, user_api="blas"):
         loss = gradient.compute(shards, streams)
     return float(loss), gradients_of(of_model)
@@ -145,15 +154,17 @@ def test_a_batch_of_empty_shards_leaves_a_gradient_of_zero() -> None:
     assert not got.any()
 
 
-def test_an_idle_rank_has_a_loss_of_zero() -> None:
-    gradient = ShardedGradient(model(), SerialCommunicator(), n_shards=4, n_threads=1)
-    assert float(gradient.compute([], [])) == 0
+def test_an_idle_rank_has_a_loss_of_zero_and_a_gradient_of_zero() -> None:
+    of_model = model()
+    of_model.parameters.gradients[...] = 7
+    assert float(ShardedGradient(of_model, n_threads=1).compute([], [])) == 0
+    assert not of_model.parameters.gradients.any()
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_buffers_of_an_earlier_batch_leave_no_trace_in_the_next(n_threads: int) -> None:
     of_model, next_shards = model(), [None, *EIGHT[1:4], None, None, None, EIGHT[7]]
-    gradient = ShardedGradient(of_model, SerialCommunicator(), n_shards=8, n_threads=n_threads)
+    gradient = ShardedGradient(of_model, n_threads=n_threads)
     with threadpool_limits(1, user_api="blas"):
         gradient.compute(EIGHT, eight_streams())
         gradient.compute(next_shards, eight_streams())
@@ -180,37 +191,13 @@ def test_as_many_shards_are_computed_at_once_as_there_are_threads(
         return compute_loss(batch, of_shard)
 
     monkeypatch.setattr(of_model, "loss", loss)
-    ShardedGradient(of_model, SerialCommunicator(), n_shards=8, n_threads=n_threads).compute(EIGHT, eight_streams())
+    ShardedGradient(of_model, n_threads=n_threads).compute(EIGHT, eight_streams())
     assert len(began) == 8
 
 
 def test_every_shard_needs_a_stream() -> None:
     with pytest.raises(ValueError, match="shorter"):
         summed(EIGHT, eight_streams()[:7], n_threads=1)
-
-
-class WorldOfTwo(SerialCommunicator):
-    """Rank 0 of two; the other rank's gradient is 1 everywhere."""
-
-    size = 2
-
-    def sum_in_tree(self, array: Any, n_working: int) -> None:
-        assert n_working == 2
-        array += 1
-
-
-def test_the_gradient_is_summed_over_ranks_once() -> None:
-    of_model, mine = model(), EIGHT[:4]
-    ShardedGradient(of_model, WorldOfTwo(), n_shards=8, n_threads=1).compute(mine, eight_streams()[:4])
-    alone = summed(mine, eight_streams()[:4], n_threads=1)[1]
-    np.testing.assert_array_equal(gradients_of(of_model), alone + np.float32(1))
-
-
-def test_an_idle_rank_adds_nothing_whatever_was_in_its_gradients() -> None:
-    of_model = model()
-    of_model.parameters.gradients[...] = 7
-    ShardedGradient(of_model, WorldOfTwo(), n_shards=8, n_threads=1).compute([], [])
-    np.testing.assert_array_equal(gradients_of(of_model), np.float32(1))
 
 
 def test_an_error_in_one_shard_is_raised_from_any_thread() -> None:
@@ -220,9 +207,9 @@ def test_an_error_in_one_shard_is_raised_from_any_thread() -> None:
 
 
 def test_a_process_alone_is_the_first_and_only_one_and_has_the_machine_to_itself() -> None:
-    alone = SerialCommunicator()
-    assert (alone.rank, alone.size, alone.node_size) == (0, 1, 1)
-    assert (alone.sum_of_numbers(2.5), alone.any(True), alone.any(False), alone.broadcast("x")) == (
+    world = SerialCommunicator()
+    assert (world.rank, world.size, world.node_size) == (0, 1, 1)
+    assert (world.sum_of_numbers(2.5), world.any(True), world.any(False), world.broadcast("x")) == (
         2.5,
         True,
         False,

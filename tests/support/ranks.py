@@ -24,12 +24,13 @@ from autograd import to_host
 from autograd.array import Device
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import plan_epoch
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.place import take_place
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.trainer import Trainer
 from parallel.agreement import check_agreement, checksum
-from parallel.communicator import Communicator, SumOrder, working_ranks
+from parallel.communicator import RUN, Communicator, Exchange, SumOrder, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.launch import all_or_none, communicator
 from parallel.route import choose_route
@@ -120,19 +121,48 @@ def summand(rank: int) -> Any:
     return np.random.default_rng(rank).standard_normal(N_SUMMED, np.float32)
 
 
-def sum_summands(world: Any, directory: Path) -> dict[str, str]:
-    """What a rank has in the end, both ways."""
-    digests = {}
-    for name, add_up in {"shared": world.sum_in_tree, "messages": world.sum_by_messages}.items():
+def zeros_in(world: Communicator, size: int, n_working: int) -> Exchange:
+    return world.exchange(np.zeros(size, np.float32), lambda: np.zeros(size, np.float32), n_working)
+
+
+def exchange_of_each_kind(world: Communicator, size: int, n_working: int) -> dict[str, Exchange]:
+    from parallel.mpi import MpiCommunicator
+
+    kinds = {"shared": MpiCommunicator(), "messages": MpiCommunicator(may_share=False)}
+    found = {kind: zeros_in(of_kind, size, n_working) for kind, of_kind in kinds.items()}
+    assert [exchange.way for exchange in found.values()] == ["through shared memory", "by messages"]
+    return found
+
+
+def in_two_slices(add: Callable[[slice], None]) -> None:
+    add(slice(2, None))
+    add(slice(2))
+
+
+def add_up(exchange: Exchange, numbers: Any) -> Any:
+    """The sum of all ranks' numbers, on all of them: an update that makes of a value its gradient."""
+    exchange.gradients[...] = numbers
+    exchange.sum_gradients(in_two_slices)
+    exchange.values[exchange.part] = exchange.gradients[exchange.part]
+    exchange.share_values()
+    return exchange.values
+
+
+def sum_summands(world: Any, directory: Path) -> dict[str, Any]:
+    """What a rank has in the end, both ways, and what rank 0 can put together of parts."""
+    result: dict[str, Any] = {}
+    for kind, exchange in exchange_of_each_kind(world, N_SUMMED, working_ranks(world.size, N_SHARDS)).items():
+        array = add_up(exchange, summand(world.rank))
+        whole = exchange.gather(array[exchange.part].astype(np.float64))
+        assert (whole is not None) == (world.rank == 0)
+        assert whole is None or (whole.dtype == np.float64 and (whole == array).all())
+        result[kind] = hashlib.blake2b(array).hexdigest()
+        assert exchange.seconds_waited
+    for kind, sum_in_tree in {"laid out": world.sum_in_tree, "halved": world.sum_by_messages}.items():
         array = summand(world.rank)
-        add_up(array, working_ranks(world.size, N_SHARDS))
-        digests[name] = hashlib.blake2b(array).hexdigest()
-    numbers = np.arange(7.0) + world.rank
-    world.sum_in_tree(numbers, 2)
-    assert (numbers == 2 * np.arange(7.0) + 1).all()
-    nothing = np.empty(0)
-    world.sum_in_tree(nothing, 2)
-    return digests
+        sum_in_tree(array, working_ranks(world.size, N_SHARDS))
+        result[kind] = hashlib.blake2b(array).hexdigest()
+    return result
 
 
 def sum_in_any_order(world: Communicator, directory: Path) -> str:
@@ -202,28 +232,58 @@ def ask_whether_mpi_reads_gpus(world: Communicator, directory: Path) -> bool | N
 
 def sum_often(world: Communicator, directory: Path) -> None:
     """One sum after the other, while now this rank is late, now that one."""
-    for i in range(150):
-        time.sleep(0.001 * ((i + world.rank) % 5 == 0))
-        numbers = np.arange(5.0) + i * world.rank
-        world.sum_in_tree(numbers, world.size)
-        assert (numbers == world.size * np.arange(5.0) + i * world.size * (world.size - 1) / 2).all(), i
+    for exchange in exchange_of_each_kind(world, 5 * RUN, world.size).values():
+        for i in range(150):
+            time.sleep(0.001 * ((i + world.rank) % 5 == 0))
+            numbers = np.arange(5.0 * RUN) + i * world.rank
+            expected = world.size * np.arange(5.0 * RUN) + i * world.size * (world.size - 1) / 2
+            assert (add_up(exchange, numbers) == expected).all(), i
+
+
+def begin_with_values(world: Communicator, directory: Path) -> None:
+    """The values that ranks begin with are kept, and only with shared memory does one see what another writes."""
+    from parallel.mpi import MpiCommunicator
+
+    initial = np.arange(200, dtype=np.float32)
+    for may_share in (True, False):
+        of_kind = MpiCommunicator(may_share=may_share)
+        exchange = of_kind.exchange(initial.copy(), lambda: np.zeros_like(initial), 2)
+        assert (exchange.values == initial).all()
+        assert not exchange.gradients.any()
+        world.barrier()
+        if world.rank == 1:
+            exchange.values[0] = 7
+        world.barrier()
+        assert (exchange.values[0] == 7) == (may_share or world.rank == 1)
+
+
+def share_no_memory(world: Communicator, directory: Path, reason: str) -> str:
+    """One rank has no memory to share, or not where it says: then all send messages."""
+    if world.rank == 1 and reason == "no room":
+        os.posix_fallocate = refuse  # type: ignore[assignment]
+    if world.rank == 1 and reason == "another process":
+        os.fstat = lambda file: Path("/").stat()  # type: ignore[assignment]
+    exchange = zeros_in(world, 99, 2)
+    assert (add_up(exchange, np.full(99, world.rank + 1.0)) == 3).all()
+    return exchange.way
+
+
+def refuse(*_: object) -> None:
+    raise OSError("no room")
 
 
 def count_pieces(world: Communicator, directory: Path) -> int:
-    from parallel import mpi
+    from parallel.exchange import PIECE
 
-    return -(-N_SUMMED // mpi.PIECE)
+    return -(-N_SUMMED // PIECE)
 
 
 def exchange_values(world: Communicator, directory: Path) -> dict[str, Any]:
-    matrix = np.full((2, 3), world.rank + 1.0)
-    world.sum_in_tree(matrix, working_ranks(world.size, N_SHARDS))
     world.barrier()
     return {
         "rank": world.rank,
         "size": world.size,
         "node_size": world.node_size,
-        "matrix": matrix.tolist(),
         "sum": world.sum_of_numbers(world.rank + 0.5),
         "any of one": world.any(world.rank == world.size - 1),
         "any of none": world.any(False),
@@ -247,32 +307,49 @@ def raise_on_one_rank(world: Communicator, directory: Path) -> None:
 
 
 def freeze_one_rank(world: Communicator, directory: Path) -> None:
-    from parallel.mpi import MpiCommunicator
-
-    impatient = MpiCommunicator(patience=2)
-    impatient.sum_in_tree(np.zeros(3), 2)
+    exchange = zeros_in(impatient_world(2), 300, 2)
+    add_up(exchange, 1)
     if world.rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
-    impatient.sum_in_tree(np.zeros(3), 2)
+    add_up(exchange, 1)
+
+
+def impatient_world(patience: float) -> Communicator:
+    from parallel.mpi import MpiCommunicator
+
+    return MpiCommunicator(patience)
+
+
+def freeze_rank_0_at_work(world: Communicator, directory: Path) -> None:
+    impatient = impatient_world(2)
+    with impatient.waiting_for_rank_0():
+        if world.rank == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def freeze_before_barrier(world: Communicator, directory: Path) -> None:
+    impatient = impatient_world(2)
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    impatient.barrier()
 
 
 def add_up_for_ever(world: Communicator, directory: Path) -> None:
-    from parallel.mpi import MpiCommunicator
-
-    impatient = MpiCommunicator(patience=5)
+    exchange = zeros_in(impatient_world(5), 1000, 2)
     for _ in range(30_000):
-        impatient.sum_in_tree(np.zeros(1000), 2)
+        add_up(exchange, 1)
         (directory / f"rank {world.rank} adds up").touch()
         time.sleep(0.01)
 
 
 def wait_patiently(world: Communicator, directory: Path) -> None:
-    """At a barrier, and between calls, nobody is impatient."""
-    from parallel.mpi import MpiCommunicator
-
-    impatient = MpiCommunicator(patience=3)
-    time.sleep(3.5 * world.rank)
-    impatient.barrier()
+    """While rank 0 works, and between calls, nobody is impatient."""
+    impatient = impatient_world(2)
+    for _ in range(2):
+        with impatient.waiting_for_rank_0():
+            if world.rank == 0:
+                time.sleep(3)
+    time.sleep(3)
     assert impatient.any(world.rank == 1)
 
 
@@ -284,7 +361,7 @@ def disagree(world: Communicator, directory: Path) -> None:
 def exit_on_one_rank(world: Communicator, directory: Path) -> None:
     if world.rank == 1:
         sys.exit("out of here")
-    world.sum_in_tree(np.zeros(3), 2)
+    zeros_in(world, 3, 2).sum_gradients(in_two_slices)
 
 
 def die_on_one_rank(world: Communicator, directory: Path) -> None:
@@ -299,18 +376,28 @@ def return_nothing(world: Communicator, directory: Path) -> None:
 
 def train(
     world: Communicator, directory: Path, n_updates: str, n_threads: str,
-    device: Device = "cpu", deviant: str = "", order: SumOrder = "exact",
+    device: Device = "cpu", way: str = "", deviant: str = "", order: SumOrder = "exact",
 ) -> dict[str, Any]:  # fmt: skip
     """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
 
-    A ``deviant`` rank begins with another parameter than the others.
+    A ``deviant`` rank has another parameter than the others after every update; for that, each must have its own.
     """
+    if way == "by messages":
+        from parallel.mpi import MpiCommunicator
+
+        world = MpiCommunicator(may_share=False)
     model = Transformer(MODEL, seed=TRAINING.seed, device=device)
     config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order)
     store = TokenStore(directory / "data", "train")
     trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=int(n_threads))
     if deviant and world.rank == int(deviant):
-        model.parameters.values[0] += 1e-3
+        share_values = trainer.exchange.share_values
+
+        def share_and_deviate() -> None:
+            share_values()
+            model.parameters.values[0] += 1e-3
+
+        trainer.exchange.share_values = share_and_deviate  # type: ignore[method-assign]
     first_update = trainer.resume() and trainer.state.step
     finished = trainer.train(SilentMonitor())
     np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))
@@ -319,7 +406,42 @@ def train(
         "finished": finished,
         "shards": len(trainer.shards),
         "epoch": trainer.state.epoch,
+        "way": trainer.exchange.way,
     }
+
+
+class TellingMonitor(SilentMonitor):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
+    """Two updates: which pairs this rank reads for each, and what it says of itself."""
+    read: list[list[int]] = []
+
+    class Watched(TokenStore):
+        def pair(self, i: int) -> Any:
+            read[-1].append(i)
+            return super().pair(i)
+
+    store, monitor = Watched(directory / "data", "train"), TellingMonitor()
+    config = dataclasses.replace(TRAINING, max_updates=2)
+    trainer = Trainer(Transformer(MODEL), store, None, config, directory / "run", world, n_threads=1)
+    update = trainer._update
+
+    def update_in_turn(batch: Any) -> Any:
+        read.append([])
+        return update(batch)
+
+    trainer._update = update_in_turn  # type: ignore[method-assign]
+    trainer.train(monitor)
+    plan = plan_epoch(store.lengths, config.batch_tokens, seed=config.seed, epoch=0)
+    return {"read": read, "batches": [batch.tolist() for batch in plan[:2]], "lines": monitor.lines}
 
 
 def parameters_of(directory: Path, rank: int = 0) -> Any:
@@ -355,10 +477,11 @@ def stand_in_for_cupy() -> Any:
 PROGRAMS: dict[str, Callable[..., Any]] = {
     program.__name__: program
     for program in (
-        sum_summands, sum_in_any_order, sum_on_gpus, ask_whether_mpi_reads_gpus,
-        sum_often, count_pieces, exchange_values, meet_at_barrier, raise_on_one_rank, exit_on_one_rank,
+        sum_summands, sum_in_any_order, sum_on_gpus, ask_whether_mpi_reads_gpus, sum_often, begin_with_values,
+        share_no_memory, freeze_rank_0_at_work, freeze_before_barrier,
+        count_pieces, exchange_values, meet_at_barrier, raise_on_one_rank, exit_on_one_rank,
         die_on_one_rank, freeze_one_rank, wait_patiently, add_up_for_ever, disagree, return_nothing,
-        train, train_on_stand_in_for_gpu,
+        train, train_and_tell, train_on_stand_in_for_gpu,
     )
 }  # fmt: skip
 
