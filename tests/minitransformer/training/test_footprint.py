@@ -21,7 +21,6 @@ from minitransformer.config import TrainingConfig
 from minitransformer.training import footprint
 from minitransformer.training.footprint import ShardShape, n_borrowed, predict, runs_of_threads, saved
 from minitransformer.training.gradient import ShardedGradient
-from parallel.communicator import SerialCommunicator
 
 ROOT = Path(__file__).parents[3]
 CONFIG = ModelConfig(vocabulary_size=300, n_layers=2, d_model=64, d_ff=128, n_heads=4, d_k=16, d_v=16)
@@ -73,7 +72,7 @@ def test_every_shard_is_computed_by_one_thread_and_threads_are_no_more_than_ther
 @pytest.mark.parametrize("n_shards", [1, 2, 4, 8])
 def test_buffers_for_gradients_are_as_many_as_are_made(n_shards: int, n_threads: int) -> None:
     model = Transformer(dataclasses.replace(CONFIG, n_layers=1))
-    gradient = ShardedGradient(model, SerialCommunicator(), n_shards=n_shards, n_threads=n_threads)
+    gradient = ShardedGradient(model, n_threads=n_threads)
     gradient.compute([None] * n_shards, [RandomStream(1)] * n_shards)
     assert len(gradient._free) <= n_borrowed(n_shards, n_threads)
     if n_threads == 1:
@@ -99,6 +98,15 @@ def test_more_shards_and_fewer_threads_take_less() -> None:
     assert total(4, 1) < total(4, 2) < total(4, 4)
 
 
+def test_moments_that_other_processes_keep_do_not_count() -> None:
+    def footprint_with(moments: int | None) -> footprint.Footprint:
+        return predict(Transformer(CONFIG), TrainingConfig(), np.full((9, 2), 9), n_threads=1, moments=moments)[0]
+
+    whole, half = footprint_with(None), footprint_with(Transformer(CONFIG).parameters.values.nbytes)
+    assert whole.adam == 2 * half.adam
+    assert whole.total - half.total == half.adam
+
+
 def test_nothing_of_the_models_size_is_entered_for_a_prediction() -> None:
     """So that the largest models can be asked about on the smallest machines."""
     config = dataclasses.replace(CONFIG, vocabulary_size=20_000_000)
@@ -117,7 +125,6 @@ from minitransformer.data.batching import cut_into_shards
 from minitransformer.memory import keep_freed_memory
 from minitransformer.training.footprint import predict
 from minitransformer.training.gradient import ShardedGradient
-from parallel.communicator import SerialCommunicator
 from autograd.optim import Adam
 from threadpoolctl import threadpool_limits
 
@@ -128,7 +135,7 @@ def update(config, training, lengths, n_threads):
     model, ids = Transformer(config), np.random.default_rng(1)
     found, batch = predict(model, training, lengths, n_threads=n_threads)
     adam = Adam(model.parameters)
-    gradient = ShardedGradient(model, SerialCommunicator(), n_shards=training.n_shards, n_threads=n_threads)
+    gradient = ShardedGradient(model, n_threads=n_threads)
     shards = []
     for indices in cut_into_shards(batch, lengths, training.n_shards):
         sides = [[ids.integers(3, 300, n).tolist() for n in side] for side in lengths[indices].T]
