@@ -72,12 +72,14 @@ def predict(
     *,
     n_threads: int,
     shards: range | None = None,
+    moments: int | None = None,
     epoch: int = 0,
 ) -> tuple[Footprint, IntArray]:
     """What the largest batch of an epoch needs on a CPU, and which batch that is.
 
-    ``shards`` are those of this process (all, if not given).  Nothing of the size of the model or of a batch is
-    allocated: a model made without a seed is only room that nobody has entered.
+    ``shards`` are those of this process (all, if not given), which keeps so many bytes of Adam's ``moments`` (those of
+    all parameters, if not given).  Nothing of the size of the model or of a batch is allocated: a model made without a
+    seed is only room that nobody has entered.
     Shapes: lengths (n, 2), source and target tokens of every pair, without end symbols.
     """
     shards = range(training.n_shards) if shards is None else shards
@@ -92,7 +94,9 @@ def predict(
         if sum(at_once) > sum(largest):
             largest, largest_batch = at_once, batch
     gradients = size * (1 + n_borrowed(len(shards), n_threads))
-    return Footprint(size, gradients, 2 * size, *largest, n_at_once=len(runs)), largest_batch
+    return Footprint(
+        size, gradients, 2 * size if moments is None else moments, *largest, n_at_once=len(runs)
+    ), largest_batch
 
 
 def runs_of_threads(n_shards: int, n_threads: int) -> list[range]:

@@ -79,6 +79,7 @@ def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, Int
         trainer.store.lengths,
         n_threads=trainer.gradient.n_threads,
         shards=shards_of_rank(trainer.world.rank, trainer.world.size, config.n_shards, config.sum),
+        moments=2 * trainer.adam.m.nbytes,
         epoch=trainer.state.epoch,
     )
 

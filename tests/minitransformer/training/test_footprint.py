@@ -98,6 +98,15 @@ def test_more_shards_and_fewer_threads_take_less() -> None:
     assert total(4, 1) < total(4, 2) < total(4, 4)
 
 
+def test_moments_that_other_processes_keep_do_not_count() -> None:
+    def footprint_with(moments: int | None) -> footprint.Footprint:
+        return predict(Transformer(CONFIG), TrainingConfig(), np.full((9, 2), 9), n_threads=1, moments=moments)[0]
+
+    whole, half = footprint_with(None), footprint_with(Transformer(CONFIG).parameters.values.nbytes)
+    assert whole.adam == 2 * half.adam
+    assert whole.total - half.total == half.adam
+
+
 def test_nothing_of_the_models_size_is_entered_for_a_prediction() -> None:
     """So that the largest models can be asked about on the smallest machines."""
     config = dataclasses.replace(CONFIG, vocabulary_size=20_000_000)
@@ -116,7 +125,6 @@ from minitransformer.data.batching import cut_into_shards
 from minitransformer.memory import keep_freed_memory
 from minitransformer.training.footprint import predict
 from minitransformer.training.gradient import ShardedGradient
-from parallel.communicator import SerialCommunicator
 from autograd.optim import Adam
 from threadpoolctl import threadpool_limits
 
