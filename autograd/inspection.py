@@ -1,0 +1,91 @@
+"""Where numbers stop being finite: the first operation of a computation that makes an infinity or a NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autograd.array import Array, namespace
+from autograd.op import Operation
+from autograd.tensor import Backward, Gradient, written
+
+
+@dataclass(frozen=True)
+class NotFinite:
+    """The first array that is not finite: what it is of which operation, and the operation's arguments.
+
+    ``array`` is "argument i" (it came from outside, or from no operation), "result" or "gradient of argument i";
+    ``number`` counts operations from 1, in the order in which their forward passes ran.
+    """
+
+    operation: str
+    number: int
+    array: str
+    n_wrong: int
+    arguments: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        shapes = ", ".join(str(tuple(x.shape)) for x in self.arguments if hasattr(x, "shape"))
+        return f"{self.array} of operation {self.number}, {self.operation} of {shapes}: {self.n_wrong} not finite"
+
+
+class _Found(Exception):  # noqa: N818 (no error: it ends the search)
+    def __init__(self, what: NotFinite) -> None:
+        self.what = what
+
+
+def first_not_finite(compute: Callable[[], object]) -> NotFinite | None:
+    """Run ``compute`` (forward, and backward if it goes there) to the first array that is not finite; None: all are.
+
+    Looks at what every operation is given, what it returns, and what its backward returns.  Meant for finding faults:
+    other threads must not compute meanwhile, and nothing is as fast as otherwise.
+    """
+    try:
+        with _operations_watched(), np.errstate(all="ignore"):  # what overflows shall be found, not warned of
+            compute()
+    except _Found as found:
+        return found.what
+    return None
+
+
+@contextmanager
+def _operations_watched() -> Iterator[None]:
+    choose, counted = Operation.choose, [0]
+
+    def choose_watched(self: Operation, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
+        run = choose(self, arguments, static)
+
+        def watched(*arguments: Any, **static: Any) -> tuple[Array, Backward]:
+            counted[0] += 1
+            number, name = counted[0], self.__name__
+            for i, argument in enumerate(arguments):
+                _require_finite(argument, name, number, f"argument {i}", arguments)
+            value, backward = run(*arguments, **static)
+            _require_finite(value, name, number, "result", arguments)
+
+            def watched_backward(dy: Array) -> Sequence[Gradient | None]:
+                gradients = [None if gradient is None else written(gradient) for gradient in backward(dy)]
+                for i, gradient in enumerate(gradients):
+                    _require_finite(gradient, name, number, f"gradient of argument {i}", arguments)
+                return gradients
+
+            return value, watched_backward
+
+        return watched
+
+    Operation.choose = choose_watched  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        Operation.choose = choose  # type: ignore[method-assign]
+
+
+def _require_finite(array: Any, operation: str, number: int, what: str, arguments: tuple[Any, ...]) -> None:
+    if hasattr(array, "dtype") and array.dtype.kind == "f":
+        n_wrong = int((~namespace(array).isfinite(array)).sum())
+        if n_wrong:
+            raise _Found(NotFinite(operation, number, what, n_wrong, arguments))

@@ -1,0 +1,84 @@
+"""Faults planted in a computation are found where they are: in what is given, computed, or differentiated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autograd import Tensor, backward, no_tape, op, ops
+from autograd.inspection import first_not_finite
+
+
+def chain(x: Tensor, scale: float = 1.0) -> Tensor:
+    return ops.layer_norm(ops.scale(x, factor=scale) + x, np.ones(3, np.float32), np.zeros(3, np.float32))
+
+
+def leaf(*rows: tuple[float, ...]) -> Tensor:
+    return Tensor(np.array(rows, np.float32))
+
+
+def test_a_sound_computation_has_no_fault() -> None:
+    assert first_not_finite(lambda: backward(chain(leaf((1, 2, 3))), np.ones((1, 3), np.float32))) is None
+
+
+def test_what_overflows_is_the_result_of_its_operation() -> None:
+    found = first_not_finite(lambda: chain(leaf((1, 2e38, 3)), scale=2.0))
+    assert found is not None
+    assert (found.operation, found.number, found.array, found.n_wrong) == ("scale", 1, "result", 1)
+    assert str(found) == "result of operation 1, scale of (1, 3): 1 not finite"
+
+
+def test_a_sum_that_overflows_comes_after_what_was_still_finite() -> None:
+    found = first_not_finite(lambda: chain(leaf((1, 2e38, 3))))
+    assert found is not None
+    assert (found.operation, found.number) == ("add", 2)
+
+
+def test_a_number_that_was_wrong_from_the_start_is_an_argument() -> None:
+    x, gain = leaf((1, 2, 3)), np.array([1, np.nan, np.nan], np.float32)
+    found = first_not_finite(lambda: ops.layer_norm(x, gain, np.zeros(3, np.float32)))
+    assert found is not None
+    assert (found.operation, found.array, found.n_wrong) == ("layer_norm", "argument 1", 2)
+    assert found.arguments[1] is gain
+
+
+def test_a_gradient_that_overflows_is_that_of_an_argument() -> None:
+    def compute() -> None:
+        backward(ops.scale(ops.scale(leaf((1, 2)), factor=1e30), factor=1e-30), np.full((1, 2), 1e20, np.float32))
+
+    assert first_not_finite(compute) is None
+
+    def overflowing() -> None:
+        backward(ops.scale(leaf((1e-30, 0)), factor=1e30), np.full((1, 2), 1e20, np.float32))
+
+    found = first_not_finite(overflowing)
+    assert found is not None
+    assert (found.operation, found.array, found.n_wrong) == ("scale", "gradient of argument 0", 2)
+
+
+def test_pending_gradients_are_looked_at_too() -> None:
+    weight = leaf((1, 0), (0, 1))
+    found = first_not_finite(
+        lambda: backward(ops.linear(leaf((3e38, 1)), weight, None), np.full((1, 2), 10, np.float32))
+    )
+    assert found is not None
+    assert (found.operation, found.array) == ("linear", "gradient of argument 1")
+
+
+def test_without_a_tape_the_forward_pass_is_watched() -> None:
+    def compute() -> None:
+        with no_tape():
+            ops.scale(leaf((3e38,)), factor=10.0)
+
+    assert first_not_finite(compute) is not None
+
+
+def test_integers_and_masks_are_nothing_to_look_at() -> None:
+    assert first_not_finite(lambda: ops.embedding(leaf((1, 2), (3, 4)), np.array([0, 1]))) is None
+
+
+def test_afterwards_nothing_is_watched_even_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError):
+        first_not_finite(lambda: 1 // 0)
+    choose = op(lambda x: (x, lambda dy: (dy,))).choose
+    assert choose.__func__.__qualname__.split(".")[0] in ("Dispatch", "Operation")
