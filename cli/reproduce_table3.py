@@ -1,0 +1,83 @@
+"""minitransformer-reproduce table3: variations on the Transformer, trained and compared as in the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from cli.command import EXPECTED
+from cli.train import monitor_of, read_options
+from minitransformer.reproduce.table3 import Experiment, Result, Scale, rows_named
+from minitransformer.reproduce.table3_report import as_markdown, verdicts_as_markdown
+from parallel.communicator import Communicator
+from parallel.launch import all_or_none, communicator
+
+
+@dataclass(frozen=True)
+class Table3Options:
+    """Train rows of Table 3 at a scale of one's own, and print the table beside the paper's.
+
+    Interrupted, it goes on when the same command is given again; cells that are finished are not trained again.
+    """
+
+    corpus: Path | None = None
+    """TOML file with the text, batches and schedule, such as recipes/multi30k-en-de.toml; without, the demonstration's.
+    Its model, and its numbers of updates and checkpoints, do not count."""
+    rows: tuple[str, ...] = ()
+    """Letters (A B C D E), "big", or names such as table3-A-h1; all rows if none is named."""
+    budget: int = 1_000
+    """Updates of each model; the big one has three times as many, as in the paper."""
+    seeds: tuple[int, ...] = (1,)
+    """Each row is trained once with each; from two seeds on there are intervals."""
+    d_model: int = 128
+    """Width of the base row, a multiple of 32 (512 in the paper); the other widths are in proportion."""
+    n_layers: int = 3
+    """Layers of the base row, a multiple of 3 (6 in the paper)."""
+    directory: Path = Path("runs/table3")
+    """Where all runs go, and the tables: table3.md."""
+
+
+def reproduce_table3(options: Table3Options) -> int:
+    """Train what is not trained yet, and print the tables; 130 when interrupted."""
+    template = read_options(["--config", str(options.corpus)] if options.corpus else [])
+    experiment = Experiment(
+        template, options.directory, Scale(options.d_model, options.n_layers),
+        options.budget, rows_named(options.rows), options.seeds,
+    )  # fmt: skip
+    world = communicator()
+    console = Console(stderr=True, highlight=False, quiet=world.rank != 0)
+    with all_or_none(world, EXPECTED):
+        if not _train_all(experiment, world, console):
+            return 130
+        if world.rank == 0:
+            tables = _tables(experiment)
+            (options.directory / "table3.md").write_text(tables, encoding="utf-8")
+            print(tables, end="")
+    return 0
+
+
+def _train_all(experiment: Experiment, world: Communicator, console: Console) -> bool:
+    """Train every cell that has no result yet; False when interrupted."""
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    cells = list(experiment.cells())
+    for number, (row, seed) in enumerate(cells, 1):
+        if world.broadcast(experiment.result(row, seed) is not None):
+            continue
+        say(f"[{number} of {len(cells)}] {row}, seed {seed}")
+        if not experiment.train(row, seed, world, say, lambda job: monitor_of(job, world, console)):
+            return False
+    return True
+
+
+def _tables(experiment: Experiment) -> str:
+    results: dict[str, dict[int, Result]] = {row: {} for row in experiment.rows}
+    for row, seed in experiment.cells():
+        result = experiment.result(row, seed)
+        if result is not None:
+            results[row][seed] = result
+    return f"{as_markdown(results, experiment.scale)}\n{verdicts_as_markdown(results)}"

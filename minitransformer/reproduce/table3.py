@@ -1,0 +1,208 @@
+"""Table 3 of the paper, at a scale that one can afford: variations on the Transformer, trained and compared.
+
+Every row is trained for the same number of updates on the same data (the big model for three times as many), once for
+each seed, and judged by perplexity and BLEU on held-out text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from minitransformer import presets
+from minitransformer.config import ConfigError, ModelConfig
+from minitransformer.files import read_json, write_text
+from minitransformer.provenance import code_version
+from minitransformer.run import RunConfig
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.monitor import Monitor
+from parallel.communicator import Communicator
+
+RESULT_FILE = "cell.json"
+AVERAGED = 5  # last checkpoints, a twentieth of the budget apart
+BIG_UPDATES = 3  # times as many as the others: 300,000 against 100,000
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What the paper prints of a row: perplexity per word piece and BLEU on newstest2013."""
+
+    perplexity: float
+    bleu: float
+
+
+PRINTED = {
+    "base": Printed(4.92, 25.8),
+    "table3-A-h1": Printed(5.29, 24.9),
+    "table3-A-h4": Printed(5.00, 25.5),
+    "table3-A-h16": Printed(4.91, 25.8),
+    "table3-A-h32": Printed(5.01, 25.4),
+    "table3-B-dk16": Printed(5.16, 25.1),
+    "table3-B-dk32": Printed(5.01, 25.4),
+    "table3-C-n2": Printed(6.11, 23.7),
+    "table3-C-n4": Printed(5.19, 25.3),
+    "table3-C-n8": Printed(4.88, 25.5),
+    "table3-C-d256": Printed(5.75, 24.5),
+    "table3-C-d1024": Printed(4.66, 26.0),
+    "table3-C-ff1024": Printed(5.12, 25.4),
+    "table3-C-ff4096": Printed(4.75, 26.2),
+    "table3-D-drop0": Printed(5.77, 24.6),
+    "table3-D-drop2": Printed(4.95, 25.5),
+    "table3-D-ls0": Printed(4.67, 25.3),
+    "table3-D-ls2": Printed(5.47, 25.7),
+    "table3-E": Printed(4.92, 25.7),
+    "big": Printed(4.33, 26.4),
+}
+
+
+def rows_named(words: Sequence[str]) -> list[str]:
+    """The rows that words stand for, in the order of the table: "A" … "E", a row's own name, or nothing for all.
+
+    The base model is always among them, because the others are compared with it.
+    Raises: ConfigError for a word that is neither.
+    """
+    if not words:
+        return list(PRINTED)
+    wanted = {"base"}
+    for word in words:
+        rows = [row for row in PRINTED if row == word or row.startswith(f"table3-{word}")]
+        if not rows:
+            raise ConfigError(f"table3: rows are A, B, C, D, E or one of {', '.join(PRINTED)}; got {word!r}")
+        wanted |= set(rows)
+    return [row for row in PRINTED if row in wanted]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much smaller than in the paper all models are: d_model and n_layers of the base model."""
+
+    d_model: int = 512
+    n_layers: int = 6
+
+    def __post_init__(self) -> None:
+        if self.d_model < 32 or self.d_model % 32:
+            raise ConfigError(f"table3: d_model must be a multiple of 32 (rows have 32 heads); got {self.d_model}")
+        if self.n_layers < 3 or self.n_layers % 3:
+            raise ConfigError(
+                f"table3: n_layers must be a multiple of 3 (rows have a third of it); got {self.n_layers}"
+            )
+
+    def of(self, row: str) -> ModelConfig:
+        """A row's model with every width and depth in proportion; heads, dropout and smoothing are the paper's.
+
+        Keys of less than one number are one number wide.
+        """
+        config = presets.named(row)
+        wide = {name: max(1, getattr(config, name) * self.d_model // 512) for name in ("d_model", "d_ff", "d_k", "d_v")}
+        return dataclasses.replace(config, **wide, n_layers=config.n_layers * self.n_layers // 6)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a trained cell of the table is: held-out perplexity per token and BLEU (beam 4), and what it cost."""
+
+    perplexity: float
+    bleu: float
+    parameters: int
+    updates: int
+    seconds: float
+    code: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Which rows and seeds, at what scale, on what text, for how long.
+
+    ``template`` gives the text, the batches and the schedule; ``budget`` is the number of updates of a cell.
+    """
+
+    template: RunConfig
+    directory: Path
+    scale: Scale
+    budget: int
+    rows: Sequence[str]
+    seeds: Sequence[int]
+
+    def __post_init__(self) -> None:
+        if self.budget < 4 * AVERAGED:
+            raise ConfigError(f"table3: the budget must be at least {4 * AVERAGED} updates; got {self.budget}")
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise ConfigError(f"table3: expected one seed or more, all different; got {list(self.seeds)}")
+
+    def cells(self) -> Iterator[tuple[str, int]]:
+        """All rows for the first seed, then all for the next: an unfinished table is whole for the seeds it has."""
+        return ((row, seed) for seed in self.seeds for row in self.rows)
+
+    def cell(self, row: str, seed: int) -> RunConfig:
+        """The training run of a cell."""
+        updates = self.budget * (BIG_UPDATES if row == "big" else 1)
+        training = dataclasses.replace(
+            self.template.training,
+            seed=seed, max_updates=updates, warmup_steps=min(self.template.training.warmup_steps, updates // 3),
+            validate_every=updates, checkpoint_every=updates // (4 * AVERAGED),
+            keep_checkpoints=AVERAGED, average_checkpoints=AVERAGED,
+        )  # fmt: skip
+        of_all = self.template.data.directory or self.directory / "data"
+        return dataclasses.replace(
+            self.template, run=self.directory / f"{row}-seed-{seed}", model=self.scale.of(row), training=training,
+            data=dataclasses.replace(self.template.data, directory=of_all),
+        )  # fmt: skip
+
+    def result(self, row: str, seed: int) -> Result | None:
+        """Of a cell that has been trained to its end.
+
+        Raises: ConfigError if it was trained on another text, at another scale or for another number of updates;
+        CheckpointError if its file is damaged.
+        """
+        config = self.cell(row, seed)
+        if not (config.run / RESULT_FILE).exists():
+            return None
+        result = Result(**read_json(config.run / RESULT_FILE))
+        if result.updates != config.training.max_updates:
+            raise ConfigError(
+                f"{config.run}: was trained for {result.updates:,} updates, not {config.training.max_updates:,};"
+                " choose another --directory, or remove it"
+            )
+        config.check_directory()
+        return result
+
+    def train(
+        self,
+        row: str,
+        seed: int,
+        world: Communicator,
+        say: Callable[[str], None],
+        monitor_of: Callable[[TrainingJob], Monitor],
+    ) -> bool:
+        """Train a cell, or what is left of it; False if it was interrupted, and saved.
+
+        Of a cell that is done only the final model is kept, because checkpoints of all cells would fill a disk.
+        """
+        config = self.cell(row, seed)
+        job = TrainingJob.of(config, world, say)
+        with monitor_of(job) as monitor:
+            if not job.trainer.train(monitor):
+                return False
+            job.finish(monitor)
+        if world.rank == 0:
+            write_text(config.run / RESULT_FILE, json.dumps(dataclasses.asdict(_result_of(job)), indent=2) + "\n")
+            shutil.rmtree(config.run / "checkpoints", ignore_errors=True)
+        world.barrier()
+        return True
+
+
+def _result_of(job: TrainingJob) -> Result:
+    validation, model, results = job.trainer.validation, job.trainer.model, read_json(job.config.run / "results.json")
+    assert validation is not None, "rank 0 validates"
+    return Result(
+        perplexity=validation.loss(model).perplexity,
+        bleu=results["validation"]["bleu"],
+        parameters=model.n_parameters,
+        updates=results["updates"],
+        seconds=results["training_seconds"],
+        code=code_version(),
+    )

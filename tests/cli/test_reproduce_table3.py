@@ -1,0 +1,59 @@
+"""Table 3 from the command line: a corpus from a file, rows by their letters, finished cells left alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from small_run import write_parallel_text
+
+from cli.reproduce_table3 import Table3Options, reproduce_table3
+from minitransformer.config import ConfigError
+
+
+def options(folder: Path, *rows: str, budget: int = 20) -> Table3Options:
+    write_parallel_text(folder, "train", 200, seed=1)
+    recipe = folder / "recipe.toml"
+    recipe.write_text(
+        f'[data]\nraw = "{folder}"\ntrain_source = ["train.en"]\ntrain_target = ["train.de"]\nheld_out = 5\n'
+        "vocabulary_size = 40\n[training]\nbatch_tokens = 200\nn_shards = 1\n",
+        encoding="utf-8",
+    )
+    return Table3Options(
+        corpus=recipe, rows=rows, budget=budget, d_model=32, n_layers=3, directory=folder / "table3"
+    )  # fmt: skip
+
+
+def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce_table3(options(tmp_path, "E")) == 0
+    out, error = capsys.readouterr()
+    assert "[2 of 2] table3-E, seed 1" in error
+    table, verdicts = out.split("\n\n")
+    assert [line.split(" |")[0] for line in table.splitlines()[2:]] == ["| base", "| (E) learned positions"]
+    assert len(verdicts.splitlines()) == 4
+    assert (tmp_path / "table3" / "table3.md").read_text() == out
+    assert reproduce_table3(options(tmp_path, "E")) == 0
+    again, said = capsys.readouterr()
+    assert again == out
+    assert said == ""
+
+
+def test_a_corpus_without_text_of_its_own_is_the_demonstrations_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: not found"):
+        reproduce_table3(Table3Options(corpus=tmp_path / "nowhere.toml"))
+    with pytest.raises(ConfigError, match="rows are A, B, C, D, E"):
+        reproduce_table3(Table3Options(rows=("Z",), directory=tmp_path))
+
+
+def test_finished_cells_of_another_budget_scale_or_text_are_not_taken_for_these(tmp_path: Path) -> None:
+    first = options(tmp_path, "base")
+    assert reproduce_table3(first) == 0
+    assert first.corpus is not None
+    with pytest.raises(ConfigError, match="base-seed-1: was trained for 20 updates, not 24; choose another --dir"):
+        reproduce_table3(dataclasses.replace(first, budget=24))
+    with pytest.raises(ConfigError, match="holds another run: model.d_model is 32 there, 64 here"):
+        reproduce_table3(dataclasses.replace(first, d_model=64))
+    first.corpus.write_text(first.corpus.read_text().replace("vocabulary_size = 40", "vocabulary_size = 39"))
+    with pytest.raises(ConfigError, match="holds another run: data.vocabulary_size is 40 there, 39 here"):
+        reproduce_table3(first)

@@ -1,0 +1,221 @@
+"""Table 3 at a small scale: which models its rows are, how cells are trained, and what is made of their figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minitransformer import Transformer, presets
+from minitransformer.config import ConfigError, DataConfig, TrainingConfig
+from minitransformer.reproduce.statistics import Estimate
+from minitransformer.reproduce.table3 import PRINTED, Experiment, Result, Scale, rows_named
+from minitransformer.reproduce.table3_report import Comparison, as_markdown, comparisons, verdicts_as_markdown
+from minitransformer.run import RunConfig
+from minitransformer.training.monitor import SilentMonitor
+from parallel.communicator import SerialCommunicator
+
+WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier"}
+SMALLEST = Scale(d_model=32, n_layers=3)
+
+
+def experiment(folder: Path, *rows: str, seeds: tuple[int, ...] = (1,), budget: int = 20) -> Experiment:
+    pairs = [(f"{a} {b} {c}", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}") for a in WORDS for b in WORDS for c in WORDS]
+    for side, name in enumerate(("t.en", "t.de")):
+        (folder / name).write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
+    data = DataConfig(raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=40, held_out=6)
+    training = TrainingConfig(batch_tokens=100, n_shards=1, warmup_steps=400)
+    template = RunConfig(data=data, training=training)
+    return Experiment(template, folder / "table3", SMALLEST, budget, rows_named(rows), seeds)
+
+
+def train(experiment: Experiment, row: str, seed: int = 1, monitor: SilentMonitor | None = None) -> bool:
+    return experiment.train(row, seed, SerialCommunicator(), lambda line: None, lambda job: monitor or SilentMonitor())
+
+
+def result(perplexity: float, bleu: float) -> Result:
+    return Result(perplexity, bleu, parameters=1_234_567, updates=1_000, seconds=9.0, code="abc")
+
+
+def test_every_row_of_the_paper_has_its_printed_figures() -> None:
+    assert list(PRINTED) == ["base", *presets.TABLE3, "big"]
+
+
+def test_letters_and_names_stand_for_rows_and_the_base_model_is_always_there() -> None:
+    assert rows_named([]) == list(PRINTED)
+    assert rows_named(["E", "B"]) == ["base", "table3-B-dk16", "table3-B-dk32", "table3-E"]
+    assert rows_named(["big", "table3-D-ls0"]) == ["base", "table3-D-ls0", "big"]
+    with pytest.raises(ConfigError, match="rows are A, B, C, D, E or one of base, .*; got 'F'"):
+        rows_named(["F"])
+
+
+@pytest.mark.parametrize("row", PRINTED)
+def test_at_the_papers_scale_rows_are_the_papers(row: str) -> None:
+    assert Scale().of(row) == presets.named(row)
+
+
+def test_a_smaller_scale_keeps_proportions_heads_and_rates() -> None:
+    quarter = Scale(d_model=128, n_layers=3)
+    assert quarter.of("base") == dataclasses.replace(presets.base(), n_layers=3, d_model=128, d_ff=512, d_k=16, d_v=16)
+    h32, big = quarter.of("table3-A-h32"), quarter.of("big")
+    assert (h32.n_heads, h32.d_k) == (32, 4)
+    assert (big.d_model, big.d_ff, big.n_heads, big.p_drop) == (256, 1024, 16, 0.3)
+    assert [quarter.of(f"table3-C-n{n}").n_layers for n in (2, 4, 8)] == [1, 2, 4]
+
+
+@pytest.mark.parametrize(("sizes", "message"), [
+    ({"d_model": 48}, "d_model must be a multiple of 32"), ({"n_layers": 4}, "n_layers must be a multiple of 3"),
+])  # fmt: skip
+def test_scales_at_which_rows_have_no_whole_sizes_are_refused(sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Scale(**sizes)
+
+
+def test_budgets_and_seeds_that_make_no_table_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="budget must be at least 20 updates; got 19"):
+        experiment(tmp_path, budget=19)
+    for seeds in ((), (1, 1)):
+        with pytest.raises(ConfigError, match="expected one seed or more, all different"):
+            experiment(tmp_path, seeds=seeds)
+
+
+def test_all_rows_are_trained_for_a_seed_before_the_next_begins(tmp_path: Path) -> None:
+    cells = list(experiment(tmp_path, "E", seeds=(3, 5)).cells())
+    assert cells == [("base", 3), ("table3-E", 3), ("base", 5), ("table3-E", 5)]
+
+
+def test_cells_differ_in_model_and_seed_alone_and_the_big_one_is_trained_longer(tmp_path: Path) -> None:
+    e = experiment(tmp_path, seeds=(1, 2), budget=60)
+    base, other, big = e.cell("base", 1), e.cell("table3-A-h1", 2), e.cell("big", 1)
+    assert dataclasses.replace(other, run=base.run, model=base.model, training=base.training) == base
+    assert dataclasses.replace(other.training, seed=1) == base.training
+    assert (base.training.max_updates, base.training.warmup_steps, big.training.max_updates) == (60, 20, 180)
+    assert base.training.checkpoint_every == 3
+
+
+def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path: Path) -> None:
+    e = experiment(tmp_path, "E")
+    assert e.result("base", 1) is None
+    assert train(e, "base")
+    found, run = e.result("base", 1), e.cell("base", 1).run
+    assert found is not None
+    assert (found.updates, found.parameters) == (20, Transformer.load(run).n_parameters)
+    assert math.isfinite(found.perplexity)
+    assert 0 <= found.bleu <= 100
+    assert not (run / "checkpoints").exists()
+    assert e.result("table3-E", 1) is None
+
+
+class StoppingMonitor(SilentMonitor):
+    """Interrupts after an update, as Ctrl-C does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def advance(self, step: int) -> None:
+        if step == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupted_cell_goes_on_and_ends_with_the_same_figures(tmp_path: Path) -> None:
+    for name in ("straight", "stopped"):
+        (tmp_path / name).mkdir()
+    straight, stopped = experiment(tmp_path / "straight"), experiment(tmp_path / "stopped")
+    assert train(straight, "base")
+    assert not train(stopped, "base", monitor=StoppingMonitor(7))
+    assert stopped.result("base", 1) is None
+    assert train(stopped, "base")
+    one, other = (e.result("base", 1) for e in (straight, stopped))
+    assert one is not None
+    assert other is not None
+    assert (one.perplexity, one.bleu) == (other.perplexity, other.bleu)
+
+
+def test_a_cell_killed_before_its_figures_were_written_is_finished_again(tmp_path: Path) -> None:
+    e = experiment(tmp_path)
+    assert train(e, "base")
+    first, file = e.result("base", 1), e.cell("base", 1).run / "cell.json"
+    assert json.loads(file.read_text())["updates"] == 20
+    (tmp_path / "again").mkdir()
+    other = experiment(tmp_path / "again")
+    with pytest.raises(KeyboardInterrupt):
+        other.train("base", 1, SerialCommunicator(), lambda line: None, lambda job: KilledAtTheEnd())
+    assert other.result("base", 1) is None
+    assert train(other, "base")
+    again = other.result("base", 1)
+    assert first is not None
+    assert again is not None
+    assert again.perplexity == first.perplexity
+
+
+class KilledAtTheEnd(SilentMonitor):
+    """Dies when the final model is being judged."""
+
+    def say(self, line: str) -> None:
+        if line.startswith("validation"):
+            raise KeyboardInterrupt
+
+
+def test_means_come_with_students_interval() -> None:
+    assert Estimate.of([3.0]) == Estimate(3.0, None)
+    two = Estimate.of([1.0, 3.0])
+    assert two.mean == 2
+    assert two.half_width == pytest.approx(12.706)
+    eleven = Estimate.of([0.0] * 5 + [1.0] + [2.0] * 5)
+    assert eleven.half_width == pytest.approx(1.96 / math.sqrt(11))
+    assert [str(Estimate.of([1.0])), str(two)] == ["1.00", "2.00 ± 12.71"]
+    with pytest.raises(ValueError, match="nothing to take the mean of"):
+        Estimate.of([])
+
+
+@pytest.mark.parametrize(
+    ("printed", "measured", "verdict"),
+    [
+        (-0.9, [-0.5], "same sign"),
+        (-0.9, [0.5], "other sign"),
+        (0.0, [0.5], "no sign to compare"),
+        (-0.9, [-0.5, -0.6, -0.5], "holds"),
+        (-0.9, [0.5, 0.6, 0.5], "does not hold"),
+        (-0.9, [-0.5, 0.6, -0.5], "undecided"),
+        (0.0, [-0.5, 0.6, -0.5], "holds"),
+        (0.0, [0.5, 0.6, 0.5], "does not hold"),
+    ],
+)
+def test_a_comparison_holds_when_the_sign_is_the_papers_and_no_accident(
+    printed: float, measured: list[float], verdict: str
+) -> None:
+    assert Comparison("big", "bleu", printed, Estimate.of(measured)).verdict == verdict
+
+
+def test_differences_are_paired_by_seed() -> None:
+    """Seeds differ much, the two models always by the same."""
+    results = {
+        "base": {1: result(5.0, 20.0), 2: result(9.0, 30.0), 3: result(7.0, 10.0)},
+        "big": {1: result(4.0, 21.0), 3: result(6.0, 11.0)},
+        "table3-E": {},
+    }
+    perplexity, bleu = comparisons(results)
+    assert (perplexity.row, perplexity.printed, perplexity.measured) == ("big", -0.59, Estimate(-1.0, 0.0))
+    assert (bleu.printed, bleu.measured, bleu.verdict) == (0.6, Estimate(1.0, 0.0), "holds")
+
+
+def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None:
+    results: dict[str, dict[int, Any]] = {
+        "base": {1: result(5.0, 20.0)}, "table3-A-h1": {1: result(6.0, 19.0)}, "table3-E": {1: result(5.0, 20.0)},
+        "big": {},
+    }  # fmt: skip
+    header, rule, base, h1, learned = as_markdown(results, Scale(d_model=128, n_layers=3)).splitlines()
+    assert header.count("|") == rule.count("|") == base.count("|") == h1.count("|") == 16
+    assert base == "| base | 3 | 128 | 512 | 8 | 16 | 16 | 0.1 | 0.1 | 1,000 | 5.00 | 4.92 | 20.00 | 25.8 | 1.23 |"
+    assert h1 == "| (A) |  |  |  | 1 | 128 | 128 |  |  | 1,000 | 6.00 | 5.29 | 19.00 | 24.9 | 1.23 |"
+    assert learned.startswith("| (E) learned positions |  |  |")
+    verdicts = verdicts_as_markdown(results).splitlines()
+    assert verdicts[2] == "| A-h1 | PPL | +0.37 | +1.00 | same sign |"
+    assert verdicts[3] == "| A-h1 | BLEU | -0.90 | -1.00 | same sign |"
+    assert verdicts[4] == "| E | PPL | +0.00 | 0.00 | no sign to compare |"
+    assert len(verdicts) == 6
