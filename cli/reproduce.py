@@ -11,6 +11,7 @@ from pathlib import Path
 import tyro
 
 from cli.command import run_command
+from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 from minitransformer.evaluation.complexity.layout import as_json, markdown
 from minitransformer.evaluation.complexity.table import measure_table
@@ -19,7 +20,7 @@ from minitransformer.provenance import code_version
 from minitransformer.report.errors import matplotlib_needed
 
 DESCRIPTION = """Measure what the paper's tables claim. "table1": complexity, sequential operations and
-maximum path length of layer types."""
+maximum path length of layer types. "table3": variations on the Transformer, trained at a scale of one's own."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,14 @@ def main() -> int:
 
 def reproduce(arguments: Sequence[str]) -> int:
     """Measure as the options say; the table goes to stdout, progress to stderr."""
-    options: Table1Options = tyro.extras.subcommand_cli_from_dict(
-        {"table1": Table1Options}, description=DESCRIPTION, args=list(arguments)
+    options: Table1Options | Table3Options = tyro.extras.subcommand_cli_from_dict(
+        {"table1": Table1Options, "table3": Table3Options}, description=DESCRIPTION, args=list(arguments)
     )
+    return reproduce_table3(options) if isinstance(options, Table3Options) else reproduce_table1(options)
+
+
+def reproduce_table1(options: Table1Options) -> int:
+    """Print the table, and write it as JSON and as a picture."""
     if options.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {options.repeats}")
     with matplotlib_needed():  # before minutes of measuring

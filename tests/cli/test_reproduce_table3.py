@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from small_run import write_parallel_text
 
+from cli.reproduce import reproduce
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 
@@ -37,6 +38,14 @@ def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, caps
     again, said = capsys.readouterr()
     assert again == out
     assert said == ""
+
+
+def test_table_3_is_a_subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Table3Options] = []
+    monkeypatch.setattr("cli.reproduce.reproduce_table3", lambda options: asked.append(options) or 7)
+    words = ["table3", "--rows", "A", "big", "--seeds", "3", "5", "--budget", "40", "--directory", str(tmp_path)]
+    assert reproduce(words) == 7
+    assert asked == [Table3Options(rows=("A", "big"), seeds=(3, 5), budget=40, directory=tmp_path)]
 
 
 def test_a_corpus_without_text_of_its_own_is_the_demonstrations_and_a_missing_one_is_named(tmp_path: Path) -> None:
