@@ -18,11 +18,13 @@ import numpy as np
 from autograd import RandomStream, backward, to_host
 from autograd.inspection import NotFinite, first_not_finite
 from autograd.optim import gradient_norm
-from minitransformer.data.batching import cut_into_shards
+from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import IntArray, cut_into_shards
 from minitransformer.files import CheckpointError, read_arrays, read_json, write_arrays, write_text
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import code_version
+from minitransformer.training.checkpoint import TrainingState
 
 UPDATE_FILE, BATCH_FILE = "update.json", "batch.safetensors"
 _SIDES = ("source", "target")
@@ -46,6 +48,16 @@ class UpdateFacts:
     what: str
     """What was not finite."""
     code: str = dataclasses.field(default_factory=code_version)
+
+    @classmethod
+    def of(
+        cls, state: TrainingState, batch: IntArray, config: TrainingConfig, learning_rate: float, what: str
+    ) -> UpdateFacts:
+        """Those of the update that a run is at."""
+        return cls(
+            step=state.step, epoch=state.epoch, place=state.next_batch - 1, pairs=batch.tolist(), seed=config.seed,
+            n_shards=config.n_shards, learning_rate=learning_rate, what=what,
+        )  # fmt: skip
 
 
 def write_capsule(directory: Path, model: Transformer, pairs: Pairs, facts: UpdateFacts) -> None:

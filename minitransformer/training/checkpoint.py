@@ -48,7 +48,8 @@ _NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
 class TrainingState:
     """Where a run stands: updates done, the place in the data of the next one, and what the next log line begins with.
 
-    The last three are sums over the updates since the last line.
+    ``unlogged_…`` are sums over the updates since the last line.  ``avoided`` are epoch and place of batches that the
+    run went back from, because their updates were not finite.
     """
 
     step: int = 0
@@ -59,6 +60,7 @@ class TrainingState:
     unlogged_loss: float = 0.0
     unlogged_tokens: int = 0
     unlogged_seconds: float = 0.0
+    avoided: tuple[tuple[int, int], ...] = ()
 
 
 _COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens")
@@ -194,15 +196,24 @@ def _read_state(path: Path) -> TrainingState:
             f"{path}: expected an object with the numbers {', '.join(sorted(known))}; the checkpoint is damaged or of"
             " another version: use another one"
         )
-    return TrainingState(**fields)
+    avoided = tuple((epoch, place) for epoch, place in fields.get("avoided", ()))
+    return TrainingState(**{**fields, "avoided": avoided})
 
 
 def _is_in_range(name: str, value: object) -> bool:
+    if name == "avoided":
+        return isinstance(value, list) and all(
+            isinstance(pair, list) and len(pair) == 2 and all(map(_is_count, pair)) for pair in value
+        )
     if name in _COUNTS:
-        return type(value) is int and 0 <= value < 2**63
+        return _is_count(value)
     if value is None:
         return name == "best_loss"
     return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
 
 
 def _require_same_shapes(path: Path, got: Mapping[str, Array], expected: Mapping[str, Array]) -> None:

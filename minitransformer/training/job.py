@@ -22,8 +22,8 @@ from minitransformer.run import RunConfig
 from minitransformer.training.checkpoint import average_weights, checkpoints
 from minitransformer.training.largest_batch import advising, try_largest_batch
 from minitransformer.training.monitor import Monitor
-from minitransformer.training.trainer import BEST, Trainer
-from minitransformer.training.validation import Validation
+from minitransformer.training.trainer import Trainer
+from minitransformer.training.validation import BEST, Validation
 from parallel.agreement import checksum
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import cores_of, described

@@ -56,6 +56,9 @@ class Monitor(Protocol):
     def advance(self, step: int) -> None:
         """An update is done."""
 
+    def go_back(self, step: int) -> None:
+        """Training goes on from an earlier update than it was at."""
+
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """An interval, or a validation, is over."""
 
@@ -75,6 +78,9 @@ class SilentMonitor:
         """Nothing."""
 
     def advance(self, step: int) -> None:
+        """Nothing."""
+
+    def go_back(self, step: int) -> None:
         """Nothing."""
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
@@ -121,6 +127,11 @@ class ConsoleMonitor:
 
     def advance(self, step: int) -> None:
         """Move the bar."""
+        self._progress.update(self._task, completed=step)
+
+    def go_back(self, step: int) -> None:
+        """Move the bar back, and forget the log lines of updates that will be done again."""
+        self._metrics = MetricsLog(self._run, step)
         self._progress.update(self._task, completed=step)
 
     def report(self, report: TrainingReport | ValidationReport) -> None:

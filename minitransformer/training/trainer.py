@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from autograd import RandomStream, namespace, to_host
 from autograd.array import Array, staying_here
-from autograd.optim import Adam, clip_gradients, gradient_norm
+from autograd.optim import Adam, clip_gradients
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray, cut_into_shards, plan_epoch, read_batch
 from minitransformer.data.store import TokenStore
@@ -22,23 +23,19 @@ from minitransformer.errors import UserError
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import even_slices
+from minitransformer.training.capsule import UpdateFacts
 from minitransformer.training.checkpoint import Snapshot, TrainingState, load_newest_checkpoint
+from minitransformer.training.divergence import Guard, give_up, require_finite
 from minitransformer.training.exchange import exchange_of
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.interval import Interval
 from minitransformer.training.monitor import Monitor, TrainingReport
 from minitransformer.training.schedule import learning_rate
-from minitransformer.training.validation import Validation
+from minitransformer.training.validation import Validation, keep_best
 from minitransformer.training.writer import CheckpointWriter
 from parallel.agreement import check_agreement, checksum
 from parallel.communicator import Communicator, shards_of_rank
-
-BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
-
-
-class TrainingDivergedError(UserError, RuntimeError):
-    """The loss is no longer a number."""
 
 
 class Trainer:
@@ -75,7 +72,8 @@ class Trainer:
         )
         self._n_threads = n_threads
         self._seconds = 0.0  # that this process has spent on updates
-        self._norm_before_clipping: float | None = None
+        self._guard = Guard()
+        self._norm = 0.0  # of the last gradient that changed parameters, before clipping
 
     def resume(self, say: Callable[[str], None] = lambda line: None) -> bool:
         """Go on from the newest whole checkpoint of the run, if there is one; say which newer ones are damaged.
@@ -109,22 +107,30 @@ class Trainer:
     def train(self, monitor: Monitor) -> bool:
         """Update until ``max_updates``; return whether that was reached (False: interrupted, and saved).
 
-        Raises: TrainingDivergedError if the loss is not finite; CheckpointError if the last checkpoint cannot be
+        An update whose loss or gradient is not finite changes nothing.  After a few in a row training goes back to the
+        last checkpoint, and avoids their batches from then on.
+        Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
         written (of earlier ones the monitor is told, and training goes on).
         """
+        self._guard = Guard(monitor.say)
         with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
             interval = Interval(self.state, self.world)
             for batch in self._batches():
                 step = self.state.step
-                interval.add(self._update(batch), int((self.store.lengths[batch, 1] + 1).sum()))
+                loss = self._update(batch)
+                if loss is not None:
+                    interval.add(loss, int((self.store.lengths[batch, 1] + 1).sum()))
+                elif self._guard.gives_up:
+                    interval = self._go_back(batch, monitor)
+                    continue
                 monitor.advance(step)
-                self._tell_of_failure(monitor)
+                self._writer.tell_of_failure(monitor.say)
                 last, stop = step == self.config.max_updates, interrupt.requested()
-                if step % self.config.log_every == 0 or last:
+                if (step % self.config.log_every == 0 or last) and interval.n_tokens:
                     interval = self._log(interval, monitor)
-                if step % self.config.validate_every == 0 or last:
+                if (step % self.config.validate_every == 0 and loss is not None) or last:
                     interval.leave_out(self._validate(monitor))
-                if step % self.config.checkpoint_every == 0 or last or stop:
+                if (step % self.config.checkpoint_every == 0 and loss is not None) or last or stop:
                     self._save(interval, monitor)
                 if last or stop:
                     self._say_balance(monitor)
@@ -134,6 +140,22 @@ class Trainer:
                     return False
             self._finish_saving()
         return True
+
+    def _go_back(self, batch: IntArray, monitor: Monitor) -> Interval:
+        """To the last checkpoint, from where the batches in question are avoided.
+
+        Raises: TrainingDivergedError the second time, or if there is no checkpoint.
+        """
+        avoided, what = (*self.state.avoided, *self._guard.in_a_row), self._guard.what
+        self._finish_saving()
+        if self.state.avoided or not self.resume(monitor.say):
+            facts = UpdateFacts.of(self.state, batch, self.config, self.learning_rate, what)
+            give_up(self.run_directory, self.model, self.store, facts, self.world)
+        self.state = dataclasses.replace(self.state, avoided=avoided)
+        self._guard = Guard(monitor.say)
+        monitor.go_back(self.state.step)
+        monitor.say(f"going on from update {self.state.step:,}, without {len(avoided)} batches")
+        return Interval(self.state, self.world)
 
     @contextmanager
     def _to_the_end(self) -> Iterator[None]:
@@ -148,22 +170,32 @@ class Trainer:
             self._writer.wait()
 
     def _batches(self) -> Iterator[IntArray]:
-        """The batches from where the state stands to the last update; the state is moved ahead of each."""
-        while self.state.step < self.config.max_updates:
-            epoch = self.state.epoch
-            plan = plan_epoch(self.store.lengths, self.config.batch_tokens, seed=self.config.seed, epoch=epoch)
-            for place in range(self.state.next_batch, len(plan)):
-                if self.state.step == self.config.max_updates:
-                    return
-                self._advance(step=self.state.step + 1, next_batch=place + 1)
-                yield plan[place]
-            self._advance(epoch=epoch + 1, next_batch=0)
+        """The batches from where the state stands to the last update; the state is moved ahead of each.
 
-    def _advance(self, **changes: int) -> None:
+        It is looked at anew before each, because it may be set back meanwhile.
+        """
+        plan, planned = [], -1
+        while self.state.step < self.config.max_updates:
+            epoch, place = self.state.epoch, self.state.next_batch
+            if epoch != planned:
+                plan = plan_epoch(self.store.lengths, self.config.batch_tokens, seed=self.config.seed, epoch=epoch)
+                planned = epoch
+            if place == len(plan):
+                self._advance(epoch=epoch + 1, next_batch=0)
+                continue
+            self._advance(next_batch=place + 1)
+            if (epoch, place) not in self.state.avoided:
+                self._advance(step=self.state.step + 1)
+                yield plan[place]
+
+    def _advance(self, **changes: Any) -> None:
         self.state = dataclasses.replace(self.state, **changes)
 
-    def _update(self, batch: IntArray) -> Array:
-        """One update of the parameters, of which this rank changes its part; return its summed loss."""
+    def _update(self, batch: IntArray) -> Array | None:
+        """One update of the parameters, of which this rank changes its part.
+
+        Returns this rank's summed loss; None if loss or gradient are not finite, and nothing has changed.
+        """
         start = time.perf_counter()
         indices = cut_into_shards(batch, self.store.lengths, self.config.n_shards)
         shards = [read_batch(self.store, indices[i]) if len(indices[i]) else None for i in self.shards]
@@ -176,12 +208,14 @@ class Trainer:
             gradients[within] *= per_token
 
         self._on_all_threads(take_mean)
-        if self.config.clip_norm is not None:
-            self._norm_before_clipping = clip_gradients(gradients, self.config.clip_norm, self.exchange.of_all_parts)
-        self._on_all_threads(lambda within: self.adam.update(self.learning_rate, self.state.step, within))
+        norm = clip_gradients(gradients, self.config.clip_norm or math.inf, self.exchange.of_all_parts)
+        loss_is_finite = not self.world.any(not math.isfinite(float(loss)))
+        if is_sound := self._guard.lets_through(self.state, norm, loss_is_finite=loss_is_finite):
+            self._norm = norm
+            self._on_all_threads(lambda within: self.adam.update(self.learning_rate, self.state.step, within))
         self.exchange.share_values()
         self._seconds += time.perf_counter() - start
-        return loss
+        return loss if is_sound else None
 
     @property
     def _gradients(self) -> Array:
@@ -202,15 +236,8 @@ class Trainer:
             factor=self.config.learning_rate_factor,
         )
 
-    def _gradient_norm(self) -> float:
-        """That of the last update's mean loss, before clipping.  Raises: TrainingDivergedError if it is not finite."""
-        norm = self._norm_before_clipping
-        return self._finite(
-            gradient_norm(self._gradients, self.exchange.of_all_parts) if norm is None else norm, "gradient's norm"
-        )
-
     def _log(self, interval: Interval, monitor: Monitor) -> Interval:
-        loss = self._finite(interval.loss() / max(1, interval.n_tokens), "loss")
+        loss = interval.loss() / interval.n_tokens
         seconds = interval.seconds
         self.state = dataclasses.replace(
             self.state, seconds=self.state.seconds + seconds, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0
@@ -221,7 +248,7 @@ class Trainer:
                 epoch=self.state.epoch,
                 loss=loss,
                 learning_rate=self.learning_rate,
-                gradient_norm=self._gradient_norm(),
+                gradient_norm=self._norm,
                 target_tokens_per_second=interval.n_tokens / seconds,
                 seconds=self.state.seconds,
             )
@@ -234,39 +261,20 @@ class Trainer:
             share = self.world.sum_of_numbers(self.exchange.seconds_waited / self._seconds) / self.world.size
             monitor.say(f"processes waited {100 * share:.1f} % of the time for the slowest one of each update")
 
-    def _finite(self, number: float, name: str) -> float:
-        """The number, if it is one: what has become NaN is never saved over what was good."""
-        if not math.isfinite(number):
-            raise TrainingDivergedError(
-                f"update {self.state.step:,}: the {name} is {number}; the last checkpoint is unharmed."
-                " Lower --training.learning-rate-factor, or set --training.clip-norm"
-            )
-        return number
-
     def _validate(self, monitor: Monitor) -> float:
         """Judge the model, keep it if it is the best so far; return the seconds that this took."""
         start = time.perf_counter()
-        self._gradient_norm()
         with self.world.waiting_for_rank_0():
             if self.validation is not None and self.world.rank == 0:
                 report = self.validation.report(self.model, self.state.step, self.state.best_loss)
                 monitor.report(report)
-                if report.best:
-                    self._keep_best(report.loss, monitor)
+                if report.best and keep_best(self.run_directory, self.model, monitor.say):
+                    self.state = dataclasses.replace(self.state, best_loss=report.loss)
         return time.perf_counter() - start
-
-    def _keep_best(self, loss: float, monitor: Monitor) -> None:
-        """Save the model as the best so far; if that fails, the best so far remains the one before."""
-        try:
-            self.model.save(self.run_directory / BEST)
-            self.state = dataclasses.replace(self.state, best_loss=loss)
-            self.model.save(self.run_directory)
-        except CheckpointError as error:
-            monitor.say(f"warning: {error}; training goes on")
 
     def _save(self, interval: Interval, monitor: Monitor) -> None:
         """Begin to write a checkpoint: rank 0 copies what it holds, and goes on while a thread writes the copy."""
-        self._gradient_norm()
+        require_finite(self.model, self.state.step)
         self.check_agreement(
             f"after update {self.state.step:,}",
             "They agreed before: their processors, libraries or memory differ. The last checkpoint is unharmed",
@@ -281,18 +289,10 @@ class Trainer:
         with self.world.waiting_for_rank_0():
             if self.world.rank == 0:
                 self._writer.wait()
-                self._tell_of_failure(monitor)
+                self._writer.tell_of_failure(monitor.say)
                 self._writer.save(Snapshot.of(self.model, self.adam.of_all(m, v), self.state))
-
-    def _tell_of_failure(self, monitor: Monitor) -> None:
-        error = self._writer.failure()
-        if error:
-            monitor.say(f"warning: {error}; training goes on, and saves again at the next interval")
 
     def _finish_saving(self) -> None:
         """Wait until the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
         with self.world.waiting_for_rank_0():
-            self._writer.wait()
-            error = self._writer.failure()
-            if error:
-                raise error
+            self._writer.finish()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
 from minitransformer.evaluation.bleu import Score, bleu
 from minitransformer.evaluation.parsing import bracketing_f1
+from minitransformer.files import CheckpointError
 from minitransformer.inference.parser import PARSING, Parser
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.monitor import ValidationReport
 from minitransformer.trees.linear import tree_of
+
+BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 
 
 class Validation:
@@ -50,3 +54,17 @@ class Validation:
         gold = [tree_of(target.split(" "), words) for target, words in zip(references, sentences, strict=True)]
         search = dataclasses.replace(PARSING, beam=beam)
         return bracketing_f1(Parser(translator).parse(sentences, search, n_threads=self.n_threads), gold)
+
+
+def keep_best(run: Path, model: Transformer, say: Callable[[str], None]) -> bool:
+    """Save the model as the best so far; if that fails, say so, and the best so far remains the one before."""
+    try:
+        model.save(run / BEST)
+    except CheckpointError as error:
+        say(f"warning: {error}; training goes on")
+        return False
+    try:
+        model.save(run)
+    except CheckpointError as error:
+        say(f"warning: {error}; training goes on")
+    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Thread
 
@@ -49,6 +49,19 @@ class CheckpointWriter:
         if error is None or isinstance(error, CheckpointError):
             return error
         raise error
+
+    def tell_of_failure(self, say: Callable[[str], None]) -> None:
+        """Warn, once, if the last checkpoint could not be written: the next one may be."""
+        error = self.failure()
+        if error:
+            say(f"warning: {error}; training goes on, and saves again at the next interval")
+
+    def finish(self) -> None:
+        """Return when the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
+        self.wait()
+        error = self.failure()
+        if error:
+            raise error
 
     def wait(self) -> None:
         """Return when nothing is being written."""

@@ -251,7 +251,7 @@ def test_a_state_of_another_form_is_refused_by_name_and_nothing_is_changed(tmp_p
     path = saved(tmp_path)
     (path / "state.json").write_text(content)
     write_checksums(path, CHECKPOINT_FILES)
-    refused(path, r"state\.json: expected an object with the numbers best_loss, epoch,")
+    refused(path, r"state\.json: expected an object with the numbers avoided, best_loss,")
 
 
 @pytest.mark.parametrize("content", ["[]", "3", '{"layers": 2}', '{"n_layers": "many"}', '{"n_layers": 0}'])
@@ -359,5 +359,5 @@ def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
     state = json.loads((saved(tmp_path) / "state.json").read_text())
     assert state == {
         "step": 20, "epoch": 3, "next_batch": 7, "best_loss": 1 / 3, "seconds": 12.25, "unlogged_loss": 61.5,
-        "unlogged_tokens": 30, "unlogged_seconds": 0.5,
+        "unlogged_tokens": 30, "unlogged_seconds": 0.5, "avoided": [],
     }  # fmt: skip

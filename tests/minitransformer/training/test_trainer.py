@@ -23,8 +23,9 @@ from minitransformer.evaluation.bleu import Score
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.checkpoint import Snapshot, checkpoints
+from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.monitor import SilentMonitor, TrainingReport, ValidationReport
-from minitransformer.training.trainer import Trainer, TrainingDivergedError
+from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 
 TINY = ModelConfig(vocabulary_size=12, n_layers=1, d_model=16, d_ff=32, n_heads=2, d_k=8, d_v=8, p_drop=0.1)
@@ -316,25 +317,14 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
         trainer_of(tmp_path).train(Recorder(twice))
 
 
-@pytest.mark.parametrize("every", [{"log_every": 2}, {"log_every": 100, "checkpoint_every": 2}], ids=["log", "save"])
-def test_parameters_that_are_not_numbers_end_the_run_and_are_not_saved(tmp_path: Path, every: dict[str, int]) -> None:
+def test_parameters_that_are_not_numbers_are_not_saved(tmp_path: Path) -> None:
     trained(tmp_path, max_updates=2)
-    trainer = trainer_of(tmp_path, **every)
+    trainer = trainer_of(tmp_path, max_updates=4)
     trainer.resume()
     trainer.model.parameters.values[...] = np.nan
-    with pytest.raises(TrainingDivergedError, match=r"update 4: the .* is nan; .*last checkpoint.*") as caught:
+    with pytest.raises(TrainingDivergedError, match=r"update 4: there are parameters that are not finite; .*unharmed"):
         trainer.train(SilentMonitor())
-    assert "Lower --training.learning-rate-factor, or set --training.clip-norm" in str(caught.value)
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002"]
-
-
-def test_a_run_that_diverged_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
-    trained(tmp_path, max_updates=2)
-    trainer = trainer_of(tmp_path)
-    trainer.resume()
-    trainer.model.parameters.values[...] = np.nan
-    with pytest.raises(TrainingDivergedError):
-        trainer.train(SilentMonitor())
     assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))
 
 

@@ -1,0 +1,93 @@
+"""Updates whose numbers are not finite: skipped, counted, gone back from, and at last put into a capsule."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from autograd import namespace
+from minitransformer.data.store import TokenStore
+from minitransformer.errors import UserError
+from minitransformer.model.transformer import Transformer
+from minitransformer.training.capsule import UpdateFacts, write_capsule
+from minitransformer.training.checkpoint import TrainingState
+from parallel.communicator import Communicator
+
+PATIENCE = 10  # updates skipped in a row, after which training goes back to its last checkpoint
+SPIKE = 10  # times the usual norm of the gradient
+_USUAL = 100  # last norms whose median is the usual one; fewer than a tenth of them say nothing
+
+
+class TrainingDivergedError(UserError, RuntimeError):
+    """Numbers are no longer finite, and going back has not helped."""
+
+
+class Guard:
+    """Keeps watch over the numbers of updates.
+
+    Every rank sees the same norms, bit for bit, and whether any rank's loss is not finite: all decide alike.
+    """
+
+    def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
+        self.say = say
+        self.in_a_row: list[tuple[int, int]] = []  # epoch and place of the batches of updates that were just skipped
+        self.what = ""
+        self._norms: deque[float] = deque(maxlen=_USUAL)
+
+    def lets_through(self, state: TrainingState, norm: float, *, loss_is_finite: bool) -> bool:
+        """Whether the update of this state may change parameters; says why not, and when a gradient is a spike.
+
+        ``norm`` is that of the gradient of the mean loss, before clipping.
+        """
+        if loss_is_finite and math.isfinite(norm):
+            self.in_a_row = []
+            self._look_for_spike(state.step, norm)
+            return True
+        self.in_a_row.append((state.epoch, state.next_batch - 1))
+        self.what = f"the gradient's norm is {norm}" if loss_is_finite else "the loss is not finite"
+        self.say(
+            f"warning: update {state.step:,}: {self.what}; it is skipped, {len(self.in_a_row)} in a row"
+            f" (at {PATIENCE} training goes back)"
+        )
+        return False
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether too many updates in a row were skipped."""
+        return len(self.in_a_row) >= PATIENCE
+
+    def _look_for_spike(self, step: int, norm: float) -> None:
+        usual = statistics.median(self._norms) if len(self._norms) * 10 >= _USUAL else math.inf
+        if norm > SPIKE * usual:
+            self.say(
+                f"warning: update {step:,}: the gradient's norm is {norm:.3g}, usually about {usual:.3g}"
+                " (--training.clip-norm bounds it)"
+            )
+        self._norms.append(norm)
+
+
+def require_finite(model: Transformer, step: int) -> None:
+    """Raise TrainingDivergedError if parameters have been spoilt, which no update does: such are not saved."""
+    values = model.parameters.values
+    if not namespace(values).isfinite(values).all():
+        raise TrainingDivergedError(
+            f"update {step:,}: there are parameters that are not finite; the last checkpoint is unharmed, and the same"
+            " command goes on from it"
+        )
+
+
+def give_up(run: Path, model: Transformer, store: TokenStore, facts: UpdateFacts, world: Communicator) -> NoReturn:
+    """Write a capsule of the update that ``facts`` are of, and raise TrainingDivergedError; all ranks must call."""
+    directory = run / "divergence" / f"step-{facts.step:08d}"
+    if world.rank == 0:
+        write_capsule(directory, model, [store.pair(i) for i in facts.pairs], facts)
+    world.barrier()
+    raise TrainingDivergedError(
+        f"update {facts.step:,}: {facts.what}, as in {PATIENCE} updates in a row; checkpoints are unharmed. Find out"
+        f" where it begins with minitransformer-doctor --replay {directory}; or lower"
+        " --training.learning-rate-factor, or set --training.clip-norm"
+    )

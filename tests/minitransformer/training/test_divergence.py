@@ -1,0 +1,201 @@
+"""Numbers that go wrong: never in the parameters, skipped, gone back from, told, and at last put into a capsule."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer.config import ModelConfig, TrainingConfig
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.model.transformer import Transformer
+from minitransformer.training import divergence
+from minitransformer.training.capsule import replay_capsule
+from minitransformer.training.checkpoint import TrainingState, checkpoints
+from minitransformer.training.divergence import Guard, TrainingDivergedError
+from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.trainer import Trainer
+from parallel.communicator import SerialCommunicator
+
+TINY = ModelConfig(vocabulary_size=12, n_layers=1, d_model=16, d_ff=32, n_heads=2, d_k=8, d_v=8, p_drop=0.1)
+TRAINING = TrainingConfig(
+    max_updates=20, batch_tokens=60, n_shards=2, warmup_steps=20, log_every=2, checkpoint_every=4, validate_every=100
+)
+IsBad = Callable[[int, int], bool]  # of epoch and place
+
+
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divergence, "PATIENCE", 2)
+
+
+class Teller(SilentMonitor):
+    """Remembers what was said, and where training went back to."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.went_back_to: list[int] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    def go_back(self, step: int) -> None:
+        self.went_back_to.append(step)
+
+
+def copy_store(folder: Path) -> TokenStore:
+    """Sixty sequences, each its own translation: six batches an epoch."""
+    ids = np.random.default_rng(1)
+    sequences = [ids.integers(3, 12, 3 + i % 4).tolist() for i in range(60)]
+    write_store(folder, "train", [(sequence, sequence) for sequence in sequences], 12)
+    return TokenStore(folder, "train")
+
+
+def trainer_of(
+    folder: Path, is_bad: IsBad = lambda epoch, place: False, value: float = np.nan, **changes: Any
+) -> Trainer:
+    """One whose gradients have a number that is none, for batches that are bad."""
+    config = dataclasses.replace(TRAINING, **changes)
+    model = Transformer(TINY, seed=config.seed)
+    trainer = Trainer(model, copy_store(folder), None, config, folder / "run", SerialCommunicator(), n_threads=1)
+    compute = trainer.gradient.compute
+
+    def computing(*arguments: Any) -> Any:
+        loss = compute(*arguments)
+        if is_bad(trainer.state.epoch, trainer.state.next_batch - 1):
+            model.parameters.gradients[5] = value
+        return loss
+
+    trainer.gradient.compute = computing  # type: ignore[method-assign]
+    return trainer
+
+
+def bits(trainer: Trainer) -> tuple[bytes, ...]:
+    return tuple(array.tobytes() for array in (trainer.model.parameters.values, trainer.adam.m, trainer.adam.v))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_gradient_that_is_not_finite_changes_nothing_and_training_goes_on(tmp_path: Path, value: float) -> None:
+    trainer, monitor = trainer_of(tmp_path, lambda epoch, place: (epoch, place) == (0, 2), value), Teller()
+    before: list[Any] = []
+
+    def remember(step: int) -> None:
+        before.append(bits(trainer))
+
+    monitor.advance = remember  # type: ignore[method-assign]
+    assert trainer.train(monitor)
+    assert before[1] == before[2]  # the third update
+    assert len({one[0] for one in before}) == len(before) - 1
+    assert trainer.state.step == 20
+    assert [line for line in monitor.said if "skipped" in line] == [
+        f"warning: update 3: the gradient's norm is {'inf' if np.isinf(value) else 'nan'}; it is skipped, 1 in a row"
+        " (at 2 training goes back)"
+    ]
+
+
+def test_a_loss_that_is_not_finite_is_enough(tmp_path: Path) -> None:
+    trainer, monitor = trainer_of(tmp_path, max_updates=3), Teller()
+    compute = trainer.gradient.compute
+    trainer.gradient.compute = (  # type: ignore[method-assign]
+        lambda *arguments: compute(*arguments) * (np.inf if trainer.state.step == 2 else 1)
+    )
+    assert trainer.train(monitor)
+    assert any("update 2: the loss is not finite; it is skipped" in line for line in monitor.said)
+
+
+def test_skipped_updates_that_are_not_in_a_row_do_not_add_up(tmp_path: Path) -> None:
+    monitor = Teller()
+    assert trainer_of(tmp_path, lambda epoch, place: place % 2 == 1).train(monitor)
+    assert monitor.went_back_to == []
+    assert sum("1 in a row" in line for line in monitor.said) == 10
+
+
+def bad_pair(epoch: int, place: int) -> bool:
+    return epoch == 1 and place in (2, 3)  # updates 9 and 10
+
+
+def test_after_a_few_in_a_row_training_goes_back_and_avoids_their_batches(tmp_path: Path) -> None:
+    trainer, monitor = trainer_of(tmp_path, bad_pair), Teller()
+    assert trainer.train(monitor)
+    assert monitor.went_back_to == [8]
+    assert monitor.said[-1] == "going on from update 8, without 2 batches"
+    assert trainer.state.avoided == ((1, 2), (1, 3))
+    assert trainer.state.step == 20
+    assert (trainer.state.epoch, trainer.state.next_batch) == (3, 4)  # two batches further than without
+
+
+def test_what_was_learned_is_what_the_other_batches_teach(tmp_path: Path) -> None:
+    for name in ("went back", "never met them"):
+        (tmp_path / name).mkdir()
+    one, other = trainer_of(tmp_path / "went back", bad_pair), trainer_of(tmp_path / "never met them")
+    other.state = dataclasses.replace(other.state, avoided=((1, 2), (1, 3)))
+    assert one.train(SilentMonitor())
+    assert other.train(SilentMonitor())
+    assert bits(one) == bits(other)
+
+
+def test_a_run_that_went_back_resumes_exactly(tmp_path: Path) -> None:
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    whole = trainer_of(tmp_path / "whole", bad_pair)
+    assert whole.train(SilentMonitor())
+    assert trainer_of(tmp_path / "parts", bad_pair, max_updates=13).train(SilentMonitor())
+    parts = trainer_of(tmp_path / "parts", bad_pair)
+    assert parts.resume()
+    assert parts.state.avoided == ((1, 2), (1, 3))
+    assert parts.train(SilentMonitor())
+    assert bits(parts) == bits(whole)
+
+
+def test_checkpoints_are_not_written_while_updates_are_skipped(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, lambda epoch, place: epoch == 1 and place == 1, max_updates=9)  # update 8
+    assert trainer.train(SilentMonitor())
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["step-00000004", "step-00000009"]
+
+
+def test_the_second_time_it_gives_up_and_leaves_a_capsule(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, lambda epoch, place: epoch == 1 and place >= 2)
+    directory = tmp_path / "run" / "divergence" / "step-00000010"
+    with pytest.raises(TrainingDivergedError) as raised:
+        trainer.train(SilentMonitor())
+    assert str(raised.value) == (
+        "update 10: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. Find out where it"
+        f" begins with minitransformer-doctor --replay {directory}; or lower --training.learning-rate-factor, or set"
+        " --training.clip-norm"
+    )
+    assert np.isfinite(trainer.model.parameters.values).all()
+    replay = replay_capsule(directory, "float32")
+    assert replay.found is None  # the number was put in by hand, after the model had computed its own
+    model = Transformer.load(directory)
+    assert np.array_equal(model.parameters.values, trainer.model.parameters.values)
+    assert 0 < replay.mean_loss < 10
+
+
+def test_without_a_checkpoint_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
+    with pytest.raises(TrainingDivergedError, match="update 2: the gradient's norm is nan, as in 2 updates in a row"):
+        trainer_of(tmp_path, lambda epoch, place: True).train(SilentMonitor())
+    assert (tmp_path / "run" / "divergence" / "step-00000002" / "update.json").exists()
+
+
+def state_at(step: int) -> TrainingState:
+    return TrainingState(step=step, epoch=0, next_batch=step)
+
+
+def test_a_gradient_ten_times_as_large_as_usual_is_told() -> None:
+    said: list[str] = []
+    guard = Guard(said.append)
+    for step, norm in enumerate([1.0, 3.0] * 5 + [19.0, 31.0], 1):
+        assert guard.lets_through(state_at(step), norm, loss_is_finite=True)
+    assert said == ["warning: update 12: the gradient's norm is 31, usually about 3 (--training.clip-norm bounds it)"]
+
+
+def test_the_first_gradients_of_a_run_are_no_spikes() -> None:
+    said: list[str] = []
+    guard = Guard(said.append)
+    for step, norm in enumerate([0.001, 5.0, 900.0], 1):
+        guard.lets_through(state_at(step), norm, loss_is_finite=True)
+    assert said == []
