@@ -18,7 +18,7 @@ Device: TypeAlias = Literal["cpu", "cuda"]
 
 
 class DeviceError(RuntimeError):
-    """A device was asked for that this machine or this installation does not have."""
+    """A device, or a type of numbers, was asked for that this machine or this installation does not have."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"device: {problem}; {remedy}")

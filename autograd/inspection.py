@@ -77,7 +77,7 @@ def _operations_watched() -> Iterator[None]:
 
         return watched
 
-    Operation.choose = choose_watched  # type: ignore[assignment, method-assign]
+    Operation.choose = choose_watched  # type: ignore[method-assign]
     try:
         yield
     finally:

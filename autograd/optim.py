@@ -46,6 +46,7 @@ class Adam:
             self.buffer.gradients[self.part][within],
             self.m[within],
             self.v[within],
+            None if self.buffer.copies is None else self.buffer.copies[self.part][within],
             step_size=learning_rate / (1 - self.beta1**step),
             beta1=self.beta1,
             beta2=self.beta2,
@@ -60,6 +61,7 @@ def adam_update(
     gradients: Array,
     m: Array,
     v: Array,
+    copies: Array | None = None,
     *,
     step_size: float,
     beta1: float,
@@ -69,7 +71,8 @@ def adam_update(
 ) -> None:
     """One step of Adam in place: ``step_size`` is α/(1 − β₁ᵗ), ``variance_correction`` is 1 − β₂ᵗ.
 
-    Shapes: all (n,), one dtype; changes values, m and v.
+    Shapes: all (n,), one dtype, but for the copies; changes values, m, v, and the copies, which become the values as
+    their dtype rounds them.
     """
     xp = namespace(values)
     m *= beta1
@@ -77,6 +80,8 @@ def adam_update(
     v *= beta2
     v += (1 - beta2) * gradients * gradients
     values -= step_size * m / (xp.sqrt(v / variance_correction) + eps)
+    if copies is not None:
+        copies[...] = values.astype(copies.dtype)
 
 
 def gradient_norm(gradients: Array, all_of: AllOf = lambda squares: [squares]) -> float:

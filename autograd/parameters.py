@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from autograd.array import Array, Device, namespace, namespace_of_device, to_device
+from autograd.precision import dtype_named
 from autograd.random import Site, named_site, normal, uniform
 from autograd.tensor import Gradient, PendingGradient, Tensor
 
@@ -105,6 +106,9 @@ class ParameterBuffer:
 
     Shapes: ``values`` and ``gradients`` (size,), one dtype, one device; parameters begin at multiples of ALIGNMENT and
     the room between them stays zero.
+    Of dtype "bfloat16" they are float32 all the same: what is updated, saved, compared and summed.  ``copies`` (size,)
+    are the values rounded, and what operations read of parameters with more than one axis; gains and biases, which are
+    few, they read in float32.
     Initial values are a pure function of (seed, name), drawn in float64 whatever the dtype; zero without a seed.
     """
 
@@ -114,12 +118,31 @@ class ParameterBuffer:
         for parameter in reversed(self.named.values()):
             parameter.offset = size
             size += -(-parameter.size // ALIGNMENT) * ALIGNMENT
-        self.values = xp.zeros(size, dtype)
+        stored = dtype_named(dtype)
+        is_narrow = stored.name == "bfloat16"
+        self.values = xp.zeros(size, np.float32 if is_narrow else stored)
+        self.copies: Array | None = xp.zeros(size, stored) if is_narrow else None
         self._room = _Gradients(self.values)
-        for name, parameter in self.named.items():
-            parameter.room, parameter.value = self._room, parameter.view_of(self.values)
-            if seed is not None:
-                parameter.value[...] = to_device(parameter.initialise(named_site(seed, name), parameter.shape), device)
+        self._take_place()
+        if seed is not None:
+            for name, values in self.named_values().items():
+                values[...] = to_device(self.named[name].initialise(named_site(seed, name), values.shape), device)
+        self.refresh_copies()
+
+    def _take_place(self) -> None:
+        """Let parameters see what they read: their values, or the copies."""
+        for parameter in self.named.values():
+            home = self.values if self.copies is None or len(parameter.declared_shape) < 2 else self.copies
+            parameter.room, parameter.value = self._room, parameter.view_of(home)
+
+    def refresh_copies(self) -> None:
+        """Round the values again, after they were changed by hand; Adam leaves values and copies in step."""
+        if self.copies is not None:
+            self.copies[...] = self.values.astype(self.copies.dtype)
+
+    def named_values(self) -> dict[str, Array]:
+        """Every parameter's stretch of ``values`` in its shape, by name."""
+        return {name: parameter.view_of(self.values) for name, parameter in self.named.items()}
 
     @cached_property
     def gradients(self) -> Array:
@@ -133,8 +156,7 @@ class ParameterBuffer:
         self.values, self._room = values, _Gradients(values)
         self._room.array = gradients
         self.__dict__.pop("gradients", None)
-        for parameter in self.named.values():
-            parameter.room, parameter.value = self._room, parameter.view_of(values)
+        self._take_place()
 
     @property
     def n_parameters(self) -> int:

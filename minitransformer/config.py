@@ -19,6 +19,7 @@ Tying = Literal["all", "target", "none"]
 Start = Literal["symbol", "zero", "end"]
 TokenizerType = Literal["bpe", "unigram"]
 LeafSymbols = Literal["normalised", "tags"]
+Precision = Literal["float32", "bfloat16"]
 
 _CHOICES = {
     "positions": PositionLayout, "norm": NormPlacement, "tied": Tying, "label_smoothing_over": SmoothedClasses,
@@ -242,6 +243,9 @@ class TrainingConfig:
     sum: SumOrder = "exact"
     """How processes add gradients up: "exact" along one fixed tree, the same bits for any number of processes, of which
     a power of two compute; "fast" as MPI or NCCL likes, with all of them."""
+    precision: Precision = "float32"
+    """What weights and activations are stored in.  With "bfloat16" the GPU's tensor cores compute with them, summing in
+    float32; on a CPU it is slower.  Updates are made, and everything is saved, in float32."""
     seed: int = 1
     """Of everything random: initial weights, order of sentences, dropout."""
     log_every: int = 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from autograd.array import Array, namespace
@@ -11,7 +12,7 @@ from autograd.tensor import Backward
 Axes = int | tuple[int, ...] | None
 
 
-@op
+@partial(op, moves=True)
 def reshape(x: Array, *, shape: tuple[int, ...]) -> tuple[Array, Backward]:
     """The elements of x, in order, in another shape (one dimension may be −1).
 
@@ -25,7 +26,7 @@ def reshape(x: Array, *, shape: tuple[int, ...]) -> tuple[Array, Backward]:
     return x.reshape(shape), backward
 
 
-@op
+@partial(op, moves=True)
 def transpose(x: Array, *, axes: tuple[int, ...] | None = None) -> tuple[Array, Backward]:
     """x with its axes permuted (reversed by default).
 

@@ -53,6 +53,7 @@ class CorpusScore:
 
 def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int = 1) -> list[PairScore]:
     """Score id pairs without start and end symbols, in their order; computed by length, in batches, on threads."""
+    model = model.in_float32()
     lengths = np.array([(len(target), len(source)) for source, target in pairs], np.int64).reshape(-1, 2) + 1
     batches = cut_by_tokens(np.lexsort(lengths.T[::-1]), lengths, TOKENS_AT_ONCE)
     scores: list[PairScore] = [PairScore(0.0, 0)] * len(pairs)

@@ -46,7 +46,8 @@ class Transformer(Layer):
     Args:
         config: its hyperparameters; ``vocabulary_size`` must be set.
         seed: initial weights are a pure function of the seed and each parameter's name; None leaves them zero.
-        dtype: "float32", or "float64" for checks.
+        dtype: "float32", "float64" for checks, or "bfloat16": what weights and activations are stored in.  Values that
+            are updated and saved, gradients, statistics and sums are float32 then.
         device: "cpu" or "cuda".
     """
 
@@ -119,11 +120,21 @@ class Transformer(Layer):
     def for_search(self) -> Transformer:
         """The same model with the same parameters, for steps of few rows, as long as the parameters do not change.
 
+        It searches in float32, whatever the parameters are stored in.
         It holds a copy of the projection's matrix as (D, W), which BLAS multiplies few rows with at once; of (W, D) it
         would copy every panel into that order, at every step.
         """
-        model, weight = copy.copy(self), self.projection.weight.value
+        model = copy.copy(self.in_float32())
+        weight = model.projection.weight.value
         model._projection_by_columns = namespace(weight).ascontiguousarray(weight.T)
+        return model
+
+    def in_float32(self) -> Transformer:
+        """The model that ``save`` would write: this one, or of one that stores bfloat16 a copy in float32."""
+        if self.parameters.copies is None:
+            return self
+        model = Transformer(self.config, seed=None, device=self.device)
+        model.parameters.values[...] = self.parameters.values
         return model
 
     def decoded(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
@@ -165,11 +176,11 @@ class Transformer(Layer):
         Shapes: returns (target tokens, W), packed in sentence order, in nats.
         """
         with no_tape():
-            return log_softmax_values(self.logits(batch).value)
+            return log_softmax_values(self.in_float32().logits(batch).value)
 
     def weights(self) -> dict[str, Array]:
         """The parameters' values by name, on the host."""
-        return {name: to_host(parameter.value) for name, parameter in self.named_parameters()}
+        return {name: to_host(values) for name, values in self.parameters.named_values().items()}
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
         """Copy values into the parameters.
@@ -188,8 +199,9 @@ class Transformer(Layer):
         if problems:
             more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
             raise WeightsError(f"weights do not fit this model: {'; '.join(sorted(problems)[:5])}{more}")
-        for name, parameter in self.named_parameters():
-            parameter.value[...] = to_device(weights[name], self.device)
+        for name, values in self.parameters.named_values().items():
+            values[...] = to_device(weights[name], self.device)
+        self.parameters.refresh_copies()
 
     def save(self, directory: str | Path) -> None:
         """Write configuration and weights into a directory; each file is whole or not there at every moment."""

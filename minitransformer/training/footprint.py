@@ -79,7 +79,8 @@ def predict(
 
     ``shards`` are those of this process (all, if not given), which keeps so many bytes of Adam's ``moments`` (those of
     all parameters, if not given).  Nothing of the size of the model or of a batch is allocated: a model made without a
-    seed is only room that nobody has entered.
+    seed is only room that nobody has entered.  In bfloat16 activations are counted as in float32, which they
+    pass through: more than is kept.
     Shapes: lengths (n, 2), source and target tokens of every pair, without end symbols.
     """
     shards = range(training.n_shards) if shards is None else shards
@@ -94,8 +95,9 @@ def predict(
         if sum(at_once) > sum(largest):
             largest, largest_batch = at_once, batch
     gradients = size * (1 + n_borrowed(len(shards), n_threads))
+    copies = 0 if model.parameters.copies is None else model.parameters.copies.nbytes
     return Footprint(
-        size, gradients, 2 * size if moments is None else moments, *largest, n_at_once=len(runs)
+        size + copies, gradients, 2 * size if moments is None else moments, *largest, n_at_once=len(runs)
     ), largest_batch
 
 

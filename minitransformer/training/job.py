@@ -49,8 +49,11 @@ class TrainingJob:
         """
         places = take_place(config.device, world)
         data = _shared_data(config, world, say)
+        training = config.training
         n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
-        model = Transformer(sized(config.model, data), seed=config.training.seed, device=config.device)
+        model = Transformer(
+            sized(config.model, data), seed=training.seed, dtype=training.precision, device=config.device
+        )
         _check_lengths(model.config, data)
         validation = Validation(data, n_threads=n_threads) if world.rank == 0 else None
         trainer = Trainer(

@@ -214,6 +214,8 @@ class Trainer:
             self._norm = norm
             self._on_all_threads(lambda within: self.adam.update(self.learning_rate, self.state.step, within))
         self.exchange.share_values()
+        if len(gradients) < len(self.model.parameters.values):  # others have changed the rest
+            self.model.parameters.refresh_copies()
         self._seconds += time.perf_counter() - start
         return loss if is_sound else None
 

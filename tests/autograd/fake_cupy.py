@@ -3,6 +3,8 @@
 Loaded under the name "cupy".  Its arrays are no NumPy arrays, refuse to become one unless asked by ``get()``, and take
 no NumPy array as an operand, an index or an argument: only ``asarray`` and ``array`` copy from host to device.  It is
 stricter than CuPy in one thing: NumPy's own functions do not accept its arrays (CuPy would run its twin of them).
+With bfloat16 it does nothing but move, convert, and add arrays of it alone: NumPy and CuPy promote it differently, CuPy
+multiplies only matrices of it, not batches, and has no scatter-add for it.
 It offers what this project uses, and every name of it exists in CuPy.
 """
 
@@ -126,8 +128,20 @@ def _argument(x: Any) -> Any:
     return type(x)(map(_argument, x)) if isinstance(x, list | tuple) else x
 
 
-def _on_arguments(function: Callable[..., Any]) -> Callable[..., ndarray]:
+def _is_bfloat16(x: Any) -> bool:
+    return isinstance(x, ndarray) and x.dtype.name == "bfloat16"
+
+
+def _refuse_bfloat16(what: str, *operands: Any) -> None:
+    for operand in operands:
+        if _is_bfloat16(operand):
+            raise TypeError(f"{what} of bfloat16: NumPy and CuPy differ; convert to float32 first")
+
+
+def _on_arguments(function: Callable[..., Any], *, moves: bool = True) -> Callable[..., ndarray]:
     def on_device(*arguments: Any, **keywords: Any) -> ndarray:
+        if not moves:
+            _refuse_bfloat16(function.__name__, *arguments)
         if keywords.keys() & {"initial", "where"}:
             raise TypeError(f"CuPy has no keyword 'initial' or 'where'; got {sorted(keywords)}")
         out = keywords.get("out")
@@ -143,6 +157,8 @@ def _binary(name: str) -> Callable[[ndarray, Any], Any]:
     def operate(self: ndarray, other: Any) -> Any:
         if getattr(type(other), "__array_ufunc__", False) is None and not isinstance(other, ndarray):
             return NotImplemented  # such as a Tensor, which has its own say
+        if not (name == "add" and _is_bfloat16(self) and _is_bfloat16(other)):
+            _refuse_bfloat16(name, self, other)
         return ndarray(in_python(self._values, _operand(other)))
 
     return operate
@@ -150,13 +166,20 @@ def _binary(name: str) -> Callable[[ndarray, Any], Any]:
 
 def _reflected(name: str) -> Callable[[ndarray, Any], ndarray]:
     in_python = getattr(operator, name)
-    return lambda self, other: ndarray(in_python(_operand(other), self._values))
+
+    def operate(self: ndarray, other: Any) -> ndarray:
+        _refuse_bfloat16(name, self, other)
+        return ndarray(in_python(_operand(other), self._values))
+
+    return operate
 
 
 def _in_place(name: str) -> Callable[[ndarray, Any], ndarray]:
     in_python = getattr(operator, name)
 
     def operate(self: ndarray, other: Any) -> ndarray:
+        if not (name == "iadd" and _is_bfloat16(self) and _is_bfloat16(other)):
+            _refuse_bfloat16(name, self, other)
         in_python(self._values, _operand(other))
         return self
 
@@ -164,7 +187,16 @@ def _in_place(name: str) -> Callable[[ndarray, Any], ndarray]:
 
 
 def _method(name: str) -> Callable[..., ndarray]:
-    return _on_arguments(lambda values, *arguments, **keywords: getattr(values, name)(*arguments, **keywords))
+    def method(values: Any, *arguments: Any, **keywords: Any) -> Any:
+        return getattr(values, name)(*arguments, **keywords)
+
+    return _on_arguments(method, moves=name in _MOVES)
+
+
+_MOVES = {
+    "ascontiguousarray", "astype", "copy", "empty_like", "ones_like", "reshape", "swapaxes", "take", "transpose",
+    "view", "zeros_like",
+}  # fmt: skip
 
 
 _ARITHMETIC = (
@@ -205,11 +237,11 @@ for _name in _ARITHMETIC:
 for _name in _COMPARISONS:
     setattr(ndarray, f"__{_name}__", _binary(_name))
 for _name in ("neg", "pos", "invert", "abs"):
-    setattr(ndarray, f"__{_name}__", _on_arguments(getattr(operator, _name)))
+    setattr(ndarray, f"__{_name}__", _on_arguments(getattr(operator, _name), moves=False))
 for _name in _METHODS:
     setattr(ndarray, _name, _method(_name))
 for _name in _FUNCTIONS:
-    globals()[_name] = _on_arguments(getattr(np, _name))
+    globals()[_name] = _on_arguments(getattr(np, _name), moves=_name in _MOVES)
 
 
 def array(x: Any, dtype: Any = None) -> ndarray:
@@ -276,10 +308,11 @@ cuda = SimpleNamespace(
 class _Add:
     """``add``, with the unbuffered scatter-add of a ufunc."""
 
-    __call__ = staticmethod(_on_arguments(np.add))
+    __call__ = staticmethod(_on_arguments(np.add, moves=False))
 
     @staticmethod
     def at(x: ndarray, index: Any, values: Any) -> None:
+        _refuse_bfloat16("add.at", x, values)
         np.add.at(x._values, _argument(index), _operand(values))
 
 

@@ -14,6 +14,7 @@ from autograd import DeviceError, RandomStream, Tensor, backward, ops, to_device
 from autograd.array import Device, device_of, namespace_of_device
 from autograd.op import operations
 from autograd.optim import Adam, clip_gradients, gradient_norm
+from autograd.precision import dtype_named
 from autograd.random import Site, random_uint16, random_words
 from autograd.tensor import _in_order
 from minitransformer import Batch, ModelConfig, Transformer
@@ -93,6 +94,19 @@ MIXTURES: dict[str, Callable[[Any, Any], Any]] = {
 def test_the_stand_in_refuses_what_cupy_refuses(mixture: str, cupy: Any) -> None:
     with pytest.raises(TypeError):
         MIXTURES[mixture](cupy.ones((2, 2)), np.ones((2, 2)))
+
+
+@pytest.mark.parametrize(
+    "operate",
+    [lambda x: x * 2.0, lambda x: 2.0 * x, lambda x: x + 1, lambda x: x @ x, lambda x: x + x.astype("float32"),
+     lambda x: x.astype("float32") - x, lambda x: x.__iadd__(1.0), lambda x: x.sum(), lambda x: x.max(), lambda x: -x],
+    ids=["scaled", "scales", "plus one", "product", "mixed sum", "mixed difference", "in place", "sum", "max", "minus"],
+)  # fmt: skip
+def test_the_stand_in_refuses_to_compute_with_bfloat16(operate: Callable[[Any], Any], cupy: Any) -> None:
+    x = cupy.ones((2, 2), dtype_named("bfloat16"))
+    with pytest.raises(TypeError, match="of bfloat16"):
+        operate(x)
+    assert (x + x).dtype == x.T.reshape(4).copy().dtype == x.dtype
 
 
 @pytest.mark.parametrize("function", ["where", "maximum", "take_along_axis", "stack"])

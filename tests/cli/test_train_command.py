@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import Trained, contents, plain, said_while
+from small_run import Trained, contents, plain, said_while, translated
 
+from cli.command import run_command
 from cli.prepare import prepare_data
 from cli.train import train
 from minitransformer.config import ConfigError
@@ -97,6 +99,34 @@ def test_more_updates_go_on_from_where_the_run_ended(trained: Trained, tmp_path:
     said = said_while(lambda: train(arguments))
     assert "going on from update 60 of 70" in said
     assert json.loads((tmp_path / "copy" / "results.json").read_text())["updates"] == 70
+
+
+def in_bfloat16(trained: Trained, run: Path) -> list[str]:
+    return [
+        *trained.arguments, "--run", str(run), "--data.directory", str(trained.run / "data"),
+        "--training.precision", "bfloat16", "--training.max-updates", "30",
+    ]  # fmt: skip
+
+
+def test_a_run_in_bfloat16_learns_and_is_translated_with_in_float32(trained: Trained, tmp_path: Path) -> None:
+    log = said_while(lambda: train(in_bfloat16(trained, tmp_path / "run")))
+    losses = [float(loss) for loss in re.findall(r"^step \d+, epoch \d+: loss ([\d.]+)", log, re.M)]
+    of_float32 = [float(loss) for loss in re.findall(r"^step \d+, epoch \d+: loss ([\d.]+)", trained.log, re.M)]
+    assert losses != of_float32[:3]
+    assert losses == pytest.approx(of_float32[:3], rel=0.02)
+    result = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert result["updates"] == 30
+    assert translated(Trained(tmp_path / "run", [], ""), b"one two\n").endswith(b"\n")
+
+
+def test_bfloat16_without_ml_dtypes_is_refused_with_the_remedy(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    said = said_while(lambda: run_command(lambda: train(in_bfloat16(trained, tmp_path / "run"))), 1)
+    assert re.search(
+        r'^error: device: precision "bfloat16" needs ml_dtypes, .* or use precision "float32"$', said, re.M
+    )
 
 
 def test_prepared_data_is_what_training_would_have_made(trained: Trained, tmp_path: Path) -> None:

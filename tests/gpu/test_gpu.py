@@ -14,6 +14,7 @@ from autograd import Blocks, RandomStream, Tensor, backward, to_device, to_host
 from autograd.array import Device, device_of
 from autograd.op import operations
 from autograd.optim import Adam
+from autograd.precision import rounded, widened
 from autograd.random import Site, random_words
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import SearchConfig, beam_search
@@ -155,6 +156,7 @@ VARIATIONS = {
         "layer_norm_eps": 1e-5,
     },
     "smoothing over V-2": {"label_smoothing_over": "V-2"},
+    "heads that have a kernel": {"d_k": 32, "d_v": 32},
 }
 
 
@@ -187,6 +189,31 @@ def test_loss_and_gradients_of_the_model_equal_numpy_in_float64(
     assert_near(losses[1].value, losses[0].value, relative)
     for (_, parameter), (_, twin) in zip(expected.named_parameters(), got.named_parameters(), strict=True):
         assert_near(twin.grad, parameter.grad, relative)
+
+
+@needs_gpu
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_loss_and_gradients_in_bfloat16_equal_numpy_in_float64_but_for_rounding(
+    implementation: None, variation: str
+) -> None:
+    """A tenth: what changes sides at the kinks of ReLU, as in the same test on the CPU."""
+    batch = Batch.from_token_ids(SOURCES, TARGETS)
+    expected, got = model_on("cpu", variation, "float64"), model_on("cuda", variation, "bfloat16")
+    losses = [model.loss(batch, RandomStream(1, update=2)) for model in (expected, got)]
+    for loss in losses:
+        backward(loss)
+    assert_near(losses[1].value, losses[0].value, 2e-3)
+    assert got.parameters.gradients.dtype == np.float32
+    assert_near(got.parameters.gradients, expected.parameters.gradients, 0.1)
+
+
+@needs_gpu
+def test_an_update_in_bfloat16_leaves_values_and_copies_in_step(implementation: None) -> None:
+    model = model_on("cuda", "paper", "bfloat16")
+    backward(model.loss(Batch.from_token_ids(SOURCES, TARGETS)))
+    Adam(model.parameters).update(1e-3, 1)
+    values, copies = to_host(model.parameters.values), to_host(model.parameters.copies)
+    assert np.array_equal(widened(copies), widened(rounded(values)))
 
 
 @needs_gpu

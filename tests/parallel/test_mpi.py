@@ -262,6 +262,17 @@ def test_training_in_processes_gives_the_same_bits_on_every_rank(
 
 
 @needs_mpi
+@pytest.mark.parametrize("way", ["", "by messages"])
+def test_training_in_bfloat16_gives_the_same_bits_on_every_rank(way: str, tmp_path: Path) -> None:
+    """A rank rounds anew what others have changed."""
+    alone, together = corpus_in(tmp_path / "alone"), corpus_in(tmp_path / "together")
+    train(SerialCommunicator(), alone, "3", "1", precision="bfloat16")
+    run_ranks(2, "train", together, 3, 1, "cpu", way, "", "exact", "bfloat16")
+    for rank in range(2):
+        assert np.array_equal(parameters_of(together, rank), parameters_of(alone)), f"rank {rank}"
+
+
+@needs_mpi
 @pytest.mark.parametrize(("n_ranks", "shards"), [(2, [4, 4]), (3, [2, 3, 3])])
 def test_in_the_fast_order_all_processes_train_and_agree_with_each_other(
     n_ranks: int, shards: list[int], trained_alone: Any, tmp_path: Path

@@ -374,7 +374,7 @@ def return_nothing(world: Communicator, directory: Path) -> None:
 
 def train(
     world: Communicator, directory: Path, n_updates: str, n_threads: str,
-    device: Device = "cpu", way: str = "", deviant: str = "", order: SumOrder = "exact",
+    device: Device = "cpu", way: str = "", deviant: str = "", order: SumOrder = "exact", precision: str = "float32",
 ) -> dict[str, Any]:  # fmt: skip
     """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
 
@@ -384,7 +384,7 @@ def train(
         from parallel.mpi import MpiCommunicator
 
         world = MpiCommunicator(may_share=False)
-    model = Transformer(MODEL, seed=TRAINING.seed, device=device)
+    model = Transformer(MODEL, seed=TRAINING.seed, dtype=precision, device=device)
     config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order)
     store = TokenStore(directory / "data", "train")
     trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=int(n_threads))

@@ -16,6 +16,7 @@ def adam_update_in_pieces(
     gradients: Array,
     m: Array,
     v: Array,
+    copies: Array | None = None,
     *,
     step_size: float,
     beta1: float,
@@ -37,3 +38,5 @@ def adam_update_in_pieces(
         b += eps
         np.divide(np.multiply(m_piece, step_size, out=a), b, out=a)
         values[piece] -= a
+        if copies is not None:
+            copies[piece] = values[piece]

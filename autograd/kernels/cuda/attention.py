@@ -70,7 +70,7 @@ def _is_supported(
     return stored and widths and isinstance(spans, KeySpans) and not (rate and site)
 
 
-@attention.kernel("cuda", supports=_is_supported)
+@attention.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
 def attention_in_tiles(
     q: Array, k: Array, v: Array, *, spans: KeySpans, **no_dropout: object
 ) -> tuple[Array, Backward]:

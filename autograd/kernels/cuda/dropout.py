@@ -39,7 +39,7 @@ def _is_stored(x: Array, **static: object) -> bool:
     return str(x.dtype) in STORAGE
 
 
-@dropout.kernel("cuda", supports=_is_stored)
+@dropout.kernel("cuda", supports=_is_stored, takes_bfloat16=True)
 def dropout_in_one_pass(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
     """The reference's mask, drawn where an element is read.
 

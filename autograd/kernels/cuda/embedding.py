@@ -7,6 +7,7 @@ import numpy as np
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.ops.linear import embedding
+from autograd.precision import as_gradient_of
 from autograd.tensor import Backward, PendingGradient
 
 SOURCE = "embedding.cu"
@@ -19,24 +20,25 @@ def kernel_name(dtype: object) -> str:
 
 
 def _is_supported(table: Array, ids: Array) -> bool:
-    return bool(table.dtype == np.float32 and ids.dtype == np.int64) and table.ndim == 2
+    return str(table.dtype) in STORAGE and ids.dtype == np.int64 and table.ndim == 2
 
 
-@embedding.kernel("cuda", supports=_is_supported)
+@embedding.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
 def embedding_with_sorted_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
     """The reference's numbers; its gradient adds rows with atomic operations, in whatever order they arrive.
 
     Saves: what the reference saves.
     """
-    return table[ids], lambda dy: (RowsToAdd(table, ids.reshape(-1), dy), None)
+    return table[ids], lambda dy: (as_gradient_of(table, RowsToAdd(table, ids.reshape(-1), dy)), None)
 
 
 class RowsToAdd(PendingGradient):
-    """Row t of ``rows``, float32 or bfloat16, added to row ids[t] of zeros like the table, float32."""
+    """Row t of ``rows``, float32 or bfloat16, added to row ids[t] of zeros of the table's shape, float32."""
 
     def __init__(self, table: Array, ids: Array, rows: Array) -> None:
-        self.shape, self.like, self.ids = table.shape, table, ids
-        self.rows = rows if str(rows.dtype) in STORAGE else rows.astype(table.dtype)
+        self.shape, self.ids = table.shape, ids
+        self.like = namespace(table).empty(0, np.float32)
+        self.rows = rows if str(rows.dtype) in STORAGE else rows.astype(np.float32)
 
     def add_to(self, out: Array) -> None:
         """See ``PendingGradient``."""

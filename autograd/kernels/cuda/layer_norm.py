@@ -27,7 +27,7 @@ def _is_supported(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> b
     return of_parameters and str(x.dtype) in STORAGE and x.shape[-1] in WIDTHS and x.flags.c_contiguous
 
 
-@layer_norm.kernel("cuda", supports=_is_supported)
+@layer_norm.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
 def layer_norm_in_registers(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> tuple[Array, Backward]:
     """The reference's equations; mean and variance in two passes over registers, one over memory.
 

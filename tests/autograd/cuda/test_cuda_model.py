@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from cuda_kernels import MODULES, registered
 from autograd import RandomStream, Tensor, backward, ops, to_device, to_host
 from autograd.array import device_of
 from autograd.optim import Adam
+from autograd.precision import rounded, widened
 from minitransformer import Batch, ModelConfig, Transformer
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=2, d_k=4, d_v=4)
@@ -55,8 +57,11 @@ def test_an_update_is_that_of_the_cpu(launched: list[str]) -> None:
     }  # fmt: skip
 
 
-def test_every_product_but_those_of_attention_is_cublaslts(launched: list[str], products_on_cpu: Recorder) -> None:
-    model = Transformer(CONFIG, seed=3, device="cuda")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_product_but_those_of_attention_is_cublaslts(
+    dtype: str, launched: list[str], products_on_cpu: Recorder
+) -> None:
+    model = Transformer(CONFIG, seed=3, dtype=dtype, device="cuda")
     for _ in range(2):
         products_on_cpu.calls.clear()
         backward(model.loss(BATCH, RandomStream(1, update=2)))
@@ -64,6 +69,39 @@ def test_every_product_but_those_of_attention_is_cublaslts(launched: list[str], 
     n_biases = 2 + 2
     expected = {"Matmul": 3 * n_linear, "MatmulDescSetAttribute": n_biases}  # and nothing is searched a second time
     assert Counter(products_on_cpu.names()) == expected
+
+
+def test_an_update_in_bfloat16_is_that_of_the_cpu_but_for_rounding(launched: list[str]) -> None:
+    """Attention rounds its weights, which the CPU does not; a bias keeps both far from the kink of ReLU."""
+    config = dataclasses.replace(CONFIG, d_k=32, d_v=32)
+    models = here, there, exact = (
+        Transformer(config, seed=3, dtype="bfloat16"),
+        Transformer(config, seed=3, dtype="bfloat16", device="cuda"),
+        Transformer(config, seed=3, dtype="float64"),
+    )
+    for model in models:
+        for name, values in model.parameters.named_values().items():
+            if name.endswith("hidden.bias"):
+                signs = np.where(np.arange(len(values)) % 2, -6.0, 6.0)
+                values[...] = to_device(signs.astype(values.dtype), model.device)
+        loss = model.loss(BATCH, RandomStream(1, update=2))
+        backward(loss)
+        assert loss.dtype == ("float64" if model is exact else "float32")
+        Adam(model.parameters).update(1e-3, 1)
+    gradients = [to_host(model.parameters.gradients) for model in models]
+    sizes = [np.linalg.norm(difference) for difference in (*(x - gradients[2] for x in gradients), gradients[2])]
+    assert sizes[0] < 0.02 * sizes[3]
+    assert sizes[1] < 2 * sizes[0]
+    values, copies = to_host(there.parameters.values), to_host(there.parameters.copies)
+    assert values.dtype == gradients[1].dtype == np.float32
+    np.testing.assert_array_equal(widened(copies), widened(rounded(values)))
+    large = np.abs(gradients[2]) > 0.05 * np.abs(gradients[2]).max()
+    np.testing.assert_allclose(values[large], here.parameters.values[large], atol=1e-5)
+    assert set(launched) == {
+        "add_rows_bf16", "adam_update_bf16", "cross_entropy_bf16", "dropout_bf16", "attention_forward_32",
+        "attention_backward_of_queries_32", "attention_backward_of_keys_32", "layer_norm_forward_bf16_128",
+        "layer_norm_backward_bf16_128", "sum_of_rows_bf16", "relu_backward_bf16",
+    }  # fmt: skip
 
 
 def test_the_gradient_of_an_embedding_reaches_a_leaf_on_the_device(launched: list[str]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from autograd import Blocks, KeySpans
+from autograd.precision import dtype_named
 from autograd.random import Site
 from minitransformer.model.spans import cached_sets, causal_spans
 
@@ -20,8 +21,8 @@ SPANS = {"spans": causal_spans(BLOCKS)}
 def array(*shape: int, dtype: str = "float32", contiguous: bool = True) -> Any:
     """What a kernel looks at before it decides; what is not contiguous is not dense in any direction."""
     flags = SimpleNamespace(c_contiguous=contiguous)
-    of = dtype if dtype == "bfloat16" else np.dtype(dtype)
-    size, item = int(np.prod(shape)), 2 if dtype == "bfloat16" else of.itemsize
+    of = dtype_named(dtype)
+    size, item = int(np.prod(shape)), of.itemsize
     strides = [item * (1 if contiguous else 2) * int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     return SimpleNamespace(
         shape=shape, ndim=len(shape), dtype=of, flags=flags, size=size, itemsize=item, strides=tuple(strides)
@@ -39,6 +40,8 @@ SITE = Site(1, 1)
 CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("adam_update", ADAM, {}, True),
     ("adam_update", [*ADAM[1:], array(9, dtype="float64")], {}, False),
+    ("adam_update", [*ADAM, bf16(9)], {}, True),
+    ("adam_update", [*ADAM, array(9)], {}, False),
     ("attention", HEADS, SPANS, True),
     ("attention", HEADS, {**SPANS, "rate": 0.1, "site": None}, True),
     ("attention", HEADS, {**SPANS, "rate": 0.1, "site": SITE}, False),
@@ -50,6 +53,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("dropout", [bf16(3)], {"rate": 0.1, "site": SITE}, True),
     ("dropout", [array(3, dtype="float64")], {"rate": 0.1, "site": SITE}, False),
     ("embedding", [array(4, 3), IDS], {}, True),
+    ("embedding", [bf16(4, 3), IDS], {}, True),
     ("embedding", [array(4, 3), array(5, dtype="int32")], {}, False),
     ("embedding", [array(4, 3, dtype="float64"), IDS], {}, False),
     ("layer_norm", [bf16(5, 512), array(512), array(512)], {}, True),
@@ -88,6 +92,18 @@ def test_a_kernel_takes_what_it_can_compute(
 ) -> None:
     (kernel,) = cuda_kernels.KERNELS[name]
     assert kernel.supports(*arguments, **static) is expected
+
+
+TAKING_BFLOAT16 = [
+    "attention", "dropout", "embedding", "layer_norm", "linear", "linear_cross_entropy", "linear_relu",
+    "linear_transposed",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAKING_BFLOAT16)
+def test_a_kernel_says_that_it_takes_bfloat16(name: str) -> None:
+    (kernel,) = cuda_kernels.KERNELS[name]
+    assert kernel.takes_bfloat16
 
 
 def test_kernels_run_only_where_they_are_registered() -> None:

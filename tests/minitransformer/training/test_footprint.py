@@ -107,6 +107,14 @@ def test_moments_that_other_processes_keep_do_not_count() -> None:
     assert whole.total - half.total == half.adam
 
 
+def test_parameters_in_bfloat16_are_kept_in_float32_too() -> None:
+    parameters, in_bfloat16 = (
+        predict(Transformer(CONFIG, dtype=dtype), TrainingConfig(), np.full((10, 2), 9), n_threads=1)[0].parameters
+        for dtype in ("float32", "bfloat16")
+    )
+    assert in_bfloat16 == 1.5 * parameters
+
+
 def test_nothing_of_the_models_size_is_entered_for_a_prediction() -> None:
     """So that the largest models can be asked about on the smallest machines."""
     config = dataclasses.replace(CONFIG, vocabulary_size=20_000_000)

@@ -87,7 +87,7 @@ def trainer_of(
     **changes: Any,
 ) -> Trainer:
     config = dataclasses.replace(TRAINING, **changes)
-    network = Transformer(model, seed=config.seed)
+    network = Transformer(model, seed=config.seed, dtype=config.precision)
     world = SerialCommunicator()
     return Trainer(network, copy_store(folder), validation, config, folder / run, world, n_threads=n_threads)
 
@@ -121,22 +121,23 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     assert everything(trained(tmp_path, run="one")) == everything(trained(tmp_path, run="two"))
 
 
-@pytest.mark.parametrize("changes", [{"seed": 2}, {"n_shards": 4}, {"beta2": 0.97}])
-def test_another_seed_number_of_shards_or_beta_gives_others(tmp_path: Path, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", [{"seed": 2}, {"n_shards": 4}, {"beta2": 0.97}, {"precision": "bfloat16"}])
+def test_another_seed_number_of_shards_beta_or_precision_gives_others(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert everything(trained(tmp_path, run="one"))[0] != everything(trained(tmp_path, run="two", **changes))[0]
 
 
-@pytest.mark.parametrize("n_threads", [2, 3])
-def test_the_number_of_threads_changes_no_bit(tmp_path: Path, n_threads: int) -> None:
-    alone = trained(tmp_path, run="one", n_shards=4)
-    assert everything(trained(tmp_path, run="more", n_shards=4, n_threads=n_threads)) == everything(alone)
+@pytest.mark.parametrize(("n_threads", "precision"), [(2, "float32"), (3, "float32"), (2, "bfloat16")])
+def test_the_number_of_threads_changes_no_bit(tmp_path: Path, n_threads: int, precision: str) -> None:
+    alone = trained(tmp_path, run="one", n_shards=4, precision=precision)
+    more = trained(tmp_path, run="more", n_shards=4, n_threads=n_threads, precision=precision)
+    assert everything(more) == everything(alone)
 
 
-@pytest.mark.parametrize("first", range(1, 8))
-def test_resuming_equals_training_in_one_go_bit_for_bit(tmp_path: Path, first: int) -> None:
-    whole = trained(tmp_path, run="whole")
-    trained(tmp_path, run="parts", max_updates=first)
-    assert everything(trained(tmp_path, run="parts")) == everything(whole)
+@pytest.mark.parametrize(("first", "precision"), [*((first, "float32") for first in range(1, 8)), (3, "bfloat16")])
+def test_resuming_equals_training_in_one_go_bit_for_bit(tmp_path: Path, first: int, precision: str) -> None:
+    whole = trained(tmp_path, run="whole", precision=precision)
+    trained(tmp_path, run="parts", max_updates=first, precision=precision)
+    assert everything(trained(tmp_path, run="parts", precision=precision)) == everything(whole)
 
 
 def test_the_state_counts_updates_epochs_and_batches(tmp_path: Path) -> None:
@@ -175,7 +176,8 @@ def test_a_finished_run_trains_no_further(tmp_path: Path) -> None:
     assert everything(again) == before
 
 
-def test_copying_is_learnt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_copying_is_learnt(tmp_path: Path, precision: str) -> None:
     trainer = trainer_of(
         tmp_path,
         model=dataclasses.replace(TINY, d_model=32, d_ff=64, d_k=16, d_v=16, p_drop=0.0, label_smoothing=0.0),
@@ -183,6 +185,7 @@ def test_copying_is_learnt(tmp_path: Path) -> None:
         log_every=20,
         warmup_steps=50,
         learning_rate_factor=0.2,
+        precision=precision,
     )
     monitor = Recorder()
     trainer.train(monitor)

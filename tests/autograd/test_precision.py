@@ -1,0 +1,229 @@
+"""bfloat16 stores, float32 computes: operations, gradients, parameters."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from draws import AXES, Draw
+from op_cases import CASES, OpCase, is_float
+from saved_arrays import saved_arrays
+
+from autograd import DeviceError, Layer, Parameter, ParameterBuffer, Tensor, backward, ops
+from autograd.op import Dispatch, Operation, operations
+from autograd.optim import Adam, adam_update
+from autograd.parameters import ALIGNMENT, glorot_uniform, ones, scaled_normal
+from autograd.precision import WideGradient, dtype_named, is_bfloat16, rounded, widened
+from autograd.tensor import PendingGradient, written
+
+BF16 = dtype_named("bfloat16")
+RANDOM = np.random.default_rng(1)
+
+
+def draw(*shape: int) -> Any:
+    return rounded(RANDOM.standard_normal(shape).astype(np.float32))
+
+
+# The type.
+
+
+@pytest.mark.parametrize(("x", "nearest"), [(1.0, 1.0), (1.00390625, 1.0), (1.01171875, 1.015625), (1e-40, 1e-40)])
+def test_numbers_are_rounded_to_the_nearest_and_ties_to_even(x: float, nearest: float) -> None:
+    """1.00390625 and 1.01171875 lie in the middle between two."""
+    assert float(widened(rounded(np.float32([x])))[0]) == pytest.approx(nearest, rel=4e-3)
+    if x > 1e-30:
+        assert widened(rounded(np.float32([x])))[0] == nearest
+
+
+def test_only_bfloat16_is_widened() -> None:
+    for x in (np.ones(2), np.ones(2, np.float32), np.ones(2, np.uint16), np.zeros(2, "V2"), None, 3.0, [1.0]):
+        assert not is_bfloat16(x)
+        assert widened(x) is x
+    assert is_bfloat16(draw(2))
+    assert widened(draw(2)).dtype == np.float32
+
+
+def test_without_ml_dtypes_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(DeviceError, match=r'precision "bfloat16" needs ml_dtypes, .*pip install ml_dtypes, or use'):
+        ParameterBuffer(Weights(), seed=1, dtype="bfloat16")
+
+
+def test_nobody_imports_ml_dtypes_who_does_not_ask_for_bfloat16() -> None:
+    code = """if True:
+        import sys, autograd, minitransformer
+        from minitransformer import Batch, ModelConfig, Transformer
+        config = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=4, n_heads=2, d_k=2, d_v=2)
+        autograd.backward(Transformer(config).loss(Batch.from_token_ids([[3]], [[4]])))
+        print('ml_dtypes' in sys.modules)
+    """
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+# Operations.
+
+
+def leaves_of(case: OpCase, narrow: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The case's arguments with every float64 array rounded to bfloat16, then given to ``narrow``, as a leaf."""
+    drawn = Draw(np.random.default_rng(2), dict.fromkeys(AXES, 3))
+    arguments = [Tensor(narrow(x.astype(BF16))) if is_float(x) else x for x in case.arguments(drawn)]
+    return arguments, case.static(drawn)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_an_operation_gives_what_it_gives_in_float32_rounded(case: OpCase) -> None:
+    arguments, static = leaves_of(case, lambda x: x)
+    wide_arguments, _ = leaves_of(case, widened)
+    result, wide_result = (operations[case.op](*these, **static) for these in (arguments, wide_arguments))
+    dy = np.asarray(np.random.default_rng(3).standard_normal(result.shape)).astype(BF16)
+    stored = BF16 if result.shape else np.float32
+    backward(result, dy.astype(stored))
+    backward(wide_result, dy.astype(np.float32))
+    assert result.dtype == stored
+    np.testing.assert_array_equal(widened(result.value), wide_result.value.astype(stored).astype(np.float32))
+    for x, wide in zip(arguments, wide_arguments, strict=True):
+        if isinstance(x, Tensor):
+            assert is_bfloat16(x.grad)
+            np.testing.assert_array_equal(widened(x.grad), widened(rounded(wide.grad)))
+
+
+def test_gradients_that_meet_are_added_as_they_are_stored() -> None:
+    x = Tensor(draw(3, 4))
+    twice = x * 2.0
+    backward(ops.sum(twice * twice + twice))
+    assert is_bfloat16(x.grad)
+    np.testing.assert_allclose(widened(x.grad), 8 * widened(x.value) + 2, rtol=2**-6)
+
+
+def test_what_only_moves_keeps_nothing_and_rounds_nothing() -> None:
+    x = Tensor(draw(2, 6))
+    moved = ops.transpose(ops.reshape(x, shape=(3, 4)))
+    assert np.shares_memory(moved.value, x.value)
+    assert saved_arrays(moved) == {}
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_kernel_gets_bfloat16_if_it_says_that_it_takes_it(takes: bool) -> None:
+    def of_dtype(name: str) -> Any:
+        return lambda x: (np.zeros(2, np.float32), lambda dy: (name, x.dtype))
+
+    operation = Operation(of_dtype("reference"))
+    operation.kernel("cpu", supports=lambda x: len(x) == 2, takes_bfloat16=takes)(of_dtype("kernel"))
+    assert operation.of_arrays(draw(2).astype(np.float32))[1](None) == ("kernel", np.float32)
+    if takes:
+        assert operation.of_arrays(draw(2))[1](None) == ("kernel", BF16)
+    else:
+        chosen: Any = operation.choose((draw(2),), {})
+        assert chosen.args == (operation.of_arrays,)
+    assert Dispatch.choose(operation, (draw(2),), {}) is operation.kernels[0].run
+
+
+def test_the_tape_keeps_arguments_as_they_are_stored() -> None:
+    x, weight, gain, bias = Tensor(draw(50, 30)), Tensor(draw(30, 20)), np.ones(20, np.float32), np.ones(20, np.float32)
+    y = ops.layer_norm(ops.linear(x, weight, None), Tensor(gain), Tensor(bias))
+    assert all(is_bfloat16(array) for array in saved_arrays(y).values() if array.size > 20)
+
+
+class Product(PendingGradient):
+    """Remembers where it was written."""
+
+    shape, like = (3, 4), np.empty(0, np.float32)
+
+    def __init__(self) -> None:
+        self.outs: list[Any] = []
+
+    def add_to(self, out: Any) -> None:
+        self.outs.append(out)
+        out += np.float32(1.00390625)
+
+
+def test_a_wide_gradient_is_written_where_it_is_wanted_and_rounded_only_there() -> None:
+    like, out, product = draw(3, 4), np.full((3, 4), 7, np.float32), Product()
+    gradient = WideGradient(product, like)
+    gradient.write_to(out)
+    gradient.add_to(out)
+    assert all(place is out for place in product.outs)
+    assert (out == 2 * 1.00390625).all()
+    array = written(gradient)
+    assert is_bfloat16(array)
+    assert (widened(array) == 1).all()
+    gradient.add_to(array)
+    assert (widened(array) == 2).all()
+    WideGradient(np.full((3, 4), 1.00390625, np.float32), like).add_to(out)
+    assert (out == 3 * 1.00390625).all()
+
+
+# Parameters.
+
+
+class Weights(Layer):
+    def __init__(self) -> None:
+        self.table = Parameter((7, 30), scaled_normal)
+        self.matrix = Parameter((30, 20), glorot_uniform)
+        self.gain = Parameter((20,), ones)
+
+
+def in_step(buffer: ParameterBuffer) -> bool:
+    assert buffer.values.dtype == np.float32
+    assert is_bfloat16(buffer.copies)
+    return bool((widened(buffer.copies) == widened(rounded(buffer.values))).all())
+
+
+def test_parameters_are_float32_with_copies_that_operations_read() -> None:
+    buffer, single = ParameterBuffer(Weights(), seed=1, dtype="bfloat16"), ParameterBuffer(Weights(), seed=1)
+    np.testing.assert_array_equal(buffer.values, single.values)
+    assert in_step(buffer)
+    assert single.copies is None
+    assert {name: np.shares_memory(p.value, buffer.copies) for name, p in buffer.named.items()} == {
+        "table": True, "matrix": True, "gain": False,
+    }  # fmt: skip
+    assert np.shares_memory(buffer.named["gain"].value, buffer.values)
+    buffer.values += 1
+    assert not in_step(buffer)
+    buffer.refresh_copies()
+    assert in_step(buffer)
+
+
+def test_parameters_that_move_still_read_their_copies() -> None:
+    buffer = ParameterBuffer(weights := Weights(), seed=1, dtype="bfloat16")
+    values, gradients = buffer.values.copy(), np.zeros_like(buffer.values)
+    buffer.move(values, gradients)
+    assert in_step(buffer)
+    assert np.shares_memory(weights.matrix.value, buffer.copies)
+    assert np.shares_memory(weights.gain.value, values)
+    assert np.shares_memory(buffer.gradients, gradients)
+
+
+def test_gradients_of_parameters_are_not_rounded() -> None:
+    buffer = ParameterBuffer(weights := Weights(), seed=1, dtype="bfloat16")
+    x, dy = draw(9, 30), draw(9, 20)
+    backward(ops.linear(Tensor(x), weights.matrix, weights.gain), dy)
+    assert buffer.gradients.dtype == np.float32
+    np.testing.assert_array_equal(weights.matrix.grad, widened(x).T @ widened(dy))
+    np.testing.assert_allclose(weights.gain.grad, widened(dy).sum(0), rtol=1e-6)
+    backward(ops.embedding(weights.table, np.array([2, 2, 0])), dy := draw(3, 30))
+    np.testing.assert_array_equal(weights.table.grad[2], widened(dy)[:2].sum(0))
+
+
+@pytest.mark.parametrize("implementation", ["reference", "kernel"])
+def test_adam_leaves_values_and_copies_in_step_whole_or_in_parts(
+    implementation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if implementation == "reference":
+        monkeypatch.setattr(adam_update, "kernels", [])
+    buffer, single = ParameterBuffer(Weights(), seed=1, dtype="bfloat16"), ParameterBuffer(Weights(), seed=1)
+    for these in (buffer, single):
+        adam = Adam(these)
+        for step in (1, 2):
+            these.gradients[...] = np.random.default_rng(step).standard_normal(these.values.size)
+            adam.update(0.01, step, slice(0, ALIGNMENT))
+            adam.update(0.01, step, slice(ALIGNMENT, None))
+    np.testing.assert_array_equal(buffer.values, single.values)
+    assert in_step(buffer)
