@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import shutil
 import subprocess
 import tempfile
@@ -20,22 +21,26 @@ PATTERN = 0xA5
 
 
 @functools.cache
-def library(source: str, kernel: str) -> Any:
-    """One kernel of a source file, as a function of grid, block, order and pointers to arguments."""
-    assert COMPILER is not None
+def library(source: str) -> Any:
+    """All kernels of a source file, as functions of grid, block, order and pointers to arguments."""
     folder = Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
     shim = folder / "shim.cpp"
-    shim.write_text(f'#include "cuda_on_cpu.h"\n#include "{source}"\nRUN_ON_CPU({kernel})\n', encoding="utf-8")
-    subprocess.run(
-        [
-            COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas", "-Werror",
-            f"-I{Path(__file__).parent}", f"-I{SOURCES}", str(shim), "-o", str(folder / "kernel.so"),
-        ],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    run = getattr(ctypes.CDLL(str(folder / "kernel.so")), f"run_{kernel}")
+    shim.write_text(f'#include "cuda_on_cpu.h"\n#include "{source}"\n', encoding="utf-8")
+    names = re.findall(r'extern "C"\s+void\s+(\w+)\(', _compile("-E", "-P", str(shim)))
+    with shim.open("a", encoding="utf-8") as end:
+        end.writelines(f"RUN_ON_CPU({name})\n" for name in names if not name.startswith("run_"))
+    _compile("-O1", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas", "-Werror", str(shim),
+             "-o", str(folder / "kernels.so"))  # fmt: skip
+    kernels = ctypes.CDLL(str(folder / "kernels.so"))
     shutil.rmtree(folder)
-    return run
+    return kernels
+
+
+def _compile(*options: str) -> str:
+    """Run the compiler; return what it writes to its output."""
+    assert COMPILER is not None
+    command = [COMPILER, "-std=c++17", f"-I{Path(__file__).parent}", f"-I{SOURCES}", *options]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 class Guarded:
@@ -73,7 +78,7 @@ def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: 
         for x, g in zip(arguments, guarded, strict=True)
     ]
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-    library(source, kernel)(n_blocks, 1, n_threads, int(backwards), pointers)
+    getattr(library(source), f"run_{kernel}")(n_blocks, 1, n_threads, int(backwards), pointers)
     for g in guarded:
         if g:
             g.finish()
