@@ -49,9 +49,24 @@ def tiles_of(spans: KeySpans, like: Array) -> Tiles:
             starts = of_queries[:, 0]
             of_queries[:, 2] = np.minimum.reduceat(spans.first, starts)
             of_queries[:, 3] = np.maximum.reduceat(spans.last, starts)
-        arrays = of_queries, _tiles_of_blocks(spans.keys, spans.queries), np.stack([spans.first, spans.last], 1)
+        arrays = of_queries, _tiles_of_keys(spans), np.stack([spans.first, spans.last], 1)
         _tiles[spans] = Tiles(*(namespace(like).asarray(x.astype(np.int32)) for x in arrays))
     return _tiles[spans]
+
+
+def _tiles_of_keys(spans: KeySpans) -> IntArray:
+    """Of the queries of its sentence a tile meets those from the first to the last that see one of its keys."""
+    tiles = _tiles_of_blocks(spans.keys, spans.queries)
+    n_tiles, block = -(-spans.keys.lengths // ROWS), spans.queries.block_of_token
+    first_tile, start = (np.cumsum(n_tiles) - n_tiles)[block], spans.keys.starts[block]
+    first, last = (first_tile + (key - start) // ROWS for key in (spans.first, spans.last - 1))
+    n_seen = last - first + 1  # tiles, by every query
+    seen = np.repeat(first - np.cumsum(n_seen) + n_seen, n_seen) + np.arange(n_seen.sum())
+    query = np.repeat(spans.queries.tokens, n_seen)
+    tiles[:, 2:] = tiles[:, [3, 2]]  # so that a tile that nobody sees meets nothing
+    np.minimum.at(tiles[:, 2], seen, query)
+    np.maximum.at(tiles[:, 3], seen, query + 1)
+    return tiles
 
 
 def _tiles_of_blocks(rows: Blocks, others: Blocks) -> IntArray:

@@ -66,6 +66,15 @@ def test_tiles_meet_no_more_keys_than_their_spans_have() -> None:
     assert attention.tiles_of(SPANS["neighbourhood"], np.empty(0)) is tiles
 
 
+@pytest.mark.parametrize("name", SPANS)
+def test_tiles_of_keys_meet_the_queries_that_see_them_and_none_before_or_behind(name: str) -> None:
+    spans = SPANS[name]
+    for first, end, first_query, end_query in attention.tiles_of(spans, np.empty(0)).of_keys.tolist():
+        keys = range(first, min(first + attention.ROWS, end))
+        seeing = np.flatnonzero((spans.first < keys[-1] + 1) & (spans.last > keys[0]))
+        assert range(first_query, end_query) == (range(seeing[0], seeing[-1] + 1) if len(seeing) else range(0))
+
+
 def test_attention_of_nothing() -> None:
     nothing = np.empty((0, 2, 32), np.uint16)
     y, backward = attention.attention_in_tiles(
