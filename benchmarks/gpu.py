@@ -24,16 +24,18 @@ from workload import Workload
 
 from autograd import Blocks
 from autograd.array import namespace_of_device
+from autograd.ops.add_norm import add_norm
 from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.ops.dropout import dropout
 from autograd.ops.linear import embedding
 from autograd.ops.normalisation import layer_norm
 from autograd.optim import adam_update
+from autograd.precision import rounded
 from autograd.random import Site
 from autograd.tensor import written
 from minitransformer import ModelConfig, Transformer
-from minitransformer.config import TrainingConfig
+from minitransformer.config import Precision, TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.model.spans import causal_spans
 from minitransformer.training.trainer import Trainer
@@ -111,6 +113,11 @@ def cases(n_tokens: int) -> Iterator[Case]:
     x, one = draw(n_tokens, d), 4 * n_tokens * d
     ids = xp.random.randint(0, words, n_tokens)
     yield case("layer norm", of_norm.layer_norm_in_registers, layer_norm.reference, 5 * one, x, draw(d), draw(d))
+    for name, stored in (("float32", (x, draw(n_tokens, d))), ("bfloat16", rounded(draw(2, n_tokens, d)))):
+        yield case(
+            f"dropout, residual and layer norm, {name}", of_norm.add_norm_in_registers, add_norm.reference,
+            8 * stored[0].nbytes, *stored, draw(d), draw(d), rate=0.1, site=SITE,
+        )  # fmt: skip
     yield case("dropout", of_dropout.dropout_in_one_pass, dropout.reference, 4 * one, x, rate=0.1, site=SITE)
     table = draw(words, d)
     yield case(
@@ -124,7 +131,7 @@ def cases(n_tokens: int) -> Iterator[Case]:
     lengths = np.clip(np.exp(np.random.default_rng(1).normal(3.0, 0.5, n_tokens // 23)), 1, 100).astype(int)
     spans = causal_spans(Blocks.of_lengths(lengths))
     qkv = draw(3, lengths.sum(), CONFIG.n_heads, CONFIG.d_k)
-    halves = (qkv.view(np.uint32) >> 16).astype(np.uint16)  # bfloat16's bits, rounded towards zero
+    halves = rounded(qkv)
     yield Case(
         "attention, bfloat16 against float32",
         both_ways(of_attention.attention_in_tiles, *halves, spans=spans),
@@ -145,7 +152,7 @@ def kernels(n_tokens: int) -> None:
         print(f"| {case.name} | {ours:.2f} | {case.n_bytes / 1e6 / ours:,.0f} | {reference:.2f} |", flush=True)
 
 
-def ours(workload: Workload, *, with_kernels: bool) -> Callable[[], int]:
+def ours(workload: Workload, *, with_kernels: bool, precision: Precision = "float32") -> Callable[[], int]:
     """Updates on the card, the last of which is waited for."""
     if with_kernels:
         importlib.import_module("autograd.kernels.cuda")
@@ -153,9 +160,9 @@ def ours(workload: Workload, *, with_kernels: bool) -> Callable[[], int]:
     directory = Path(tempfile.mkdtemp())
     write_store(directory, "train", (pair for batch in batches for pair in batch), CONFIG.vocabulary_size)
     ends = np.cumsum([0, *map(len, batches)])
-    config = TrainingConfig(batch_tokens=workload.batch_tokens, n_shards=1, warmup_steps=100)
+    config = TrainingConfig(batch_tokens=workload.batch_tokens, n_shards=1, warmup_steps=100, precision=precision)
     trainer = Trainer(
-        Transformer(CONFIG, device="cuda"), TokenStore(directory, "train"), None, config, directory,
+        Transformer(CONFIG, dtype=precision, device="cuda"), TokenStore(directory, "train"), None, config, directory,
         SerialCommunicator(), n_threads=1,
     )  # fmt: skip
 
@@ -190,7 +197,8 @@ def main() -> None:
     if options.serve == "torch":
         serve(torch(workload, packed=options.packed, compiled=options.compiled, bf16=options.bf16), warm_up=2)
     elif options.serve:
-        serve(ours(workload, with_kernels=options.serve == "kernels"), warm_up=2)
+        precision: Precision = "bfloat16" if options.bf16 else "float32"
+        serve(ours(workload, with_kernels=options.serve == "kernels", precision=precision), warm_up=2)
     else:
         describe_machine()
         ceilings()
@@ -198,7 +206,11 @@ def main() -> None:
 
         products(options.tokens)
         kernels(options.tokens)
-        rows = {"ours, kernels": ["kernels"], "ours, references": ["references"]}
+        rows = {
+            "ours, kernels": ["kernels"],
+            "ours, kernels, bfloat16": ["kernels", "--bf16"],
+            "ours, references": ["references"],
+        }
         rows |= PEERS if importlib.util.find_spec("torch") else {}
         command = [__file__, "--tokens", str(options.tokens), "--serve"]
         contestants = [Contestant(name, [*command, *words]) for name, words in rows.items()]

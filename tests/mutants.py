@@ -45,6 +45,7 @@ TESTS = {  # the nearest first: it kills most
     ),
     "autograd/ops/attention.py": f"{OPS} -k attention",
     "autograd/ops/cross_entropy.py": f"{OPS} -k 'cross_entropy or smoothing'",
+    "autograd/ops/add_norm.py": f"{OPS} -k add_norm",
     "autograd/ops/dropout.py": f"tests/autograd/test_dropout.py {OPS} -k dropout",
     "autograd/ops/linear.py": f"{OPS} -k 'matmul or linear or embedding or shape'",
     "autograd/ops/normalisation.py": f"{OPS} -k 'softmax or layer_norm or normaliser'",

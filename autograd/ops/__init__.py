@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autograd.ops.add_norm import add_norm
 from autograd.ops.arithmetic import add, divide, multiply, relu, scale, subtract, tanh
 from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import cross_entropy, linear_cross_entropy
@@ -15,6 +16,7 @@ from autograd.tensor import Tensor
 
 __all__ = [
     "add",
+    "add_norm",
     "attention",
     "cross_entropy",
     "divide",

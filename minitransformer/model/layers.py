@@ -9,6 +9,7 @@ from typing import TypeAlias
 from autograd import BlockMask, Layer, Parameter, RandomStream, Tensor, ops, to_device
 from autograd.array import Array
 from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
+from autograd.random import Site
 from minitransformer.config import ModelConfig
 
 KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
@@ -16,7 +17,13 @@ KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
 
 def drop(x: Tensor, rate: float, random: RandomStream | None) -> Tensor:
     """Dropout where there is a random stream to draw it from; x itself where there is none."""
-    return ops.dropout(x, rate=rate, site=random.next_site()) if random and rate else x
+    site = site_of_mask(rate, random)
+    return ops.dropout(x, rate=rate, site=site) if site else x
+
+
+def site_of_mask(rate: float, random: RandomStream | None) -> Site | None:
+    """Where to draw the next mask, if there is something to drop and a stream to draw from."""
+    return random.next_site() if random and rate else None
 
 
 class Linear(Layer):
@@ -86,7 +93,7 @@ class MultiHeadAttention(Layer):
         self, x: Tensor, keys_values: KeysValues, spans: BlockMask, random: RandomStream | None = None
     ) -> Tensor:
         """x (T, D) attends to keys and values, each row over its span → (T, D)."""
-        site = random.next_site() if random and self.p_drop else None
+        site = site_of_mask(self.p_drop, random)
         heads = ops.attention(self.queries(x), *keys_values, spans=spans, rate=self.p_drop, site=site)
         return self.output(ops.reshape(heads, shape=(len(x), -1)))
 
@@ -119,6 +126,8 @@ class Residual(Layer):
         self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
     def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], random: RandomStream | None) -> Tensor:
-        if self.is_post:
-            return self.norm(x + drop(sublayer(x), self.p_drop, random))
-        return x + drop(sublayer(self.norm(x)), self.p_drop, random)
+        if not self.is_post:
+            return x + drop(sublayer(self.norm(x)), self.p_drop, random)
+        y = sublayer(x)  # which draws its own masks first
+        site, norm = site_of_mask(self.p_drop, random), self.norm
+        return ops.add_norm(x, y, norm.gain, norm.bias, rate=self.p_drop, site=site, eps=norm.eps)

@@ -156,6 +156,7 @@ OTHER_OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "sum": lambda x, y: ops.sum(x, axis=0) * y,
     "mean": lambda x, y: ops.mean(x, axis=(0, 1), keepdims=True) * y,
     "softmax": lambda x, y: ops.softmax(x) * y,
+    "layer_norm": lambda x, y: ops.layer_norm(x, y[0], y[1]),
     "log_softmax": lambda x, y: ops.log_softmax(x) * y,
     "relu": lambda x, y: ops.relu(x) * y,
     "tanh": lambda x, y: ops.tanh(x) * y,

@@ -28,6 +28,15 @@ def test_dropout_rate_out_of_range(rate: float) -> None:
         ops.dropout(np.ones(3), rate=rate, site=SITE)
 
 
+def test_add_norm_drops_only_with_a_rate_and_a_site() -> None:
+    x, y, parameters = draw(4, 30), draw(4, 30, seed=1), (np.ones(30), np.zeros(30))
+    expected = ops.layer_norm(x + y, *parameters).value
+    undropped: list[dict[str, Any]] = [{}, {"rate": 0.5}, {"site": SITE}]
+    for static in undropped:
+        np.testing.assert_array_equal(ops.add_norm(x, y, *parameters, **static).value, expected)
+    assert (ops.add_norm(x, y, *parameters, rate=0.5, site=SITE).value != expected).any()
+
+
 def test_attention_over_blocks_with_room_between_them() -> None:
     """A cache of capacity 4 of which 2 keys are filled: what lies behind them is not seen."""
     keys = Blocks(np.array([0, 4]), np.array([2, 2]))

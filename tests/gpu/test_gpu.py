@@ -73,6 +73,13 @@ CASES = [
     OpCase("log_softmax", (draw(70, 33),)),
     OpCase("layer_norm", (draw(70, 33), draw(33), draw(33))),
     OpCase("layer_norm", (draw(70, 128), draw(128), draw(128)), name="of a width that has a kernel"),
+    OpCase("add_norm", (draw(70, 33), draw(70, 33), draw(33), draw(33))),
+    OpCase(
+        "add_norm",
+        (draw(70, 128), draw(70, 128), draw(128), draw(128)),
+        {"rate": 0.3, "site": SITE},
+        name="of a width that has a kernel, with dropout",
+    ),
     OpCase("dropout", (draw(70, 33),), {"rate": 0.3, "site": SITE}),
     OpCase("cross_entropy", (draw(70, 33), RANDOM.integers(0, 33, 70)), {"smoothing": 0.1}),
     OpCase("cross_entropy", (draw(70, 33), RANDOM.integers(0, 33, 70)), name="without smoothing"),

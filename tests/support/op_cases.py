@@ -49,6 +49,18 @@ def layer_norm_step(x: Any, gain: Any, bias: Any) -> float:
     return STEP * float(np.sqrt(x.var(-1).min() + 1e-6))
 
 
+def add_norm_step(x: Any, y: Any, gain: Any, bias: Any) -> float:
+    return layer_norm_step(x + y, gain, bias)
+
+
+def dropped(y: Any, rate: float = 0.4, site: Site = SITE) -> Any:
+    return y * ops.dropout(np.ones_like(y), rate=rate, site=site).value
+
+
+def add_norm_with_dropout(x: Any, y: Any, gain: Any, bias: Any, rate: float, site: Site, eps: float) -> Any:
+    return layer_norm(x + dropped(y, rate, site), gain, bias, eps)
+
+
 def attention_step(q: Any, k: Any, v: Any) -> float:
     """Scores are products: how far a step in one factor moves them depends on the other factor."""
     return STEP / max(1e-6, float(np.abs(q).max(initial=0)), float(np.abs(k).max(initial=0)))
@@ -163,6 +175,15 @@ CURVED = [
     OpCase(
         "layer_norm", lambda d: (d("B", "T", "D"), d("D"), d("D")), layer_norm, lambda d: {"eps": 1e-5},
         name="three axes", step=layer_norm_step,
+    ),
+    OpCase(
+        "add_norm", lambda d: (d("T", "D"), d("T", "D"), d("D"), d("D")), lambda x, y, g, b: layer_norm(x + y, g, b),
+        step=add_norm_step,
+    ),
+    OpCase(
+        "add_norm", lambda d: (d("B", "T", "D"), d("B", "T", "D"), d("D"), d("D")), add_norm_with_dropout,
+        lambda d: {"rate": 0.4, "site": SITE, "eps": 1e-5}, name="dropout",
+        step=lambda x, y, gain, bias: add_norm_step(x, dropped(y), gain, bias),
     ),
     OpCase("cross_entropy", logits_and_targets("W", 1), cross_entropy, name="without smoothing"),
     OpCase("cross_entropy", logits_and_targets(1, 1), lambda x, t: 0.0, name="one class"),

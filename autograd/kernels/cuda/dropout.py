@@ -20,7 +20,8 @@ def kernel_name(dtype: object) -> str:
     return f"dropout_{STORAGE[str(dtype)]}"
 
 
-def _numbers(site: Site) -> tuple[np.uint64, ...]:
+def numbers_of(site: Site) -> tuple[np.uint64, ...]:
+    """A site as kernels take it."""
     return tuple(np.uint64(number) for number in (site.seed, site.site, site.update, site.shard))
 
 
@@ -30,7 +31,8 @@ def random_words_by_blocks(like: Array, *, site: Site, count: int) -> Array:
     words = namespace(like).empty(count, np.uint64)
     if count:
         launch(
-            SOURCE, WORDS, -(-count // (THREADS * WORDS_OF_A_THREAD)), THREADS, words, np.int64(count), *_numbers(site)
+            SOURCE, WORDS, -(-count // (THREADS * WORDS_OF_A_THREAD)), THREADS,
+            words, np.int64(count), *numbers_of(site),
         )  # fmt: skip
     return words
 
@@ -53,7 +55,7 @@ def dropout_in_one_pass(x: Array, *, rate: float, site: Site) -> tuple[Array, Ba
         if n:
             launch(
                 SOURCE, kernel_name(values.dtype), -(-n // (THREADS * ELEMENTS_OF_A_THREAD)), THREADS, values, out,
-                np.int64(n), *_numbers(site), np.int32(threshold), np.float32(scale),
+                np.int64(n), *numbers_of(site), np.int32(threshold), np.float32(scale),
             )  # fmt: skip
         return out
 

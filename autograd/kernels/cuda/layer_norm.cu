@@ -1,25 +1,111 @@
-// Layer normalisation, a warp a row; see autograd.ops.normalisation.layer_norm.
+// Layer normalisation of x, or of x + dropout(y), a warp a row; see autograd.ops.normalisation.layer_norm and
+// autograd.ops.add_norm.
+//
+// A lane holds four neighbours of every 128 columns, which are a word of random bits and one access to memory, aligned as
+// parameters and fresh arrays are.  The backward pass adds x and y again rather than reading a sum: what would be written
+// and read for that are as many bytes, and in 16 bits it would be rounded.
 
 #include "common.cuh"
+#include "philox.cuh"
 
 constexpr int kWarpsOfABlock = 8;
+
+template <typename T>
+struct alignas(4 * sizeof(T)) Four {
+    T at[4];
+};
+
+struct Dropout {
+    Site site;
+    int threshold;  // 0: nothing is dropped
+    float scale;
+};
+
+__device__ __forceinline__ unsigned lane() { return threadIdx.x % 32; }
 
 __device__ __forceinline__ float sum_over_warp(float x) {
     for (unsigned distance = 16; distance; distance /= 2) x += __shfl_xor_sync(kWholeWarp, x, distance);
     return x;
 }
 
+// The column of a lane's i-th number.
+__device__ __forceinline__ int column_of(int i) { return i / 4 * 128 + 4 * lane() + i % 4; }
+
+// A lane's numbers 4 j ... 4 j + 3 of a row, in float32.
+template <int kWidth, typename T>
+__device__ __forceinline__ Four<float> load_four(const T* rows, long long row, int j) {
+    const Four<T> stored = reinterpret_cast<const Four<T>*>(rows + row * kWidth)[32 * j + lane()];
+    Four<float> four;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four.at[i] = load(stored.at[i]);
+    return four;
+}
+
+template <int kWidth, typename T>
+__device__ __forceinline__ void store_four(T* rows, long long row, int j, const Four<float>& four) {
+    Four<T> stored;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) store(stored.at[i], four.at[i]);
+    reinterpret_cast<Four<T>*>(rows + row * kWidth)[32 * j + lane()] = stored;
+}
+
+// Bit i: whether a lane's i-th number of a row is kept.  The lanes draw the words of the row together.
+template <int kWidth>
+__device__ __forceinline__ unsigned kept_of_row(const Dropout& dropout, long long row, word (&words)[kWidth / 4]) {
+    __syncwarp();  // the words of the row before have been read
+    for (int block = lane(); block < kWidth / 16; block += 32) {
+        word of_block[4];
+        philox_block(dropout.site, row * (kWidth / 16) + block, of_block);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[4 * block + i] = of_block[i];
+    }
+    __syncwarp();
+    unsigned kept = 0;
+#pragma unroll
+    for (int j = 0; j < kWidth / 128; ++j) {
+        const word four = words[32 * j + lane()];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (static_cast<int>(four >> 16 * i & 0xffff) >= dropout.threshold) kept |= 1u << (4 * j + i);
+    }
+    return kept;
+}
+
+// x, or x + dropout(y), of which y's numbers are kept whose bits are set.
+template <bool kAdds, int kWidth, typename T>
+__device__ __forceinline__ void load_sum(const T* x, const T* y, long long row, unsigned kept, float scale,
+                                         float (&sum)[kWidth / 32]) {
+#pragma unroll
+    for (int j = 0; j < kWidth / 128; ++j) {
+        const Four<float> of_x = load_four<kWidth>(x, row, j);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[4 * j + i] = of_x.at[i];
+        if constexpr (kAdds) {
+            const Four<float> of_y = load_four<kWidth>(y, row, j);
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (kept >> (4 * j + i) & 1) sum[4 * j + i] += of_y.at[i] * scale;
+        }
+    }
+}
+
 // statistics (rows, 2) keeps mean and 1 / standard deviation of every row for the backward pass.
-template <typename T, int kWidth>
-__device__ void forward(const T* x, const float* gain, const float* bias, T* y, float* statistics, long long n_rows,
-                        float eps) {
+template <bool kAdds, typename T, int kWidth>
+__device__ void forward(const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics,
+                        long long n_rows, float eps, const Dropout& dropout) {
     constexpr int kItems = kWidth / 32;
-    const unsigned lane = threadIdx.x % 32;
-    const long long row = static_cast<long long>(blockIdx.x) * kWarpsOfABlock + threadIdx.x / 32;
+    const unsigned warp = threadIdx.x / 32;
+    const long long row = static_cast<long long>(blockIdx.x) * kWarpsOfABlock + warp;
     if (row >= n_rows) return;  // a whole warp
     float h[kItems], sum = 0, squares = 0;
+    unsigned kept = ~0u;
+    if constexpr (kAdds) {
+        __shared__ word words[kWarpsOfABlock][kWidth / 4];
+        if (dropout.threshold) kept = kept_of_row<kWidth>(dropout, row, words[warp]);
+    }
+    load_sum<kAdds, kWidth>(x, y, row, kept, dropout.scale, h);
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) sum += h[i] = load(x[row * kWidth + i * 32 + lane]);
+    for (int i = 0; i < kItems; ++i) sum += h[i];
     const float mean = sum_over_warp(sum) / kWidth;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
@@ -28,50 +114,72 @@ __device__ void forward(const T* x, const float* gain, const float* bias, T* y, 
     }
     const float inverse_std = rsqrtf(sum_over_warp(squares) / kWidth + eps);
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-        const int column = i * 32 + lane;
-        store(y[row * kWidth + column], gain[column] * (h[i] * inverse_std) + bias[column]);
+    for (int j = 0; j < kWidth / 128; ++j) {
+        const Four<float> g = load_four<kWidth>(gain, 0, j), b = load_four<kWidth>(bias, 0, j);
+        Four<float> y_hat;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) y_hat.at[i] = g.at[i] * (h[4 * j + i] * inverse_std) + b.at[i];
+        store_four<kWidth>(result, row, j, y_hat);
     }
-    if (lane == 0) {
+    if (lane() == 0) {
         statistics[2 * row] = mean;
         statistics[2 * row + 1] = inverse_std;
     }
 }
 
-// of_parameters (blocks, 2, width) receives the sums over this block's rows of dy x_hat and of dy, to be added up.
-template <typename T, int kWidth>
-__device__ void backward(const T* dy, const T* x, const float* gain, const float* statistics, T* dx,
-                         float* of_parameters, long long n_rows) {
+// of_parameters (blocks, 2, width) receives the sums over this block's rows of d x_hat and of d, the gradient of the
+// result, to be added up; dx is the gradient of x and, but for what was dropped, dy that of y.
+template <bool kAdds, typename T, int kWidth>
+__device__ void backward(const T* d_result, const T* x, const T* y, const float* gain, const float* statistics, T* dx,
+                         T* dy, float* of_parameters, long long n_rows, const Dropout& dropout) {
     constexpr int kItems = kWidth / 32;
     __shared__ float sums[2][kWidth];
-    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned warp = threadIdx.x / 32;
     float dgain[kItems] = {}, dbias[kItems] = {};
     for (long long row = static_cast<long long>(blockIdx.x) * kWarpsOfABlock + warp; row < n_rows;
          row += static_cast<long long>(gridDim.x) * kWarpsOfABlock) {
         const float mean = statistics[2 * row], inverse_std = statistics[2 * row + 1];
         float h[kItems], d[kItems], sum = 0, along = 0;
+        unsigned kept = ~0u;
+        if constexpr (kAdds) {
+            __shared__ word words[kWarpsOfABlock][kWidth / 4];
+            if (dropout.threshold) kept = kept_of_row<kWidth>(dropout, row, words[warp]);
+        }
+        load_sum<kAdds, kWidth>(x, y, row, kept, dropout.scale, h);
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) {
-            const int column = i * 32 + lane;
-            h[i] = (load(x[row * kWidth + column]) - mean) * inverse_std;
-            d[i] = load(dy[row * kWidth + column]);
-            dgain[i] += d[i] * h[i];
-            dbias[i] += d[i];
-            d[i] *= gain[column];
-            sum += d[i];
-            along += d[i] * h[i];
+        for (int j = 0; j < kWidth / 128; ++j) {
+            const Four<float> of_result = load_four<kWidth>(d_result, row, j), g = load_four<kWidth>(gain, 0, j);
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const int i = 4 * j + k;
+                h[i] = (h[i] - mean) * inverse_std;
+                dgain[i] += of_result.at[k] * h[i];
+                dbias[i] += of_result.at[k];
+                d[i] = of_result.at[k] * g.at[k];
+                sum += d[i];
+                along += d[i] * h[i];
+            }
         }
         sum = sum_over_warp(sum) / kWidth;
         along = sum_over_warp(along) / kWidth;
 #pragma unroll
-        for (int i = 0; i < kItems; ++i)
-            store(dx[row * kWidth + i * 32 + lane], inverse_std * (d[i] - sum - h[i] * along));
+        for (int j = 0; j < kWidth / 128; ++j) {
+            Four<float> of_x, of_y;
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const int i = 4 * j + k;
+                of_x.at[k] = inverse_std * (d[i] - sum - h[i] * along);
+                of_y.at[k] = kept >> i & 1 ? of_x.at[k] * dropout.scale : 0.0f;
+            }
+            store_four<kWidth>(dx, row, j, of_x);
+            if constexpr (kAdds) store_four<kWidth>(dy, row, j, of_y);
+        }
     }
     for (unsigned turn = 0; turn < kWarpsOfABlock; ++turn) {  // in turns, so that the order of addition is fixed
         if (warp == turn)
 #pragma unroll
             for (int i = 0; i < kItems; ++i) {
-                const int column = i * 32 + lane;
+                const int column = column_of(i);
                 sums[0][column] = turn ? sums[0][column] + dgain[i] : dgain[i];
                 sums[1][column] = turn ? sums[1][column] + dbias[i] : dbias[i];
             }
@@ -81,16 +189,31 @@ __device__ void backward(const T* dy, const T* x, const float* gain, const float
         of_parameters[static_cast<long long>(blockIdx.x) * 2 * kWidth + i] = sums[i / kWidth][i % kWidth];
 }
 
+// One bound names a single block, because without a number the compiler spills, on sm_80, for the sake of a third.
 #define LAYER_NORM(T, width)                                                                                          \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock)                                                 \
-        layer_norm_forward_##T##_##width(const T* x, const float* gain, const float* bias, T* y, float* statistics,   \
-                                         long long n_rows, float eps) {                                               \
-        forward<T, width>(x, gain, bias, y, statistics, n_rows, eps);                                                 \
+        layer_norm_forward_##T##_##width(const T* x, const float* gain, const float* bias, T* result,                 \
+                                         float* statistics, long long n_rows, float eps) {                            \
+        forward<false, T, width>(x, nullptr, gain, bias, result, statistics, n_rows, eps, Dropout{});                 \
     }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock)                                                 \
-        layer_norm_backward_##T##_##width(const T* dy, const T* x, const float* gain, const float* statistics, T* dx, \
-                                          float* of_parameters, long long n_rows) {                                   \
-        backward<T, width>(dy, x, gain, statistics, dx, of_parameters, n_rows);                                       \
+    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock, 1)                                              \
+        layer_norm_backward_##T##_##width(const T* d_result, const T* x, const float* gain, const float* statistics,  \
+                                          T* dx, float* of_parameters, long long n_rows) {                            \
+        backward<false, T, width>(d_result, x, nullptr, gain, statistics, dx, nullptr, of_parameters, n_rows,         \
+                                  Dropout{});                                                                         \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_forward_##T##_##width(                 \
+        const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics, long long n_rows, \
+        float eps, word seed, word site, word update, word shard, int threshold, float scale) {                       \
+        const Dropout dropout{{seed, site, update, shard}, threshold, scale};                                         \
+        forward<true, T, width>(x, y, gain, bias, result, statistics, n_rows, eps, dropout);                          \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_backward_##T##_##width(                \
+        const T* d_result, const T* x, const T* y, const float* gain, const float* statistics, T* dx, T* dy,          \
+        float* of_parameters, long long n_rows, word seed, word site, word update, word shard, int threshold,         \
+        float scale) {                                                                                                \
+        const Dropout dropout{{seed, site, update, shard}, threshold, scale};                                         \
+        backward<true, T, width>(d_result, x, y, gain, statistics, dx, dy, of_parameters, n_rows, dropout);           \
     }
 
 #define LAYER_NORM_OF_WIDTH(width) \

@@ -1,23 +1,31 @@
-"""Layer normalisation with a row in the registers of a warp."""
+"""Layer normalisation with a row in the registers of a warp, alone and behind dropout and a residual connection."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
+from autograd.kernels.cuda.dropout import numbers_of
+from autograd.ops.add_norm import add_norm
+from autograd.ops.dropout import threshold_and_scale
 from autograd.ops.normalisation import layer_norm
+from autograd.random import Site
 from autograd.tensor import Backward
 
 SOURCE = "layer_norm.cu"
+OPERATIONS, DIRECTIONS = ("layer_norm", "add_norm"), ("forward", "backward")
 WIDTHS = (128, 256, 512, 1024)
 ROWS, THREADS = 8, 256  # of a block
 MOST_BLOCKS = 264  # of the backward pass, each of which leaves sums of its own: two for every multiprocessor of an H200
 
 
-def kernel_name(direction: str, dtype: object, width: int) -> str:
-    """Of ``direction`` "forward" or "backward"."""
-    return f"layer_norm_{direction}_{STORAGE[str(dtype)]}_{width}"
+def kernel_name(operation: str, direction: str, dtype: object, width: int) -> str:
+    """Of one of ``OPERATIONS``, in one of ``DIRECTIONS``."""
+    return f"{operation}_{direction}_{STORAGE[str(dtype)]}_{width}"
 
 
 def _is_supported(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> bool:
@@ -33,25 +41,54 @@ def layer_norm_in_registers(x: Array, gain: Array, bias: Array, *, eps: float = 
 
     Saves: x, and two numbers a row: mean and 1/standard deviation.
     """
-    xp, width = namespace(x), x.shape[-1]
-    n_rows = x.size // width
-    y, statistics = xp.empty_like(x), xp.empty((n_rows, 2), np.float32)
+    return _normalised("layer_norm", [x], gain, bias, eps, ())
+
+
+def _is_supported_sum(
+    x: Array, y: Array, gain: Array, bias: Array, *, rate: float = 0.0, site: Site | None = None, eps: float = 1e-6
+) -> bool:
+    alike = y.dtype == x.dtype and y.shape == x.shape and y.flags.c_contiguous
+    return alike and _is_supported(x, gain, bias)
+
+
+@add_norm.kernel("cuda", supports=_is_supported_sum, takes_bfloat16=True)
+def add_norm_in_registers(
+    x: Array, y: Array, gain: Array, bias: Array, *, rate: float = 0.0, site: Site | None = None, eps: float = 1e-6
+) -> tuple[Array, Backward]:
+    """The reference's equations in one pass over memory each way; the mask is drawn twice, and never in memory.
+
+    Saves: x, y, and two numbers a row: mean and 1/standard deviation.
+    """
+    threshold, scale = threshold_and_scale(rate) if site else (0, 1.0)
+    of_mask = (*numbers_of(site or Site(0, 0)), np.int32(threshold), np.float32(scale))
+    return _normalised("add_norm", [x, y], gain, bias, eps, of_mask)
+
+
+def _normalised(
+    operation: str, terms: Sequence[Array], gain: Array, bias: Array, eps: float, of_mask: tuple[Any, ...]
+) -> tuple[Array, Backward]:
+    xp, dtype, shape = namespace(gain), terms[0].dtype, terms[0].shape
+    width = shape[-1]
+    n_rows = terms[0].size // width
     n_blocks = -(-n_rows // ROWS)
-    forward, of_backward = (kernel_name(direction, x.dtype, width) for direction in ("forward", "backward"))
+    forward, of_backward = (kernel_name(operation, direction, dtype, width) for direction in DIRECTIONS)
+    y, statistics = xp.empty(shape, dtype), xp.empty((n_rows, 2), np.float32)
     if n_rows:
         launch(
-            SOURCE, forward, n_blocks, THREADS, x, gain, bias, y, statistics, np.int64(n_rows), np.float32(eps)
+            SOURCE, forward, n_blocks, THREADS,
+            *terms, gain, bias, y, statistics, np.int64(n_rows), np.float32(eps), *of_mask,
         )  # fmt: skip
 
-    def backward(dy: Array) -> tuple[Array, Array, Array]:
-        dy = xp.ascontiguousarray(dy, dtype=x.dtype)
-        dx, n_sums = xp.empty_like(x), min(n_blocks, MOST_BLOCKS)
+    def backward(dy: Array) -> tuple[Array, ...]:
+        dy = xp.ascontiguousarray(dy, dtype=dtype)
+        gradients, n_sums = [xp.empty_like(dy) for _ in terms], min(n_blocks, MOST_BLOCKS)
         of_parameters = xp.empty((n_sums, 2, width), np.float32)
         if n_rows:
             launch(
-                SOURCE, of_backward, n_sums, THREADS, dy, x, gain, statistics, dx, of_parameters, np.int64(n_rows)
+                SOURCE, of_backward, n_sums, THREADS,
+                dy, *terms, gain, statistics, *gradients, of_parameters, np.int64(n_rows), *of_mask,
             )  # fmt: skip
         dgain, dbias = of_parameters.sum(0)
-        return dx, dgain, dbias
+        return *gradients, dgain, dbias
 
     return y, backward

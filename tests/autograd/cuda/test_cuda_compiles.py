@@ -19,8 +19,9 @@ ASKED_FOR = {  # every name that Python can form
     dropout.SOURCE: {dropout.WORDS, *(dropout.kernel_name(dtype) for dtype in STORAGE)},
     embedding.SOURCE: {embedding.kernel_name(dtype) for dtype in STORAGE},
     layer_norm.SOURCE: {
-        layer_norm.kernel_name(direction, dtype, width)
-        for direction in ("forward", "backward") for dtype in STORAGE for width in layer_norm.WIDTHS
+        layer_norm.kernel_name(operation, direction, dtype, width)
+        for operation in layer_norm.OPERATIONS for direction in layer_norm.DIRECTIONS for dtype in STORAGE
+        for width in layer_norm.WIDTHS
     },
     linear.SOURCE: {linear.kernel_name(of_pass, dtype) for of_pass in linear.PASSES for dtype in STORAGE},
 }  # fmt: skip
@@ -30,7 +31,7 @@ MOST_REGISTERS = {
     cross_entropy.SOURCE: 32,
     dropout.SOURCE: 48,
     embedding.SOURCE: 40,
-    layer_norm.SOURCE: 208,
+    layer_norm.SOURCE: 216,
     linear.SOURCE: 40,
 }
 

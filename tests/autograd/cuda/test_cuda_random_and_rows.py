@@ -50,7 +50,7 @@ def test_dropout_in_sixteen_bits(launch: Callable[..., None]) -> None:
     y = np.ones_like(x)
     launch(
         dropout.SOURCE, dropout.kernel_name("bfloat16"), 1, dropout.THREADS, x, y, np.int64(700),
-        *dropout._numbers(site), np.int32(2**15), np.float32(2),
+        *dropout.numbers_of(site), np.int32(2**15), np.float32(2),
     )  # fmt: skip
     values = from_bf16(x)
     np.testing.assert_array_equal(from_bf16(y), values * dropout_mask(values, 0.5, site))

@@ -38,6 +38,13 @@ ADAM = [array(9)] * 4
 IDS = array(5, dtype="int64")
 SITE = Site(1, 1)
 CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
+    ("add_norm", [bf16(5, 512)] * 2 + [array(512)] * 2, {"rate": 0.1, "site": SITE, "eps": 1e-5}, True),
+    ("add_norm", [array(5, 512)] * 2 + [array(512)] * 2, {}, True),
+    ("add_norm", [array(5, 500)] * 2 + [array(500)] * 2, {}, False),
+    ("add_norm", [array(5, 512), bf16(5, 512)] + [array(512)] * 2, {}, False),
+    ("add_norm", [bf16(5, 512), bf16(1, 512)] + [array(512)] * 2, {}, False),
+    ("add_norm", [bf16(5, 512), bf16(5, 512, contiguous=False)] + [array(512)] * 2, {}, False),
+    ("add_norm", [bf16(5, 512)] * 3 + [array(512)], {}, False),
     ("adam_update", ADAM, {}, True),
     ("adam_update", [*ADAM[1:], array(9, dtype="float64")], {}, False),
     ("adam_update", [*ADAM, bf16(9)], {}, True),
@@ -95,7 +102,7 @@ def test_a_kernel_takes_what_it_can_compute(
 
 
 TAKING_BFLOAT16 = [
-    "attention", "dropout", "embedding", "layer_norm", "linear", "linear_cross_entropy", "linear_relu",
+    "add_norm", "attention", "dropout", "embedding", "layer_norm", "linear", "linear_cross_entropy", "linear_relu",
     "linear_transposed",
 ]  # fmt: skip
 

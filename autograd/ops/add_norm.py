@@ -1,0 +1,37 @@
+"""The frame of a sublayer, "Add & Norm" in Figure 1 of the paper, in one operation."""
+
+from __future__ import annotations
+
+from autograd.array import Array
+from autograd.op import ShapeError, op
+from autograd.ops.dropout import dropout
+from autograd.ops.normalisation import layer_norm
+from autograd.random import Site
+from autograd.tensor import Backward
+
+
+@op
+def add_norm(
+    x: Array, y: Array, gain: Array, bias: Array, *, rate: float = 0.0, site: Site | None = None, eps: float = 1e-6
+) -> tuple[Array, Backward]:
+    """LayerNorm(x + Dropout(y)); nothing is dropped without a site.
+
+    One operation, so that a kernel need not write down what lies between the three; without one they run one after
+    the other, each with its own kernel.
+    Source: Vaswani et al. 2017, sections 3.1 and 5.4.
+    Shapes: x and y (…, D), gain and bias (D,).  Returns (…, D).
+    Saves: what ``layer_norm`` and ``dropout`` save.
+    Raises: ShapeError unless x and y have one shape; ValueError unless 0 ≤ rate < 1.
+    """
+    if x.shape != y.shape:
+        raise ShapeError(f"add_norm: expected x and y of one shape; got x {x.shape}, y {y.shape}")
+    of_dropout: Backward | None = None
+    if rate and site:
+        y, of_dropout = dropout.of_arrays(y, rate=rate, site=site)
+    normalised, of_norm = layer_norm.of_arrays(x + y, gain, bias, eps=eps)
+
+    def backward(dy: Array) -> tuple[Array, ...]:
+        dsum, dgain, dbias = of_norm(dy)
+        return dsum, of_dropout(dsum)[0] if of_dropout else dsum, dgain, dbias
+
+    return normalised, backward
