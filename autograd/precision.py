@@ -36,8 +36,11 @@ def dtype_named(name: Any) -> np.dtype[Any]:
 
 def is_bfloat16(x: Any) -> bool:
     """Whether x is an array of bfloat16."""
-    dtype = getattr(x, "dtype", None)
-    return dtype is not None and dtype.kind == "V" and dtype.name == "bfloat16"  # the name alone is slow to make
+    try:
+        dtype = x.dtype
+    except AttributeError:
+        return False
+    return bool(dtype.kind == "V" and dtype.name == "bfloat16")  # every operation asks: the name alone is slow to make
 
 
 def widened(x: Any) -> Any:

@@ -23,7 +23,7 @@ VARIATIONS: dict[str, dict[str, Any]] = {
     "all kinds of dropout": {"p_drop": 0.3, "p_drop_attention": 0.2, "p_drop_relu": 0.1},
     "pre-norm, nothing tied": {"norm": "pre", "tied": "none"},
     "learned positions, biases": {
-        "positions": "learned", "max_positions": 40, "attention_bias": True, "softmax_bias": True,
+        "positions": "learned", "max_positions": 40, "attention_bias": True, "softmax_bias": True, "start": "zero",
     },
 }  # fmt: skip
 variations = pytest.mark.parametrize("variation", VARIATIONS)
