@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -12,10 +14,13 @@ from rich.text import Text
 from autograd import DeviceError
 from autograd.array import Device
 from cli.command import EXPECTED, run_command
+from cli.explain_compat import explain_compat
+from cli.options import take_option, take_word
 from cli.train import read_options
 from minitransformer.doctor.finding import Finding, merged
 from minitransformer.doctor.machine import machine, shared_memory
 from minitransformer.doctor.plan import plan
+from minitransformer.doctor.replay import diagnosis
 from minitransformer.doctor.together import together
 from minitransformer.place import take_place
 from minitransformer.run import RunConfig
@@ -26,7 +31,14 @@ from parallel.placement import Place
 DESCRIPTION = """Tell what is there to train on, and try it: versions, libraries, cores, GPUs, and under mpirun whether
 processes agree and what a sum over them costs. With the options of minitransformer-train (--config FILE, --preset
 NAME and --compat SYSTEM, too): what that run needs. Exit status 0 if nothing is wrong; else 1, and what mends it.
-Start it as you will start the training: mpirun -n 8 minitransformer-doctor ..."""
+Start it as you will start the training: mpirun -n 8 minitransformer-doctor ...
+
+Three more options: --try-largest-batch computes the largest batch once, and tells what memory that took.
+--explain-compat [SYSTEM] tells what tensor2tensor, fairseq or marian decides otherwise than the paper, and what each of
+it changes in the run's model. --replay DIRECTORY computes the update of a divergence capsule again, in float32 and in
+float64, and tells where to look."""
+
+TRY, EXPLAIN, REPLAY = "--try-largest-batch", "--explain-compat", "--replay"
 
 
 def main() -> int:
@@ -35,11 +47,28 @@ def main() -> int:
 
 
 def doctor(arguments: Sequence[str]) -> int:
-    """Examine as the options say, and show what was found; 0 if nothing is wrong."""
-    config = read_options(arguments, DESCRIPTION)
+    """Examine, explain or replay as the options say; 0 if nothing is wrong."""
+    capsule, words = take_option(arguments, REPLAY)
+    system, words = take_word(words, EXPLAIN)
+    try_largest, words = TRY in words, [word for word in words if word != TRY]
+    config = read_options(words, DESCRIPTION)
+    if capsule is None and system is None:
+        return examination(config, try_largest=try_largest)
+    if rank_launched() == 0:
+        console = Console(highlight=False)
+        if capsule is not None:
+            for line in diagnosis(Path(capsule)):
+                console.print(line, markup=False, soft_wrap=True)
+        if system is not None:
+            explain_compat(config, system, console)
+    return 0
+
+
+def examination(config: RunConfig, *, try_largest: bool) -> int:
+    """Examine, and show what was found; 0 if nothing is wrong."""
     world, of_launch = launch()
     with all_or_none(world, EXPECTED):
-        findings = merged(world.all_of([*of_launch, *examine(config, world)]))
+        findings = merged(world.all_of([*of_launch, *examine(config, world, try_largest=try_largest)]))
     if rank_launched() == 0:
         Console(highlight=False).print(shown(findings), verdict(findings))
     return int(any(finding.remedy for finding in findings))
@@ -60,14 +89,14 @@ def launch() -> tuple[Communicator, list[Finding]]:
         return SerialCommunicator(), [room, Finding("launch", error.problem, error.remedy)]
 
 
-def examine(config: RunConfig, world: Communicator) -> list[Finding]:
+def examine(config: RunConfig, world: Communicator, *, try_largest: bool) -> list[Finding]:
     """What this rank finds, and what all find together; all must call."""
     device, places = place_of_ranks(config.device, world)
     training = config.training
     return [
         *machine(config.device, world, places),
         *together(world, places, device, training.n_shards, training.sum),
-        *plan(config, world.size),
+        *plan(dataclasses.replace(config, device=device), world, places, try_largest=try_largest),
     ]
 
 

@@ -52,6 +52,15 @@ def take_option(words: Sequence[str], name: str) -> tuple[str | None, list[str]]
     return None, rest
 
 
+def take_word(words: Sequence[str], name: str) -> tuple[str | None, list[str]]:
+    """Take ``name``, ``name VALUE`` or ``name=VALUE`` out of the words of a command line; "" if no value follows."""
+    if name in words:
+        after = words.index(name) + 1
+        if after == len(words) or words[after].startswith("-"):
+            return "", [*words[: after - 1], *words[after:]]
+    return take_option(words, name)
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file.  Raises: ConfigError naming the file, and the line if it is not TOML."""
     try:

@@ -7,19 +7,22 @@ import dataclasses
 from minitransformer.config import ConfigError, DataConfig, ModelConfig
 from minitransformer.data.prepare import PreparedData
 from minitransformer.doctor.finding import Finding
+from minitransformer.doctor.memory import memory
 from minitransformer.errors import UserError
 from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import configuration_hash
 from minitransformer.run import RunConfig
 from minitransformer.training.job import sized
-from parallel.communicator import working_ranks
+from parallel.communicator import Communicator, working_ranks
+from parallel.placement import Place
 
 SHARE = "all machines must see the same directories"
 
 
-def plan(config: RunConfig, n_ranks: int) -> list[Finding]:
-    """Findings about a run."""
-    return [run(config), data(config), parameters(config), batch(config, n_ranks)]
+def plan(config: RunConfig, world: Communicator, places: list[Place], *, try_largest: bool = False) -> list[Finding]:
+    """Findings about a run; all ranks must call."""
+    of_options = [run(config), data(config), parameters(config), batch(config, world.size)]
+    return [*of_options, *memory(config, world, places, try_largest=try_largest)]
 
 
 def run(config: RunConfig) -> Finding:

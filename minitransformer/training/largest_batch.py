@@ -21,7 +21,8 @@ from minitransformer.training.footprint import Footprint, in_words, predict, run
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import shards_of_rank
 
-_USABLE = 0.75  # of free memory, by predictions: the C library's heap has gaps, and every thread a stack
+USABLE = 0.75  # of free memory, by predictions: the C library's heap has gaps, and every thread a stack
+NO_WAY = "choose a smaller --model, or another machine"
 _MOST_SHARDS = 1_024
 _PARTS_OF_A_BATCH = (3 / 4, 1 / 2, 3 / 8, 1 / 4, 1 / 8, 1 / 16)
 
@@ -61,15 +62,19 @@ def advising(trainer: Trainer, free: float = math.inf) -> Iterator[None]:
         raise OutOfMemoryError(_advice(trainer, free)) from error
 
 
-def free_memory() -> float:
-    """Bytes that a process may still take, by its limit of address space and by what the system has; ∞ if unknown."""
+def free_memory(n_processes: int = 1) -> float:
+    """Bytes that a process may still take; ∞ if unknown.
+
+    By its limit of address space, and by its share of what the system has if ``n_processes`` take alike.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     taken, available = 0.0, math.inf
     with suppress(OSError):  # no Linux
         taken = float(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         available = float(fields["MemAvailable"].split()[0]) * 1024
-    return available if limit == resource.RLIM_INFINITY else min(available, limit - taken)
+    share = available / n_processes
+    return share if limit == resource.RLIM_INFINITY else min(share, limit - taken)
 
 
 def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, IntArray]:
@@ -99,29 +104,38 @@ def _advice(trainer: Trainer, free: float) -> str:
     config = trainer.config
     failed, _ = _predicted(trainer, config)
     room = min(free, failed.total)
-    ways = [way for way in (_more_shards(trainer, _USABLE * room), _fewer_tokens(trainer, _USABLE * room)) if way]
+    ways = ways_into(room, config, lambda changed: _predicted(trainer, changed)[0])
     where = f"update {trainer.state.step:,}" if trainer.state.step else "trying the largest batch"
     lack = f"out of memory ({where}): {config.batch_tokens:,} tokens in {config.n_shards} shards need {failed}"
     if not ways:
-        return f"{lack}. No batch would fit into {in_words(room)}: choose a smaller --model, or another machine"
+        return f"{lack}. No batch would fit into {in_words(room)}: {NO_WAY}"
     return f"{lack}. What fits into {in_words(room)}: {'; or '.join(ways)}"
 
 
-def _more_shards(trainer: Trainer, budget: float) -> str | None:
+def ways_into(room: float, config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint]) -> list[str]:
+    """Options with which training would fit into ``room`` bytes, by predictions; none if no batch would."""
+    budget = USABLE * room
+    ways = [_more_shards(config, predicted, budget), _fewer_tokens(config, predicted, budget)]
+    return [way for way in ways if way]
+
+
+def _more_shards(config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint], budget: float) -> str | None:
     """The same batch in smaller shards, computed one after the other."""
-    n_shards = 2 * trainer.config.n_shards
+    n_shards = 2 * config.n_shards
     while n_shards <= _MOST_SHARDS:
-        footprint, _ = _predicted(trainer, dataclasses.replace(trainer.config, n_shards=n_shards))
+        footprint = predicted(dataclasses.replace(config, n_shards=n_shards))
         if footprint.total <= budget:
             return f"--training.n-shards {n_shards} (the same batch, {in_words(footprint.total)})"
         n_shards *= 2
     return None
 
 
-def _fewer_tokens(trainer: Trainer, budget: float) -> str | None:
+def _fewer_tokens(
+    config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint], budget: float
+) -> str | None:
     for part in _PARTS_OF_A_BATCH:
-        n_tokens = max(1, round(trainer.config.batch_tokens * part))
-        footprint, _ = _predicted(trainer, dataclasses.replace(trainer.config, batch_tokens=n_tokens))
+        n_tokens = max(1, round(config.batch_tokens * part))
+        footprint = predicted(dataclasses.replace(config, batch_tokens=n_tokens))
         if footprint.total <= budget:
             return f"--training.batch-tokens {n_tokens} (a smaller batch, {in_words(footprint.total)})"
     return None

@@ -71,7 +71,10 @@ def test_help_explains_every_option(name: str) -> None:
     ("name", "mentioned"),
     [
         ("train", ["--config FILE", "--preset NAME", "recipes/", "mpirun", "minitransformer-translate"]),
-        ("doctor", ["--config FILE", "--preset NAME", "Exit status", "mpirun"]),
+        (
+            "doctor",
+            ["--preset NAME", "Exit status", "mpirun", "--try-largest-batch", "--explain-compat [SYSTEM]", "--replay"],
+        ),
         ("prepare", ["--config FILE", "[data]"]),
         ("translate", ["one line out for each line in", "--n-best N"]),
         ("score bleu", ["BLEU and chrF", "reference translations"]),

@@ -1,0 +1,65 @@
+"""minitransformer-doctor --explain-compat: what other systems do differently, and how much each of it matters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from minitransformer.compatibility import CONVENTIONS, conventions_of, penalties
+from minitransformer.doctor.compat import Subject, Switch, switches
+from minitransformer.run import RunConfig
+
+LENGTHS = (5, 20, 80)
+UNTRAINED = "A switch may also give an untrained model other initial values."
+TRAINED = "The weights stay: what decides initial values changes nothing, nor does a bias, which begins with 0."
+
+
+def explain_compat(config: RunConfig, system: str, console: Console) -> None:
+    """Print a table of switches, and the length penalties, for one system, or for all if ``system`` is empty.
+
+    Raises: ConfigError for an unknown system; CheckpointError for a damaged model or damaged data.
+    """
+    if system:
+        conventions_of(system)  # an unknown one is told before a model is loaded
+    subject = Subject.of(config)
+    console.print(f"Measured on {subject.what}.", markup=False)
+    console.print(
+        "Each switch is turned alone. Loss: mean nats per target token, smoothed as in training, without dropout."
+        " |Δ log p|: the greatest change of any word's log-probability, in nats."
+    )
+    console.print(UNTRAINED if subject.weights is None else TRAINED)
+    for name in [system] if system else [name for name in CONVENTIONS if name != "paper"]:
+        console.print()
+        console.print(_table(subject, name))
+        console.print(_penalties("paper"), _penalties(name), sep="\n")
+
+
+def _table(subject: Subject, system: str) -> Table:
+    table = Table(box=None, pad_edge=False, title=system, title_justify="left", title_style="bold")
+    for heading in ("switch", "paper", system, "loss before → after", "|Δ log p|"):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "|Δ log p|" else "left")
+    for switch in switches(subject, system):
+        table.add_row(switch.name, setting(switch.of_paper), setting(switch.of_system), *_effect(switch))
+    return table
+
+
+def _effect(switch: Switch) -> tuple[str, str]:
+    if switch.effect is None:
+        return "the model has it already", ""
+    of = switch.effect
+    return f"{of.loss_before:.6f} → {of.loss_after:.6f}", f"{of.largest_change:.2g}"
+
+
+def setting(value: Any) -> str:
+    """A setting for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _penalties(system: str) -> str:
+    divisors = ", ".join(f"{penalty:.2f}" for penalty in penalties(system, LENGTHS))
+    at = ", ".join(map(str, LENGTHS))
+    return f"length penalty ({conventions_of(system).normalisation}) of {system} at {at} tokens: {divisors}"

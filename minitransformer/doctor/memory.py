@@ -1,0 +1,126 @@
+"""Memory that a run needs: predicted, compared with what is free, and on request really taken."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from minitransformer.config import TrainingConfig
+from minitransformer.data.prepare import PreparedData
+from minitransformer.doctor.finding import Finding
+from minitransformer.errors import UserError
+from minitransformer.memory import give_back_freed_memory
+from minitransformer.model.transformer import Transformer
+from minitransformer.run import RunConfig
+from minitransformer.training.footprint import Footprint, in_words, predict
+from minitransformer.training.job import sized
+from minitransformer.training.largest_batch import (
+    NO_WAY,
+    USABLE,
+    OutOfMemoryError,
+    free_memory,
+    try_largest_batch,
+    ways_into,
+)
+from minitransformer.training.trainer import Trainer
+from parallel.communicator import Communicator, shards_of_rank
+from parallel.placement import Place, cores_of
+
+TRIAL = "largest batch"
+_STATUS, _CLEAR_REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def memory(config: RunConfig, world: Communicator, places: list[Place], *, try_largest: bool) -> list[Finding]:
+    """What the largest batch of the first epoch needs, and with ``try_largest`` what it took; all ranks must call."""
+    unready = [finding for finding in world.all_of(_unready(config, asked=try_largest)) if finding]
+    if unready:
+        return [unready[0]]
+    n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
+    findings = [_of_tightest(config, world, places, n_threads)]
+    return [*findings, _tried(config, world, n_threads)] if try_largest else findings
+
+
+def _unready(config: RunConfig, *, asked: bool) -> Finding | None:
+    """Why nothing can be said: lengths of sentences are known of prepared data only."""
+    if not PreparedData.is_in(config.data_directory):
+        remedy = "prepare them first: minitransformer-prepare, with the same options" if asked else ""
+        return Finding("memory", "not known: its prediction needs prepared data", remedy)
+    try:
+        data = PreparedData.open(config.data_directory)
+        Transformer(sized(config.model, data), seed=None)
+        data.store("train")
+    except UserError as error:
+        return Finding("memory", "not known", str(error))
+    return None
+
+
+def _of_tightest(config: RunConfig, world: Communicator, places: list[Place], n_threads: int) -> Finding:
+    """The prediction for the process that has least to spare: the same on every rank."""
+    if config.device == "cuda":
+        return Finding("memory", "of GPUs is not predicted; training tries its largest batch first")
+    n_here = sum(place.host == places[world.rank].host for place in places)
+    predicted, free = _prediction(config, world, n_threads), free_memory(n_here)
+    total = predicted(config.training).total
+    found = f"about {predicted(config.training)}"
+    if math.isfinite(free):
+        found += f"; {in_words(free)} free" + (f" for each of {n_here} processes" if n_here > 1 else "")
+    if world.size > 1:
+        found = f"rank {world.rank}, which has least to spare: {found}"
+    finding = Finding("memory", found)
+    if total > USABLE * free:
+        ways = ways_into(free, config.training, predicted)
+        remedy = f"set {'; or '.join(ways)}" if ways else NO_WAY
+        finding = Finding("memory", f"{found}, of which {USABLE:.0%} can be relied on: too little", remedy)
+    return min(world.all_of((free - total, finding)), key=lambda of_rank: of_rank[0])[1]
+
+
+def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Callable[[TrainingConfig], Footprint]:
+    """The footprint of this rank as a function of the training's options; Adam's moments are counted whole."""
+    data = PreparedData.open(config.data_directory)
+    model, lengths = Transformer(sized(config.model, data), seed=None), data.store("train").lengths
+
+    def predicted(training: TrainingConfig) -> Footprint:
+        shards = shards_of_rank(world.rank, world.size, training.n_shards, training.sum)
+        return predict(model, training, lengths, n_threads=n_threads, shards=shards)[0]
+
+    return predicted
+
+
+def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
+    """Whether the gradients of the largest batch can be computed, and by how much that made the process grow."""
+    predicted = (
+        "" if config.device == "cuda" else in_words(_prediction(config, world, n_threads)(config.training).total)
+    )
+    data = PreparedData.open(config.data_directory)
+    give_back_freed_memory()
+    before = _forget_peak()
+    model = Transformer(sized(config.model, data), seed=config.training.seed, device=config.device)
+    trainer = Trainer(model, data.store("train"), None, config.training, config.run, world, n_threads=n_threads)
+    for moments in (trainer.adam.m, trainer.adam.v):
+        moments.fill(0)  # or they would be pages that nobody has entered yet
+    try:
+        try_largest_batch(trainer, lambda line: None)
+    except OutOfMemoryError as error:
+        return Finding(TRIAL, "does not fit", str(error))
+    after = _bytes_of("VmHWM")
+    if before is None or after is None or not predicted:
+        return Finding(TRIAL, "was computed: it fits")
+    return Finding(TRIAL, f"was computed: the process grew by {in_words(after - before)}; predicted {predicted}")
+
+
+def _forget_peak() -> float | None:
+    """Let the system count the peak of this process's memory anew, if it does; the memory it has now, in bytes."""
+    with contextlib.suppress(OSError):
+        _CLEAR_REFERENCES.write_text("5")  # proc(5): resets VmHWM
+    return _bytes_of("VmRSS")
+
+
+def _bytes_of(field: str) -> float | None:
+    """What the system says of this process's memory; None if it is no Linux."""
+    try:
+        fields = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
+        return 1024 * float(fields[field].split()[0])
+    except (OSError, KeyError):
+        return None

@@ -1,0 +1,148 @@
+"""minitransformer-doctor predicts the memory of a run, says what would fit, and tries it if asked."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from ranks import MPIRUN, SIZE_VARIABLES, needs_mpi, run
+from small_run import Trained, plain
+
+from cli.doctor import doctor
+from cli.train import read_options
+from minitransformer.data.prepare import PreparedData
+from minitransformer.doctor import memory
+from minitransformer.doctor.finding import Finding
+from minitransformer.model.transformer import Transformer
+from minitransformer.training import largest_batch
+from minitransformer.training.footprint import in_words, predict
+from minitransformer.training.largest_batch import OutOfMemoryError, free_memory
+from parallel.communicator import SerialCommunicator
+from parallel.placement import Place
+
+SIZE = r"([\d.,]+) ([MG]B)"
+
+
+@pytest.fixture(autouse=True)
+def plain_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process without CuPy, whoever runs the tests where."""
+    for name in SIZE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+
+
+def found_of(trained: Trained, *options: str, n_processes: int = 1, try_largest: bool = False) -> list[Finding]:
+    places = [Place(frozenset({0, 1}), host="a")] * n_processes
+    config = read_options([*trained.arguments, *options])
+    return memory.memory(config, SerialCommunicator(), places, try_largest=try_largest)
+
+
+def megabytes(text: str) -> float:
+    return {"MB": 1.0, "GB": 1e3}[text.split()[1]] * float(text.split(maxsplit=1)[0].replace(",", ""))
+
+
+def test_the_prediction_is_that_of_training(trained: Trained) -> None:
+    config = read_options(trained.arguments)
+    lengths = PreparedData.open(config.data_directory).store("train").lengths
+    footprint, _ = predict(Transformer.load(trained.run), config.training, lengths, n_threads=2)
+    (finding,) = found_of(trained)
+    assert finding.found.startswith(f"about {footprint}; ")
+    assert finding.found.endswith(" free")
+    assert not finding.remedy
+
+
+def test_what_does_not_fit_is_wrong_and_the_remedies_fit(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = "--training.batch-tokens", "2000"
+    needed = megabytes(re.search(f"about ({SIZE})", found_of(trained, *large)[0].found)[1])  # type: ignore[index]
+    monkeypatch.setattr(memory, "free_memory", lambda n_processes: needed * 1e6 / n_processes)
+    (finding,) = found_of(trained, *large)
+    assert finding.found.endswith(f"; {in_words(needed * 1e6)} free, of which 75% can be relied on: too little")
+    ways = re.findall(r"(--training\.[a-z-]+) (\d+) \(", finding.remedy)
+    assert [option for option, _ in ways] == ["--training.n-shards", "--training.batch-tokens"]
+    for way in ways:
+        assert not found_of(trained, *large, *way)[0].remedy
+    monkeypatch.setattr(memory, "free_memory", lambda n_processes: 1_000.0)
+    assert found_of(trained)[0].remedy == "choose a smaller --model, or another machine"
+
+
+def test_processes_of_a_machine_share_its_memory(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda n_processes: 9e9 / n_processes)
+    assert found_of(trained, n_processes=3)[0].found.endswith("; 3.00 GB free for each of 3 processes")
+    assert free_memory(1_000) < free_memory() / 500
+
+
+def test_a_limit_of_address_space_is_each_processs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(largest_batch.resource, "getrlimit", lambda which: (2**60, 2**60))
+    assert free_memory(2) < free_memory() < 2**60
+    monkeypatch.setattr(largest_batch.resource, "getrlimit", lambda which: (1, 1))
+    assert free_memory(2) == pytest.approx(free_memory(), rel=0.2)
+
+
+def test_the_process_that_has_least_to_spare_is_told_of(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Second(SerialCommunicator):
+        rank, size = 1, 2
+
+        def all_of(self, value: object) -> list[object]:
+            return [(1e30, Finding("memory", "of rank 0")), value] if isinstance(value, tuple) else [value]
+
+    places = [Place(frozenset({0}), host="a"), Place(frozenset({0}), host="b")]
+    (finding,) = memory.memory(read_options(trained.arguments), Second(), places, try_largest=False)
+    assert finding.found.startswith("rank 1, which has least to spare: about ")
+
+
+def test_without_prepared_data_nothing_is_predicted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor(["--run", str(tmp_path)]) == 0
+    assert "memory not known: its prediction needs prepared data" in plain(capsys.readouterr().out)
+    assert doctor(["--run", str(tmp_path), "--try-largest-batch"]) == 1
+    assert "→ prepare them first: minitransformer-prepare, with the same options" in plain(capsys.readouterr().out)
+
+
+def test_damaged_data_are_wrong(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("[]")
+    (finding,) = found_of(trained, "--data.directory", str(tmp_path))
+    assert (finding.found, "run minitransformer-prepare again" in finding.remedy) == ("not known", True)
+
+
+def test_memory_of_gpus_is_not_predicted(trained: Trained) -> None:
+    (finding,) = found_of(trained, "--device", "cuda")
+    assert finding.found == "of GPUs is not predicted; training tries its largest batch first"
+
+
+def test_the_largest_batch_is_tried_only_if_asked(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(trained.run.rglob("*"))
+    assert doctor(trained.arguments) == 0
+    assert "largest batch" not in capsys.readouterr().out
+    assert doctor([*trained.arguments, "--try-largest-batch"]) == 0
+    assert "largest batch was computed: " in plain(capsys.readouterr().out)
+    assert sorted(trained.run.rglob("*")) == before
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the peak")
+def test_the_peak_is_at_least_what_the_batch_holds(trained: Trained) -> None:
+    larger = "--model.d-model", "256", "--model.d-ff", "1024", "--training.batch-tokens", "2000"
+    _, finding = found_of(trained, *larger, try_largest=True)
+    told = re.fullmatch(f"was computed: the process grew by ({SIZE}); predicted ({SIZE})", finding.found)
+    assert told
+    assert 0.5 < megabytes(told[1]) / megabytes(told[4]) < 2
+
+
+def test_a_batch_that_does_not_fit_is_wrong(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(trainer: object, say: object) -> None:
+        raise OutOfMemoryError("out of memory: what fits")
+
+    monkeypatch.setattr(memory, "try_largest_batch", lacking)
+    _, finding = found_of(trained, try_largest=True)
+    assert finding == Finding("largest batch", "does not fit", "out of memory: what fits")
+
+
+@needs_mpi
+def test_under_mpirun_every_process_tries_its_own_part(trained: Trained) -> None:
+    assert MPIRUN is not None
+    code = "from cli.doctor import main; raise SystemExit(main())"
+    done = run([MPIRUN, "-n", "2", sys.executable, "-c", code, *trained.arguments, "--try-largest-batch"])
+    told = plain(re.sub(r"\x1b\[[0-9;]*m", "", done.stdout))
+    assert done.returncode == 0, told
+    assert re.search(r"memory rank \d, which has least to spare: about .* free for each of 2 processes", told)
+    assert told.count("was computed: ") in (1, 2)  # once if both processes grew alike

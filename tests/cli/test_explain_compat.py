@@ -1,0 +1,98 @@
+"""minitransformer-doctor --explain-compat: what other systems do differently, and how much each of it matters."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from small_run import Trained, as_command, plain
+
+from cli.doctor import doctor
+from cli.explain_compat import explain_compat
+from cli.train import read_options
+from minitransformer import Batch, Transformer
+from minitransformer.compatibility import CONVENTIONS, effects
+from minitransformer.data.prepare import PreparedData
+from minitransformer.doctor.compat import Subject, switches
+from minitransformer.run import RunConfig
+
+SYSTEMS = ("tensor2tensor", "fairseq", "marian")
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert doctor(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def test_a_trained_model_is_measured_on_its_validation_data(
+    trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = explained(capsys, "--explain-compat", "fairseq", *trained.arguments)
+    first = f"Measured on the trained model of {trained.run}, on the first 16 pairs of its validation data."
+    assert plain(told).startswith(first)
+    store = PreparedData.open(read_options(trained.arguments).data_directory).store("validation")
+    sources, targets = zip(*(store.pair(i) for i in range(16)), strict=True)
+    model = Transformer.load(trained.run)
+    batch = Batch.from_token_ids(sources, targets)
+    measured = list(effects(model.config, batch, "fairseq", weights=model.weights(), dtype="float64"))
+    assert len(measured) == len(CONVENTIONS["fairseq"].model)
+    for effect in measured:
+        change = re.escape(f"{effect.largest_change:.2g}")
+        line = f"\n{effect.switch} .* {effect.loss_before:.6f} → {effect.loss_after:.6f} +{change}\n"
+        assert re.search(line, told), effect
+    assert re.search(r"\nlayer_norm_eps +1e-06 +1e-05 ", told)
+    assert re.search(r"\nattention_gain +1 +0\.7071 ", told)
+    assert re.search(r"\nattention_bias +no +yes ", told)
+
+
+def test_without_a_model_a_small_untrained_one_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    told = explained(capsys, "--run", str(tmp_path), "--explain-compat")
+    assert plain(told).startswith(f"Measured on an untrained small model, on random words ({tmp_path} holds no model).")
+    for system in SYSTEMS:
+        assert f"\n{system} " in told
+        for switch in CONVENTIONS[system].model:
+            assert f"\n{switch} " in told
+    assert explained(capsys, "--run", str(tmp_path), "--explain-compat") == told
+    assert "marian" not in explained(capsys, "--explain-compat=fairseq", "--run", str(tmp_path))
+
+
+def test_a_model_without_its_data_is_not_measured(trained: Trained, tmp_path: Path) -> None:
+    for path in trained.run.glob("*.*"):
+        shutil.copy(path, tmp_path)
+    subject = Subject.of(RunConfig(run=tmp_path))
+    assert (subject.weights, f"no prepared data in {tmp_path / 'data'}" in subject.what) == (None, True)
+
+
+def test_length_penalties_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    told = explained(capsys, "--explain-compat", "marian", "--run", str(tmp_path))
+    gnmt, length = ([rule(n) ** 0.6 for n in (5, 20, 80)] for rule in (lambda n: (5 + n) / 6, lambda n: n))
+    assert f"(gnmt) of paper at 5, 20, 80 tokens: {', '.join(f'{x:.2f}' for x in gnmt)}\n" in told
+    assert f"(length) of marian at 5, 20, 80 tokens: {', '.join(f'{x:.2f}' for x in length)}\n" in told
+
+
+def test_a_switch_that_the_model_has_is_not_turned() -> None:
+    untrained = Subject.untrained("")
+    turned = dataclasses.replace(untrained, config=dataclasses.replace(untrained.config, positions="halves"))
+    by_name = {switch.name: switch for switch in switches(turned, "tensor2tensor")}
+    assert (by_name["positions"].effect, by_name["positions"].of_paper) == (None, "interleaved")
+    assert by_name["start"].effect
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_tables_fit_into_the_terminal(tmp_path: Path, width: int) -> None:
+    screen = io.StringIO()
+    explain_compat(RunConfig(run=tmp_path), "", Console(file=screen, width=width))
+    tables = [line for line in screen.getvalue().splitlines() if "length penalty" not in line]
+    assert max(map(len, tables)) <= width
+    if width == 80:
+        assert "label_smoothing_over  V-1" in screen.getvalue()
+
+
+def test_an_unknown_system_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert as_command("doctor", ["--explain-compat", "opennmt"], monkeypatch) == 1
+    assert "expected one of paper, tensor2tensor, fairseq, marian; got 'opennmt'" in capsys.readouterr().err
