@@ -20,7 +20,7 @@ from minitransformer.run import RunConfig
 from minitransformer.symbols import END
 
 N_PAIRS = 16  # small enough for the log-probabilities of a large vocabulary in float64
-_N_WORDS, _LONGEST, _SEED = 1_000, 20, 1
+_N_WORDS, _LONGEST, _SEED = 200, 20, 1
 
 
 @dataclass(frozen=True)

@@ -98,8 +98,6 @@ def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
     before = _forget_peak()
     model = Transformer(sized(config.model, data), seed=config.training.seed, device=config.device)
     trainer = Trainer(model, data.store("train"), None, config.training, config.run, world, n_threads=n_threads)
-    for moments in (trainer.adam.m, trainer.adam.v):
-        moments.fill(0)  # or they would be pages that nobody has entered yet
     try:
         try_largest_batch(trainer, lambda line: None)
     except OutOfMemoryError as error:

@@ -121,11 +121,11 @@ def test_the_largest_batch_is_tried_only_if_asked(trained: Trained, capsys: pyte
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the peak")
 def test_the_peak_is_at_least_what_the_batch_holds(trained: Trained) -> None:
-    larger = "--model.d-model", "256", "--model.d-ff", "1024", "--training.batch-tokens", "2000"
+    larger = "--model.d-model", "512", "--model.d-ff", "4096"  # most of it are moments and gradients
     _, finding = found_of(trained, *larger, try_largest=True)
     told = re.fullmatch(f"was computed: the process grew by ({SIZE}); predicted ({SIZE})", finding.found)
     assert told
-    assert 0.5 < megabytes(told[1]) / megabytes(told[4]) < 2
+    assert 0.75 < megabytes(told[1]) / megabytes(told[4]) < 1.33
 
 
 def test_a_batch_that_does_not_fit_is_wrong(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,15 @@ def test_help_explains_every_option(name: str) -> None:
         ("train", ["--config FILE", "--preset NAME", "recipes/", "mpirun", "minitransformer-translate"]),
         (
             "doctor",
-            ["--preset NAME", "Exit status", "mpirun", "--try-largest-batch", "--explain-compat [SYSTEM]", "--replay"],
+            [
+                "--config FILE",
+                "--preset NAME",
+                "Exit status",
+                "mpirun",
+                "--try-largest-batch",
+                "--explain-compat",
+                "--replay",
+            ],
         ),
         ("prepare", ["--config FILE", "[data]"]),
         ("translate", ["one line out for each line in", "--n-best N"]),
