@@ -131,9 +131,11 @@ def load_newest_checkpoint(
 ) -> TrainingState | None:
     """Set model and optimizer to the newest whole checkpoint, and say which newer ones are damaged, and how.
 
+    What killed processes left half written or half removed goes.
     Returns: None if there are no checkpoints.
     Raises: CheckpointError if none of them is whole, or one is of another model or format.
     """
+    _remove_remains(run)
     newest_damage: DamagedError | None = None
     for path in reversed(checkpoints(run)):
         try:
@@ -272,7 +274,11 @@ def _remove_superseded(run: Path, path: Path, keep: int, every: int) -> None:
     earlier = earlier[: earlier.index(path)]
     regular = [old for old in earlier if _step(old) % every == 0 and old.suffix != ".replaced"]
     _remove(set(earlier) - set(regular[max(0, len(regular) + 1 - keep) :]), path.parent)
-    for remains in path.parent.glob(".step-*"):
+    _remove_remains(run)
+
+
+def _remove_remains(run: Path) -> None:
+    for remains in (run / "checkpoints").glob(".step-*"):
         shutil.rmtree(remains, ignore_errors=True)
 
 
