@@ -117,6 +117,13 @@ def test_the_data_of_these_tests_makes_three_batches(tmp_path: Path) -> None:
     assert len(plan_epoch(copy_store(tmp_path).lengths, 60, seed=1, epoch=0)) == BATCHES_PER_EPOCH
 
 
+def test_what_a_process_left_that_was_killed_at_the_very_end_goes_when_the_run_is_taken_up(tmp_path: Path) -> None:
+    trained(tmp_path)
+    (tmp_path / "run" / "checkpoints" / ".step-00000004.4711.removed").mkdir()
+    assert trainer_of(tmp_path).resume()
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000008"]
+
+
 def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     assert everything(trained(tmp_path, run="one")) == everything(trained(tmp_path, run="two"))
 
