@@ -1,11 +1,12 @@
 """Fuzzing of everything that reads a file: damaged or hostile input must end in one of our own errors.
 
-    python tests/fuzz.py [--inputs 100000] [--reader NAME …] [--seed 0]
+    python tests/fuzz.py [--inputs 100000] [--first 0] [--reader NAME …] [--seed 0]
 
 Inputs are files that were written as they should be and then changed: bits flipped, cut off, spliced, numbers made
-huge, lengths that lie, names that lead elsewhere.  An input is a function of (seed, reader, index).  A reader works in
-a process of its own with bounded memory, and may open no file outside its directory.  Anything but a result or an error
-for users is a fault; so is damage to a checkpoint that nobody notices.  Prints counts, and how to repeat every fault.
+huge, lengths that lie, names that lead elsewhere.  An input is a function of (seed, reader, index): --first is the
+index to begin with, so that one input can be repeated alone, or many be tried in parts.  A reader works in a process of
+its own with bounded memory, and may open no file outside its directory.  Anything but a result or an error for users is
+a fault; so is damage to a checkpoint that nobody notices.  Prints counts, and how to repeat every fault.
 """
 
 from __future__ import annotations
@@ -195,9 +196,9 @@ def bound_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
 
 
-def fuzz(reader: Reader, name: str, seed: int, n_inputs: int) -> Counts:
+def fuzz(reader: Reader, name: str, seed: int, indices: range) -> Counts:
     """Try inputs in child processes; one that dies counts as a fault, and the next goes on after its input."""
-    counts, first = Counts(), 0
+    counts, first = Counts(), indices.start
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         directory = Path(folder).resolve()
         reader.write(directory)
@@ -206,8 +207,8 @@ def fuzz(reader: Reader, name: str, seed: int, n_inputs: int) -> Counts:
             for p in directory.rglob("*")
             if p.is_file() and p.name not in reader.untouched
         }
-        while first < n_inputs:
-            first = _fuzz_in_child(reader, name, seed, range(first, n_inputs), directory, files, counts)
+        while first < indices.stop:
+            first = _fuzz_in_child(reader, name, seed, range(first, indices.stop), directory, files, counts)
             restore(directory, files)
     return counts
 
@@ -258,13 +259,14 @@ def main() -> int:
     """Fuzz, and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=100_000, help="for each reader")
+    parser.add_argument("--first", type=int, default=0, help="the index of the first input")
     parser.add_argument("--reader", nargs="+", choices=READERS, default=list(READERS))
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    n_faults = 0
+    n_faults, indices = 0, range(options.first, options.first + options.inputs)
     for name in options.reader:
         start = time.perf_counter()
-        counts = fuzz(READERS[name], name, options.seed, options.inputs)
+        counts = fuzz(READERS[name], name, options.seed, indices)
         n_faults += counts.faults
         print(
             f"{name}: {options.inputs:,} inputs, {counts.refused:,} refused, {counts.accepted:,} read,"

@@ -32,6 +32,18 @@ def test_many_damaged_files_end_in_our_own_errors() -> None:
     fuzzed(1_000)
 
 
+def test_an_input_can_be_repeated_alone() -> None:
+    code = f"""
+import runpy, sys
+sys.path[:0] = [{str(FUZZ.parent / "support")!r}, {str(FUZZ.parent.parent)!r}]
+fuzz = runpy.run_path({str(FUZZ)!r})
+fuzz["fuzz"].__globals__["try_input"] = lambda reader, directory, files, key: key
+print(fuzz["fuzz"](fuzz["READERS"]["run"], "run", 3, range(17, 19)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert re.findall(r"^fault .*:\n(.*)", done.stdout, re.MULTILINE) == ["3 run 17", "3 run 18"], done.stderr
+
+
 def test_a_reader_that_fails_otherwise_is_found() -> None:
     code = f"""
 import dataclasses, runpy, sys
