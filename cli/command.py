@@ -1,4 +1,4 @@
-"""What all commands share: an error is one line, not a page."""
+"""What all commands share: an error is one line, not a page; and what is said goes to stderr."""
 
 from __future__ import annotations
 
@@ -29,3 +29,8 @@ def run_command(main: Callable[[], int | None]) -> int:
     except BrokenPipeError:  # the reader of our output has left, as "head" does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def say(line: str) -> None:
+    """Write a warning, or how the work goes, on stderr: standard output is for results."""
+    print(line, file=sys.stderr, flush=True)

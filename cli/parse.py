@@ -9,12 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from cli.command import run_command
+from cli.command import run_command, say
 from cli.options import parse_options
 from minitransformer.config import ConfigError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.parser import PARSING, Parser
-from minitransformer.inference.stream import Source, groups_of_lines
+from minitransformer.inference.stream import Source, decoded, groups_of_lines
 from minitransformer.trees.penn import read_trees, write_tree
 from minitransformer.trees.plain import plain
 from minitransformer.trees.words import Splitting, split_words
@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     options = parse_options(ParseOptions, DESCRIPTION, arguments, default=ParseOptions())
     search, parser = options.search, Parser.load(options.run, device=options.device)
     if options.treebank is None and source.isatty():
-        print("type a sentence and press Enter; Ctrl-D ends", file=sys.stderr)
+        say("type a sentence and press Enter; Ctrl-D ends")
     for sentences in _groups(options, source):
         for tree in parser.parse(sentences, search, n_threads=options.threads):
             target.write(f"{write_tree(tree)}\n".encode())
@@ -75,8 +75,11 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
 def _groups(options: ParseOptions, source: Source) -> Iterator[list[list[str]]]:
     """The words of sentences, many together."""
     if options.treebank is None:
+        n_before = 0
         for lines in groups_of_lines(source, SENTENCES_AT_ONCE):
-            yield [split_words(line.decode("utf-8", errors="replace"), options.words) for line in lines]
+            texts = [decoded(line, number, say) for number, line in enumerate(lines, n_before + 1)]
+            yield [split_words(text, options.words) for text in texts]
+            n_before += len(lines)
     else:
         sentences = (plain(tree).words for tree in read_trees(options.treebank))
         while group := list(islice(sentences, SENTENCES_AT_ONCE)):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli.command import run_command
+from cli.command import run_command, say
 from cli.options import parse_options
 from minitransformer.config import DataConfig
 from minitransformer.data.download import download
@@ -47,8 +47,3 @@ def prepare_data(arguments: Sequence[str]) -> int:
         download(options.data, say)
     prepare(options.data, options.data.directory or options.run / "data", say)
     return 0
-
-
-def say(line: str) -> None:
-    """Progress goes to stderr."""
-    print(line, file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from cli.command import run_command
+from cli.command import run_command, say
 from cli.options import parse_options
 from minitransformer.config import ConfigError
 from minitransformer.inference.beam import Normalisation, SearchConfig
@@ -103,8 +103,3 @@ def translate_groups(translation: LineTranslator, groups: Iterable[list[bytes]],
         target.write(translation(lines, n_lines))
         target.flush()
         n_lines += len(lines)
-
-
-def say(line: str) -> None:
-    """Warnings and progress go to stderr."""
-    print(line, file=sys.stderr, flush=True)

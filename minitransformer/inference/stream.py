@@ -78,6 +78,19 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
         yield read(stream)
 
 
+def decoded(line: bytes, number: int, warn: Callable[[str], None]) -> str:
+    """The text of an input's line ``number`` (from 1), without its end, blanks around it, or a byte order mark.
+
+    What is not UTF-8 is read with replacements, and a warning names the line.
+    """
+    line = content(line, number)
+    try:
+        return line.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        warn(f"warning: line {number} is not UTF-8 ({error.reason}); read with replacements")
+        return line.decode("utf-8", errors="replace").strip()
+
+
 def _pauses(source: Source) -> bool:
     try:
         descriptor = source.fileno()
@@ -101,7 +114,7 @@ class LineTranslator:
 
     def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
         """The translations of a group of lines, which follow ``n_before`` others."""
-        texts = [self._decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
+        texts = [decoded(line, number, self.warn) for number, line in enumerate(lines, n_before + 1)]
         for number in (n for n, text in enumerate(texts, n_before + 1) if self.translator.is_cut(text, self.search)):
             limit = self.translator.longest_source(self.search)
             self.warn(f"warning: line {number} has over {limit:,} subword tokens; the rest is cut off")
@@ -112,14 +125,6 @@ class LineTranslator:
         """All that decides what is written for a line."""
         model = self.translator.fingerprint()
         return {**dataclasses.asdict(self.search), "n_best": self.n_best, "model": model}
-
-    def _decoded(self, line: bytes, number: int) -> str:
-        line = content(line, number)
-        try:
-            return line.decode("utf-8").strip()
-        except UnicodeDecodeError as error:
-            self.warn(f"warning: line {number} is not UTF-8 ({error.reason}); read with replacements")
-            return line.decode("utf-8", errors="replace").strip()
 
     def _formatted(self, translations: Sequence[Translation], number: int) -> str:
         if self.n_best is None:

@@ -51,10 +51,10 @@ def trained_parser(tmp_path_factory: pytest.TempPathFactory) -> TrainedParser:
     return TrainedParser(folder, said_while(lambda: train(arguments)))
 
 
-def parsed(trained_parser: TrainedParser, source: str, *options: str) -> list[str]:
+def parsed(trained_parser: TrainedParser, source: str | bytes, *options: str) -> list[str]:
     target = io.BytesIO()
     words = ["--run", str(trained_parser.run), "--beam", "3", *options]
-    assert parse(words, io.BytesIO(source.encode()), target) == 0
+    assert parse(words, io.BytesIO(source.encode() if isinstance(source, str) else source), target) == 0
     return target.getvalue().decode().splitlines()
 
 
@@ -91,6 +91,23 @@ def test_each_sentence_becomes_a_tree_over_its_words(trained_parser: TrainedPars
     assert trees[0].startswith("(TOP (S (NP (")
     assert trees[1] == ""
     assert parsed(trained_parser, "a re-do.", "--words", "blanks") != parsed(trained_parser, "a re-do.")
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_sentence(trained_parser: TrainedParser) -> None:
+    marked, unmarked = (parsed(trained_parser, f"{mark}the dog sees a cat.\na cat.\n") for mark in ("\ufeff", ""))
+    assert marked == unmarked
+
+
+def test_invalid_utf8_is_parsed_with_a_warning_that_names_the_line(
+    trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.parse.SENTENCES_AT_ONCE", 1)
+    trees = parsed(trained_parser, b"a cat.\nthe d\xf6g.\n\xed\xa0\x80\n")
+    assert [read_tree(tree).words for tree in trees] == [["a", "cat", "."], ["the", "d\ufffdg", "."], ["\ufffd" * 3]]
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: line {number} is not UTF-8 ({reason}); read with replacements"
+        for number, reason in ((2, "invalid start byte"), (3, "invalid continuation byte"))
+    ]
 
 
 def test_the_words_of_a_treebank_are_parsed_and_scored(
