@@ -105,9 +105,10 @@ def gradient_norm(gradients: Array, all_of: AllOf = lambda squares: [squares]) -
 def clip_gradients(gradients: Array, max_norm: float, all_of: AllOf = lambda squares: [squares]) -> float:
     """Scale a flat gradient, or a part of it, down in place so that its norm is at most ``max_norm``.
 
+    A norm that is not finite scales nothing: what is wrong stays to be seen.
     Returns the norm that it had.  See ``gradient_norm``.  Source: Pascanu, Mikolov & Bengio 2013, algorithm 1.
     """
     norm = gradient_norm(gradients, all_of)
-    if norm > max_norm:
+    if max_norm < norm < math.inf:
         gradients *= max_norm / norm
     return norm

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from autograd import RandomStream, backward, to_host
+from autograd.array import Array
 from autograd.inspection import NotFinite, first_not_finite
 from autograd.optim import gradient_norm
 from minitransformer.config import TrainingConfig
@@ -60,26 +61,26 @@ class UpdateFacts:
         )  # fmt: skip
 
 
-def write_capsule(directory: Path, model: Transformer, pairs: Pairs, facts: UpdateFacts) -> None:
+def write_capsule(directory: Path, model: Transformer, pairs: Pairs, facts: UpdateFacts, gradients: Array) -> None:
     """Write the model, the batch, the facts, and the norm of every parameter and of its gradient.
 
-    Shapes: ``pairs`` as many as ``facts.pairs``.  Raises: CheckpointError if the file system refuses.
+    ``gradients`` are those that the update was refused: flat, and the sums over all ranks, divided by their tokens.
+    Shapes: ``pairs`` as many as ``facts.pairs``; ``gradients`` as the model's flat values.
+    Raises: CheckpointError if the file system refuses.
     """
     model.save(directory)
     lengths = np.array([[len(ids) for ids in pair] for pair in pairs], np.int64).reshape(-1, 2)
     flat = {side: np.concatenate([np.asarray(pair[i], np.int64) for pair in pairs]) for i, side in enumerate(_SIDES)}
     write_arrays(directory / BATCH_FILE, {"lengths": lengths, **flat})
     norms = {
-        name: {"value": _norm(parameter.value), "gradient": _norm(parameter.grad)}
+        name: {"value": _norm(parameter.value), "gradient": _norm(parameter.view_of(gradients))}
         for name, parameter in model.named_parameters()
     }
     write_text(directory / UPDATE_FILE, json.dumps({**dataclasses.asdict(facts), "norms": norms}, indent=2) + "\n")
 
 
-def _norm(x: Any) -> float | str | None:
+def _norm(x: Array) -> float | str:
     """JSON has no NaN and no infinity; they are written as words."""
-    if x is None:
-        return None
     with np.errstate(all="ignore"):
         norm = gradient_norm(to_host(x).astype(np.float64).ravel())
     return norm if np.isfinite(norm) else str(norm)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from autograd import namespace
+from autograd.array import Array
 from minitransformer.data.store import TokenStore
 from minitransformer.errors import UserError
 from minitransformer.model.transformer import Transformer
@@ -80,11 +81,16 @@ def require_finite(model: Transformer, step: int) -> None:
         )
 
 
-def give_up(run: Path, model: Transformer, store: TokenStore, facts: UpdateFacts, world: Communicator) -> NoReturn:
-    """Write a capsule of the update that ``facts`` are of, and raise TrainingDivergedError; all ranks must call."""
+def give_up(
+    run: Path, model: Transformer, store: TokenStore, facts: UpdateFacts, gradients: Array, world: Communicator
+) -> NoReturn:
+    """Write a capsule of the update that ``facts`` are of, and raise TrainingDivergedError; all ranks must call.
+
+    ``gradients`` are rank 0's to write, and all parameters' there.
+    """
     directory = run / "divergence" / f"step-{facts.step:08d}"
     if world.rank == 0:
-        write_capsule(directory, model, [store.pair(i) for i in facts.pairs], facts)
+        write_capsule(directory, model, [store.pair(i) for i in facts.pairs], facts, gradients)
     world.barrier()
     raise TrainingDivergedError(
         f"update {facts.step:,}: {facts.what}, as in {PATIENCE} updates in a row; checkpoints are unharmed. Find out"

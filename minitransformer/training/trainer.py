@@ -150,7 +150,8 @@ class Trainer:
         self._finish_saving()
         if self.state.avoided or not self.resume(monitor.say):
             facts = UpdateFacts.of(self.state, batch, self.config, self.learning_rate, what)
-            give_up(self.run_directory, self.model, self.store, facts, self.world)
+            gradients = self.exchange.gather(self._gradients)
+            give_up(self.run_directory, self.model, self.store, facts, gradients, self.world)
         self.state = dataclasses.replace(self.state, avoided=avoided)
         self._guard = Guard(monitor.say)
         monitor.go_back(self.state.step)
@@ -239,8 +240,7 @@ class Trainer:
         )
 
     def _log(self, interval: Interval, monitor: Monitor) -> Interval:
-        loss = interval.loss() / interval.n_tokens
-        seconds = interval.seconds
+        loss, seconds = interval.loss() / interval.n_tokens, interval.seconds
         self.state = dataclasses.replace(
             self.state, seconds=self.state.seconds + seconds, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0
         )

@@ -154,6 +154,13 @@ def test_norm_and_clipping() -> None:
     np.testing.assert_allclose(gradients, [0.6, 0.8])
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_norm_that_is_not_finite_scales_nothing(value: float) -> None:
+    gradients = np.array([3.0, value, 4.0])
+    np.testing.assert_array_equal(clip_gradients(gradients, 1), value)
+    np.testing.assert_array_equal(gradients, [3, value, 4])
+
+
 @pytest.mark.parametrize("asked_before", [False, True])
 def test_parameters_that_were_moved_are_read_and_differentiated_where_they_now_lie(asked_before: bool) -> None:
     buffer = ParameterBuffer(Tree(), seed=1)

@@ -22,7 +22,7 @@ def capsule(folder: Path, value: float | None = None) -> str:
     if value is not None:
         model.parameters.named["decoder.layers.0.feed_forward.hidden.weight"].value[0] = value
     facts = UpdateFacts(17, 1, 4, [5, 0], seed=3, n_shards=2, learning_rate=1e-3, what="the loss is nan")
-    write_capsule(folder, model, PAIRS, facts)
+    write_capsule(folder, model, PAIRS, facts, model.parameters.gradients)
     return str(folder)
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import fake_cuda
 import numpy as np
@@ -27,6 +28,8 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import plan_epoch
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.place import take_place
+from minitransformer.training import divergence
+from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.trainer import Trainer
 from parallel.agreement import check_agreement, checksum
@@ -54,6 +57,9 @@ MODEL = ModelConfig(
 TRAINING = TrainingConfig(
     max_updates=6, batch_tokens=60, n_shards=N_SHARDS, warmup_steps=4, clip_norm=1.0, log_every=2, checkpoint_every=3,
 )  # fmt: skip
+
+FAULTY_BATCHES = {(0, 1), (1, 0), (1, 1), (2, 2), (2, 3)}  # by epoch and place: one alone, two in a row, and two again
+SPOILT_PARAMETER = "decoder.layers.0.source_attention.value.weight"  # its sum is another rank's, of two and of four
 
 
 def find_mpirun() -> str | None:
@@ -380,13 +386,9 @@ def train(
 
     A ``deviant`` rank has another parameter than the others after every update; for that, each must have its own.
     """
-    if way == "by messages":
-        from parallel.mpi import MpiCommunicator
-
-        world = MpiCommunicator(may_share=False)
     model = Transformer(MODEL, seed=TRAINING.seed, dtype=precision, device=device)
     config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order)
-    store = TokenStore(directory / "data", "train")
+    store, world = TokenStore(directory / "data", "train"), world_by(way, world)
     trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=int(n_threads))
     if deviant and world.rank == int(deviant):
         share_values = trainer.exchange.share_values
@@ -406,6 +408,15 @@ def train(
         "epoch": trainer.state.epoch,
         "way": trainer.exchange.said,
     }
+
+
+def world_by(way: str, world: Communicator) -> Communicator:
+    """The same ranks, which must send messages if that is the ``way``."""
+    if way != "by messages":
+        return world
+    from parallel.mpi import MpiCommunicator
+
+    return MpiCommunicator(may_share=False)
 
 
 class TellingMonitor(SilentMonitor):
@@ -440,6 +451,47 @@ def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
     trainer.train(monitor)
     plan = plan_epoch(store.lengths, config.batch_tokens, seed=config.seed, epoch=0)
     return {"read": read, "batches": [batch.tolist() for batch in plan[:2]], "lines": monitor.lines}
+
+
+class WitnessingMonitor(SilentMonitor):
+    """Remembers all that happens, and the parameters after every update."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+        self.events: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.events.append(line)
+
+    def advance(self, step: int) -> None:
+        self.events.append(f"update {step}: parameters {checksum(self.model.parameters.values)}")
+
+    def go_back(self, step: int) -> None:
+        self.events.append(f"back to update {step}")
+
+
+def train_with_faults(world: Communicator, directory: Path, fault: str, way: str = "") -> dict[str, Any]:
+    """Train until that is given up, with a patience of two updates; return what this rank has seen.
+
+    In FAULTY_BATCHES the rank that computes the last shard, and no other, has the fault: "loss nan", "gradient inf" …
+    """
+    model, config = Transformer(MODEL, seed=TRAINING.seed), dataclasses.replace(TRAINING, max_updates=99)
+    store, world = TokenStore(directory / "data", "train"), world_by(way, world)
+    trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=1)
+    compute, monitor, (of_what, value) = trainer.gradient.compute, WitnessingMonitor(model), fault.split()
+
+    def compute_with_fault(*arguments: Any) -> Any:
+        loss = compute(*arguments)
+        if N_SHARDS - 1 in trainer.shards and (trainer.state.epoch, trainer.state.next_batch - 1) in FAULTY_BATCHES:
+            if of_what == "loss":
+                return loss * float(value)
+            model.parameters.named[SPOILT_PARAMETER].view_of(model.parameters.gradients)[0, 0] = float(value)
+        return loss
+
+    trainer.gradient.compute = compute_with_fault  # type: ignore[method-assign]
+    with mock.patch.object(divergence, "PATIENCE", 2), pytest.raises(TrainingDivergedError) as raised:
+        trainer.train(monitor)
+    return {"events": monitor.events, "end": str(raised.value).replace(str(directory), "")}
 
 
 def parameters_of(directory: Path, rank: int = 0) -> Any:
@@ -479,7 +531,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
         sum_often, begin_with_values, share_no_memory, freeze_rank_0_at_work, freeze_before_barrier,
         count_pieces, exchange_values, meet_at_barrier, raise_on_one_rank, exit_on_one_rank,
         die_on_one_rank, freeze_one_rank, wait_patiently, add_up_for_ever, disagree, return_nothing,
-        train, train_and_tell, train_on_stand_in_for_gpu,
+        train, train_and_tell, train_on_stand_in_for_gpu, train_with_faults,
     )
 }  # fmt: skip
 

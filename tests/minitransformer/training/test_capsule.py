@@ -15,6 +15,7 @@ from minitransformer.data.batching import cut_into_shards
 from minitransformer.files import CheckpointError, read_arrays, write_arrays
 from minitransformer.training.capsule import BATCH_FILE, UPDATE_FILE, UpdateFacts, replay_capsule, write_capsule
 
+GRADIENT_IS_INFINITE = "decoder.layers.0.feed_forward.hidden.weight"
 SMALL = ModelConfig(vocabulary_size=12, n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4, p_drop=0.3)
 PAIRS = [(np.array(source), np.array(target)) for source, target in (([3, 4, 5], [6]), ([8], []), ([], [7, 9, 3, 3]))]
 FACTS = UpdateFacts(
@@ -25,7 +26,9 @@ FACTS = UpdateFacts(
 def capsule(folder: Path, spoil: Any = lambda model: None) -> Path:
     model = Transformer(SMALL)
     spoil(model)
-    write_capsule(folder, model, PAIRS, FACTS)
+    gradients = np.ones_like(model.parameters.values)
+    gradients[model.parameters.named[GRADIENT_IS_INFINITE].offset] = np.inf
+    write_capsule(folder, model, PAIRS, FACTS, gradients)
     return folder
 
 
@@ -80,7 +83,10 @@ def test_everything_that_is_known_of_the_update_stands_in_the_file(tmp_path: Pat
     assert written["norms"]["encoder.layers.0.self_attention.key.weight"]["value"] == pytest.approx(
         np.linalg.norm(Transformer(SMALL).parameters.named["encoder.layers.0.self_attention.key.weight"].value)
     )
-    assert set(written["norms"]) == set(Transformer(SMALL).parameters.named)
+    assert {name: norms["gradient"] for name, norms in written["norms"].items()} == {
+        name: "inf" if name == GRADIENT_IS_INFINITE else pytest.approx(np.sqrt(parameter.size))
+        for name, parameter in Transformer(SMALL).named_parameters()
+    }
 
 
 @pytest.mark.parametrize(

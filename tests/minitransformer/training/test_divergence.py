@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,11 @@ def test_the_second_time_it_gives_up_and_leaves_a_capsule(tmp_path: Path) -> Non
         " --training.clip-norm"
     )
     assert np.isfinite(trainer.model.parameters.values).all()
+    norms = json.loads((directory / "update.json").read_text())["norms"]
+    for name, parameter in trainer.model.named_parameters():
+        assert parameter.grad is not None
+        norm = np.linalg.norm(parameter.grad)
+        assert norms[name]["gradient"] == ("nan" if np.isnan(norm) else pytest.approx(norm, rel=1e-6))
     replay = replay_capsule(directory, "float32")
     assert replay.found is None  # the number was put in by hand, after the model had computed its own
     model = Transformer.load(directory)
