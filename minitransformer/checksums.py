@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from minitransformer.files import CheckpointError, DamagedError, read_json, write_text
+from minitransformer.files import CheckpointError, DamagedError, UnfitError, read_json, write_text
 
 CHECKSUMS_FILE = "checksums.json"
 FORMAT = 1  # of checkpoints and model directories as a whole; raised when an older program could not read them
@@ -40,7 +40,8 @@ def check_files(directory: Path, names: Iterable[str], *, digests: bool) -> None
     """Compare files with the list: their sizes, and with ``digests`` (which reads every byte) their contents.
 
     Only the given names are opened, whatever the list says.
-    Raises: DamagedError naming the file; CheckpointError if the directory is of another format.
+    Raises: DamagedError naming the file; UnfitError if the directory is of an older format, CheckpointError if of a
+    newer one.
     """
     listed = _read(directory / CHECKSUMS_FILE)
     for name in names:
@@ -67,8 +68,9 @@ def _read(path: Path) -> dict[str, Any]:
     if type(version) is not int or not isinstance(files, dict) or _as_text(fields).encode() != path.read_bytes():
         raise DamagedError(f'{path}: expected an object with "format" and "files", as it was written; it is damaged')
     if version != FORMAT:
-        remedy = "update minitransformer" if version > FORMAT else "use the version of minitransformer that wrote it"
-        raise CheckpointError(
+        is_newer = version > FORMAT
+        remedy = "update minitransformer" if is_newer else "use the version of minitransformer that wrote it"
+        raise (CheckpointError if is_newer else UnfitError)(
             f"{path.parent}: is of format {version}, and this version reads format {FORMAT}: {remedy}"
             " (or, if no other version ever ran here, remove this directory)"
         )

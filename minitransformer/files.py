@@ -24,6 +24,10 @@ class DamagedError(CheckpointError):
     """What is on the disk is not what was written there, or not all of it: another checkpoint may be whole."""
 
 
+class UnfitError(CheckpointError):
+    """What is on the disk is whole, but not of this model, or of an older format: another checkpoint may fit."""
+
+
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it becomes ``path``, on failure nothing remains of it.

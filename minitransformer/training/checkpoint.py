@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from minitransformer.config import ModelConfig
 from minitransformer.files import (
     CheckpointError,
     DamagedError,
+    UnfitError,
     make_directory,
     read_arrays,
     read_json,
@@ -127,41 +129,43 @@ def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int, every: int) -> 
 
 
 def load_newest_checkpoint(
-    run: Path, model: Transformer, adam: Adam, say: Callable[[str], None]
+    run: Path, model: Transformer, adam: Adam, say: Callable[[str], None], *, keep: int, every: int
 ) -> TrainingState | None:
-    """Set model and optimizer to the newest whole checkpoint, and say which newer ones are damaged, and how.
+    """Set model and optimizer to the newest whole checkpoint; say which newer ones are damaged, or unfit, and how.
 
-    What killed processes left half written or half removed goes.
+    What killed processes left half written or half removed goes, and what they would have removed (``keep``, ``every``:
+    as for ``save_checkpoint``).  Several processes may call.
     Returns: None if there are no checkpoints.
-    Raises: CheckpointError if none of them is whole, or one is of another model or format.
+    Raises: CheckpointError if none of them is whole and fits, or one is of a newer format.
     """
     _remove_remains(run)
-    newest_damage: DamagedError | None = None
+    newest: CheckpointError | None = None
     for path in reversed(checkpoints(run)):
         try:
             state = load_checkpoint(path, model, adam)
-        except DamagedError as error:
-            say(f"warning: checkpoint {path.name} is damaged: {error}")
-            newest_damage = newest_damage or error
+        except (DamagedError, UnfitError) as error:
+            verdict = "is damaged" if isinstance(error, DamagedError) else "does not fit"
+            say(f"warning: checkpoint {path.name} {verdict}: {error}")
+            newest = newest or error
         else:
-            if newest_damage:
+            if newest:
                 say(f"using the newest whole checkpoint, {path.name}; the updates after it are done again")
             if not has_checksums(path):
                 say(f"{path}: was written before checkpoints had checksums; its content cannot be verified")
+            _remove_superseded(run, path, keep, every)
             return state
-    if newest_damage:
+    if newest:
         raise CheckpointError(
-            f"{run}: none of its checkpoints is whole (the newest: {newest_damage});"
+            f"{run}: none of its checkpoints is whole and fits (the newest: {newest});"
             " restore one from a backup, or choose another --run"
-        ) from newest_damage
+        ) from newest
     return None
 
 
 def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState:
     """Set the model and the optimizer to a checkpoint, of which every byte is verified.
 
-    Raises: DamagedError if it is missing or damaged; CheckpointError if it is of a model of another shape.  Nothing is
-    changed then.
+    Raises: DamagedError if it is missing or damaged; UnfitError if it is of another model.  Nothing is changed then.
     """
     if has_checksums(path):
         check_files(path, CHECKPOINT_FILES, digests=True)
@@ -172,14 +176,14 @@ def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState
             for field in dataclasses.fields(config)
             if getattr(config, field.name) != getattr(model.config, field.name)
         ]
-        raise CheckpointError(f"{path}: is of another model: {'; '.join(changed)}. Choose another --run")
+        raise UnfitError(f"{path}: is of another model: {'; '.join(changed)}")
     moments = read_arrays(path / OPTIMIZER_FILE)
     _require_same_shapes(path / OPTIMIZER_FILE, moments, _moments(model, adam))
     state = _read_state(path / STATE_FILE)
     try:
         model.set_weights(weights)
     except WeightsError as error:
-        raise CheckpointError(f"{path}: {error}") from error
+        raise UnfitError(f"{path}: {error}") from error
     for name, parameter in model.named_parameters():
         parameter.view_of(adam.m)[...] = to_device(moments[f"m.{name}"], model.device)
         parameter.view_of(adam.v)[...] = to_device(moments[f"v.{name}"], model.device)
@@ -222,7 +226,7 @@ def _require_same_shapes(path: Path, got: Mapping[str, Array], expected: Mapping
     for name in sorted(got.keys() | expected.keys()):
         shapes = [tuple(arrays[name].shape) if name in arrays else "nothing" for arrays in (expected, got)]
         if shapes[0] != shapes[1]:
-            raise CheckpointError(f"{path}: is of another model: {name}: expected {shapes[0]}, found {shapes[1]}")
+            raise UnfitError(f"{path}: is of another model: {name}: expected {shapes[0]}, found {shapes[1]}")
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
@@ -289,5 +293,6 @@ def _step(path: Path) -> int:
 def _remove(doomed: Iterable[Path], directory: Path) -> None:
     """Rename checkpoints, so that no half of one ever bears its name; who looks for remains removes them."""
     for path in doomed:
-        path.rename(path.with_name(f".{path.name}.{os.getpid()}.removed"))
+        with suppress(FileNotFoundError):  # another process was quicker
+            path.rename(path.with_name(f".{path.name}.{os.getpid()}.removed"))
     sync(directory)

@@ -80,8 +80,8 @@ class Trainer:
 
         Raises: CheckpointError if all are damaged, or one is of another model.
         """
-        whole = self._adam_of_all()
-        found = load_newest_checkpoint(self.run_directory, self.model, whole, say)
+        whole, keep, every = self._adam_of_all(), self.config.keep_checkpoints, self.config.checkpoint_every
+        found = load_newest_checkpoint(self.run_directory, self.model, whole, say, keep=keep, every=every)
         if found:
             self.state = found
             self.adam.m[...], self.adam.v[...] = whole.m[self.exchange.part], whole.v[self.exchange.part]

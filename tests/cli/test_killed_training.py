@@ -31,12 +31,12 @@ TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-he
 OF_THE_CLOCK = {
     "time", "seconds", "unlogged_seconds", "target_tokens_per_second", "training_seconds", "evaluation_seconds",
 }  # fmt: skip
-Life = tuple[str, float]  # killed in a "call" or in an operation on a "file": which one, as a share of all
+Life = tuple[str, float]  # killed in a "call", during "validation", … (killed.py): in which one, as a share of all
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A run in one go, and how many calls and operations on files it makes."""
+    """A run in one go, and how many calls and operations on files it makes, by where."""
 
     folder: Path
     run: Path
@@ -117,6 +117,19 @@ def test_a_run_killed_again_and_again_in_the_middle_of_saving_ends_as_if_it_had_
     undisturbed: Undisturbed,
 ) -> None:
     assert check([("file", share) for share in (0.2, 0.3, 0.35, 0.4)], undisturbed)[0] == "killed"
+
+
+def test_a_run_killed_again_and_again_while_it_validates_ends_as_if_it_had_not_been(undisturbed: Undisturbed) -> None:
+    """In the first of three validations, in the second, and, as that has not ended, in the second again."""
+    assert check([("validation", share) for share in (0.1, 0.45, 0.2)], undisturbed)[:-1] == ["killed"] * 3
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_every_operation_of_a_save_ends_as_if_it_had_not_been(undisturbed: Undisturbed) -> None:
+    """Of the first of four, one operation later in each life; what only the last does, removing, is killed above."""
+    n = undisturbed.n_of["save"]
+    ends = check([("save", (i + 0.5) / n) for i in range(n // 4)], undisturbed)
+    assert ends.index("status 0") > n // 5
 
 
 @pytest.mark.slow

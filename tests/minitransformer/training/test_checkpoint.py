@@ -30,6 +30,7 @@ from minitransformer.training.checkpoint import (
     checkpoint_path,
     checkpoints,
     load_checkpoint,
+    load_newest_checkpoint,
     save_checkpoint,
 )
 
@@ -112,6 +113,23 @@ def test_checkpoints_of_interruptions_do_not_outlive_the_next_one(tmp_path: Path
     for step in (10, 20, 23, 30, 40, 41):
         saved(tmp_path, step, keep=3, every=10)
     assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040", "step-00000041"]
+
+
+def test_taking_a_run_up_removes_what_a_killed_process_would_have_removed(tmp_path: Path) -> None:
+    for step in (10, 20, 23, 30):
+        saved(tmp_path, step, keep=9, every=1)
+    assert load_newest_checkpoint(tmp_path, *model_and_adam(1), lambda line: None, keep=2, every=10)
+    assert names_in(tmp_path / "checkpoints") == ["step-00000020", "step-00000030"]
+
+
+def test_what_another_process_has_removed_meanwhile_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, path = saved(tmp_path, 10), saved(tmp_path, 20)
+    shutil.rmtree(gone)
+    monkeypatch.setattr(checkpoint_module, "checkpoints", lambda run: [gone, path])
+    assert load_newest_checkpoint(tmp_path, *model_and_adam(1), lambda line: None, keep=1, every=10)
+    assert names_in(tmp_path / "checkpoints") == ["step-00000020"]
 
 
 def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
@@ -296,7 +314,7 @@ def test_missing_and_unknown_arrays_are_refused_by_name(tmp_path: Path, name: st
 def test_a_checkpoint_of_another_model_names_what_differs_and_nothing_is_changed(tmp_path: Path) -> None:
     path, other = saved(tmp_path), dataclasses.replace(TINY, d_ff=8, p_drop=0.0)
     here = model_and_adam(2, other)
-    with pytest.raises(CheckpointError, match="d_ff 6 there, 8 here; p_drop 0.1 there, 0.0 here. Choose another --run"):
+    with pytest.raises(CheckpointError, match="d_ff 6 there, 8 here; p_drop 0.1 there, 0.0 here"):
         load_checkpoint(path, *here)
     assert everything(*here) == everything(*model_and_adam(2, other))
 

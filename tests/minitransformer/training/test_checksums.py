@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -19,6 +20,7 @@ from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
     Snapshot,
     TrainingState,
+    checkpoint_path,
     load_checkpoint,
     load_newest_checkpoint,
     save_checkpoint,
@@ -39,7 +41,7 @@ def saved(run: Path, step: int = 20) -> Path:
 
 def resumed(run: Path) -> tuple[TrainingState | None, list[str]]:
     said: list[str] = []
-    return load_newest_checkpoint(run, *model_and_adam(), said.append), said
+    return load_newest_checkpoint(run, *model_and_adam(), said.append, keep=5, every=1), said
 
 
 @pytest.mark.parametrize("name", [*CHECKPOINT_FILES, "checksums.json"])
@@ -64,15 +66,47 @@ def test_a_truncation_is_noticed_without_reading_all(tmp_path: Path, name: str) 
             check_files(path, CHECKPOINT_FILES, digests=False)
 
 
-@pytest.mark.parametrize(
-    ("version", "remedy"), [(2, "update minitransformer"), (0, "use the version .* that wrote it")]
-)
-def test_a_checkpoint_of_another_format_is_not_passed_over(tmp_path: Path, version: int, remedy: str) -> None:
-    saved(tmp_path)
-    shutil.copytree(tmp_path / "checkpoints" / "step-00000020", tmp_path / "checkpoints" / "step-00000010")
-    checksums = tmp_path / "checkpoints" / "step-00000020" / "checksums.json"
+def set_format(path: Path, version: int) -> None:
+    checksums = path / "checksums.json"
     checksums.write_text(checksums.read_text().replace('"format": 1', f'"format": {version}'))
-    with pytest.raises(CheckpointError, match=f"is of format {version}, and this version reads format 1: {remedy}"):
+
+
+def test_a_checkpoint_of_a_newer_format_is_not_passed_over(tmp_path: Path) -> None:
+    shutil.copytree(saved(tmp_path), tmp_path / "checkpoints" / "step-00000010")
+    set_format(checkpoint_path(tmp_path, 20), 2)
+    with pytest.raises(
+        CheckpointError, match="is of format 2, and this version reads format 1: update minitransformer"
+    ):
+        resumed(tmp_path)
+
+
+def test_a_checkpoint_of_an_older_format_is_passed_over_and_named(tmp_path: Path) -> None:
+    shutil.copytree(saved(tmp_path), tmp_path / "checkpoints" / "step-00000010")
+    set_format(checkpoint_path(tmp_path, 20), 0)
+    state, said = resumed(tmp_path)
+    assert state == STATE
+    assert said[0].startswith("warning: checkpoint step-00000020 does not fit: ")
+    assert "is of format 0, and this version reads format 1: use the version of minitransformer that wrote" in said[0]
+    assert said[1:] == ["using the newest whole checkpoint, step-00000010; the updates after it are done again"]
+
+
+def test_a_checkpoint_of_another_model_among_others_is_passed_over_and_named(tmp_path: Path) -> None:
+    shutil.copytree(saved(tmp_path), tmp_path / "checkpoints" / "step-00000010")
+    foreign = Transformer(dataclasses.replace(TINY, d_ff=3), seed=1)
+    save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5, every=1)
+    state, said = resumed(tmp_path)
+    assert state == STATE
+    assert said == [
+        f"warning: checkpoint step-00000020 does not fit: {checkpoint_path(tmp_path, 20)}: is of another model:"
+        " d_ff 3 there, 2 here",
+        "using the newest whole checkpoint, step-00000010; the updates after it are done again",
+    ]
+
+
+def test_where_all_checkpoints_are_of_another_model_a_run_does_not_begin_anew(tmp_path: Path) -> None:
+    foreign = Transformer(dataclasses.replace(TINY, d_ff=3), seed=1)
+    save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5, every=1)
+    with pytest.raises(CheckpointError, match="is whole and fits .*is of another model: d_ff 3 there, 2 here"):
         resumed(tmp_path)
 
 
@@ -105,7 +139,8 @@ def test_a_checkpoint_from_before_there_were_checksums_is_read_and_said_to_be_un
 def test_without_any_whole_checkpoint_a_run_does_not_begin_anew(tmp_path: Path) -> None:
     (saved(tmp_path) / "optimizer.safetensors").write_bytes(b"")
     with pytest.raises(
-        CheckpointError, match=r"none of its checkpoints is whole \(the newest: .*optimizer.*backup, or choose another"
+        CheckpointError,
+        match=r"none of its checkpoints is whole and fits \(the newest: .*optimizer.*backup, or choose another",
     ):
         resumed(tmp_path)
 

@@ -44,7 +44,7 @@ def resumed(run: Path) -> tuple[int, float] | None:
     adam = Adam(model.parameters)
     for path in checkpoints(run):
         load_checkpoint(path, model, adam)
-    state = load_newest_checkpoint(run, model, adam, lambda line: None)
+    state = load_newest_checkpoint(run, model, adam, lambda line: None, keep=1, every=1)
     if state is None:
         return None
     values = {float(v) for _, p in model.named_parameters() for v in p.value.ravel()}
@@ -145,7 +145,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-00000020" / "state.json").unlink()
     said: list[str] = []
     model = Transformer(TINY, seed=None)
-    state = load_newest_checkpoint(tmp_path, model, Adam(model.parameters), said.append)
+    state = load_newest_checkpoint(tmp_path, model, Adam(model.parameters), said.append, keep=3, every=10)
     assert state == dataclasses.replace(TrainingState(), step=10)
     assert np.array_equal(model.parameters.values, Transformer(TINY, seed=10).parameters.values)
     assert [line.partition(": ")[0] for line in said[:2]] == ["warning"] * 2
