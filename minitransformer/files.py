@@ -7,13 +7,15 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from minitransformer.errors import UserError
+
+Record = TypeVar("Record")
 
 
 class CheckpointError(UserError, RuntimeError):
@@ -89,6 +91,19 @@ def read_json(path: Path) -> Any:
         raise DamagedError(f"{path}: not found; is {path.parent} the right directory?") from error
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedError(f"{path}: cannot be read ({error}); it is damaged or of another kind") from error
+
+
+def read_record(path: Path, kind: type[Record]) -> Record:
+    """The dataclass ``kind`` that was written as a JSON object, of numbers, texts and objects.
+
+    Raises: DamagedError if the file is missing, or holds anything else.
+    """
+    fields, types = read_json(path), get_type_hints(kind)
+    expected = {name: get_origin(of) or of for name, of in types.items()}
+    if not isinstance(fields, dict) or {name: type(value) for name, value in fields.items()} != expected:
+        named = ", ".join(f"{name} ({of.__name__})" for name, of in expected.items())
+        raise DamagedError(f"{path}: is damaged, or of another kind: expected an object with {named}; remove it")
+    return kind(**fields)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:

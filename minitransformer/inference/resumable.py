@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from minitransformer.errors import UserError
-from minitransformer.files import read_json, sync, write_text
+from minitransformer.files import read_record, sync, write_text
 from minitransformer.inference.stream import LineTranslator, groups_of_file
 
 _BYTES_AT_ONCE = 1 << 20
@@ -137,15 +137,15 @@ class _Run:
         """Read as far as an earlier call came; False if that was the end."""
         if not progress_file(self.path).exists():
             return self._begin_or_end(lines, source)
-        progress = Progress(**read_json(progress_file(self.path)))
+        progress = read_record(progress_file(self.path), Progress)
         different = [name for name, value in self.made_with.items() if progress.made_with.get(name) != value]
         if different:
             raise self._refusal(f"was begun with another {', '.join(different)}")
-        for line in itertools.islice(lines, progress.n_lines):
+        for _, line in zip(range(progress.n_lines), lines, strict=False):  # in this order: it takes no line too many
             self._count([line], b"")
         if (self.n_lines, self.read.hexdigest()) != (progress.n_lines, progress.input):
             raise self._refusal(f"{source} is not what it was when {progress.n_lines:,} of its lines were translated")
-        while data := self.target.read(min(_BYTES_AT_ONCE, progress.n_bytes - self.n_bytes)):
+        while (left := progress.n_bytes - self.n_bytes) > 0 and (data := self.target.read(min(_BYTES_AT_ONCE, left))):
             self._count([], data)
         if (self.n_bytes, self.written.hexdigest()) != (progress.n_bytes, progress.output):
             raise self._refusal(f"its first {progress.n_bytes:,} bytes are not what was written")
@@ -187,4 +187,4 @@ class _Run:
 def _number_of(line: bytes) -> int:
     """The number that a line of n-best lists begins with; 0 if it is another line."""
     first = line.partition(b"\t")[0]
-    return int(first) if first.isdigit() else 0
+    return int(first) if first.isdigit() and len(first) < 20 else 0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from minitransformer import presets
 from minitransformer.config import ConfigError, ModelConfig
-from minitransformer.files import read_json, write_text
+from minitransformer.files import read_json, read_record, write_text
 from minitransformer.provenance import code_version
 from minitransformer.run import RunConfig
 from minitransformer.training.job import TrainingJob
@@ -161,7 +161,7 @@ class Experiment:
         config = self.cell(row, seed)
         if not (config.run / RESULT_FILE).exists():
             return None
-        result = Result(**read_json(config.run / RESULT_FILE))
+        result = read_record(config.run / RESULT_FILE, Result)
         if result.updates != config.training.max_updates:
             raise ConfigError(
                 f"{config.run}: was trained for {result.updates:,} updates, not {config.training.max_updates:,};"

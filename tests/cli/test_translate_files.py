@@ -22,6 +22,7 @@ from small_run import NUMBERS, Trained, contents, translated
 from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
+from minitransformer.files import DamagedError
 from minitransformer.inference import resumable
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.resumable import ResumeError, progress_file, translate_file
@@ -265,6 +266,39 @@ def test_an_output_that_was_changed_is_noticed(translator: Translator, half_done
     (half_done / "out").write_bytes(damage + text[1:])
     with pytest.raises(ResumeError, match=f"its first {len(text)} bytes are not what was written"):
         run(translator, half_done, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_lines": -1}, "is not what it was when -1 of its lines were translated"),
+        ({"n_lines": 2**64}, "is not what it was when 18,446,744,073,709,551,616 of its lines were translated"),
+        ({"n_bytes": -1}, "its first -1 bytes are not what was written"),
+        (
+            {"n_lines": "8"},
+            r"progress\.json: is damaged, or of another kind: expected an object with n_lines \(int\), ",
+        ),
+        ({"n_lines": True}, "expected an object with"),
+        ({"made_with": None}, r"output \(str\), made_with \(dict\); remove it"),
+        ({"more": 1}, "expected an object with"),
+    ],
+)
+def test_a_note_that_is_damaged_is_refused_and_changes_nothing(
+    translator: Translator, half_done: Path, changes: dict[str, Any], message: str
+) -> None:
+    note = progress_file(half_done / "out")
+    note.write_text(json.dumps(json.loads(note.read_text()) | changes))
+    before = contents(half_done)
+    with pytest.raises((ResumeError, DamagedError), match=message):
+        run(translator, half_done, resume=True)
+    assert contents(half_done) == before
+
+
+def test_a_number_that_no_list_has_is_no_line_of_an_output(translator: Translator, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(lines_of(5))
+    (tmp_path / "out").write_bytes(b"9" * 5_000 + b"\t\n")
+    with pytest.raises(ResumeError, match="with 0 lines for the 12 of"):
+        run(translator, tmp_path, resume=True, n_best=2)
 
 
 def test_an_interrupted_output_is_not_overwritten_by_mistake(translator: Translator, half_done: Path) -> None:

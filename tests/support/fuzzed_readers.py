@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gzip
+import lzma
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from toy_treebank import write_toy_treebank
 
 from autograd.optim import Adam
 from cli.train import read_options
 from minitransformer.checksums import write_checksums
 from minitransformer.config import DataConfig, ModelConfig
+from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.resumable import translate_file
 from minitransformer.model.transformer import Transformer
 from minitransformer.run import RunConfig
+from minitransformer.training.capsule import UpdateFacts, replay_capsule, write_capsule
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
     Snapshot,
@@ -25,6 +35,8 @@ from minitransformer.training.checkpoint import (
 )
 from minitransformer.training.job import open_or_prepare
 from minitransformer.training.metrics import MetricsLog
+from minitransformer.trees.penn import read_tree, read_trees, write_tree
+from minitransformer.trees.plain import plain
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
 RECIPE = Path(__file__).parents[2] / "recipes" / "wmt14-en-de-big.toml"
@@ -128,6 +140,66 @@ def write_recipe(directory: Path) -> None:
     (directory / "recipe.toml").write_text('compat = "fairseq"\n' + RECIPE.read_text())
 
 
+class CutOffError(Exception):
+    """A process has died, so to speak."""
+
+
+class FirstFourLines:
+    """Stands for a translator: it comes four lines far."""
+
+    def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
+        if n_before == 4:
+            raise CutOffError
+        return b"".join(line.upper() + b"\n" for line in lines)
+
+    def facts(self) -> dict[str, Any]:
+        return {"beam": 4, "n_best": None, "model": "abc"}
+
+
+def translate_four_lines(directory: Path, *, resume: bool) -> None:
+    translator, files = FirstFourLines(), (directory / "in", directory / "out")
+    with contextlib.suppress(CutOffError):
+        translate_file(translator, *files, resume=resume, lines_at_once=2)  # type: ignore[arg-type]
+
+
+def write_half_translated(directory: Path) -> None:
+    (directory / "in").write_text("one two\nthree\n" * 4)
+    translate_four_lines(directory, resume=False)
+
+
+def write_capsule_of_update(directory: Path) -> None:
+    model, pairs = Transformer(TINY, seed=1), [(np.array([3, 4]), np.array([5])), (np.array([6]), np.array([7, 8]))]
+    facts = UpdateFacts(
+        step=17, epoch=1, place=4, pairs=[5, 0], seed=3, n_shards=2, learning_rate=1e-3, what="the loss is nan", code=""
+    )
+    write_capsule(directory, model, pairs, facts, model.parameters.gradients)
+    (directory / "checksums.json").unlink()
+
+
+def write_corpus(directory: Path) -> None:
+    lines = "".join(f"{a} {b}\n" for a in NUMBERS for b in NUMBERS).encode()
+    (directory / "t.en").write_bytes(lines)
+    (directory / "t.de.gz").write_bytes(gzip.compress(lines, mtime=0))
+    (directory / "v.en.xz").write_bytes(lzma.compress(lines))
+    (directory / "v.de").write_bytes(lines)
+
+
+def read_corpus(directory: Path) -> None:
+    corpus = FileCorpus.of(
+        DataConfig(
+            raw=directory, train_source=("t.en",), train_target=("t.de.gz",), validation_source=("v.en.xz",),
+            validation_target=("v.de",),
+        )
+    )  # fmt: skip
+    assert len(list(corpus.train())) == corpus.surveys[directory / "t.en"].n_lines
+    assert len(list(corpus.validation())) == corpus.surveys[directory / "v.de"].n_lines
+
+
+def read_treebank(directory: Path) -> None:
+    for tree in read_trees(directory / "t.mrg"):
+        read_tree(write_tree(plain(tree)))
+
+
 def write_metrics(directory: Path) -> None:
     log = MetricsLog(directory, 0)
     for step in range(1, 9):
@@ -149,4 +221,10 @@ READERS: dict[str, Reader] = {
         also_allowed=(SystemExit,),
     ),
     "metrics": Reader(write_metrics, lambda directory: MetricsLog(directory, 5)),
+    "capsule": Reader(write_capsule_of_update, replay_capsule),
+    "translation": Reader(
+        write_half_translated, lambda directory: translate_four_lines(directory, resume=True), changes_others=True
+    ),
+    "corpus": Reader(write_corpus, read_corpus),
+    "treebank": Reader(lambda directory: write_toy_treebank(directory / "t.mrg", 8, seed=1), read_treebank),
 }  # fmt: skip

@@ -120,6 +120,17 @@ def test_what_was_dropped_is_named_where_every_tenth_pair_is_held_out(tmp_path: 
     assert data.manifest["first_dropped"] == {"empty": ["en:21", "en:22"]}
 
 
+def test_a_line_of_100_000_characters_is_dropped_and_teaches_the_tokenizer_nothing(tmp_path: Path) -> None:
+    line = "abc efgh " * 11_112
+    for name, pairs in (("with", [*GOOD, (line, line), ("a", line)]), ("without", GOOD)):
+        (tmp_path / name).mkdir()
+        prepared(config_of(tmp_path / name, [*pairs, ("a", "b")]))
+    long, short = (PreparedData.open(tmp_path / name / "data") for name in ("with", "without"))
+    assert long.manifest["first_dropped"] == {"too long": ["en:21", "en:22"]}
+    assert long.manifest["train_pairs"] == short.manifest["train_pairs"] == 21
+    assert long.tokenizer.equals(short.tokenizer)
+
+
 def test_odd_lines_are_used_and_counted(tmp_path: Path) -> None:
     report: list[str] = []
     config = config_of(tmp_path, GOOD)

@@ -13,6 +13,7 @@ import pytest
 
 from minitransformer import Transformer, presets
 from minitransformer.config import ConfigError, DataConfig, TrainingConfig
+from minitransformer.files import DamagedError
 from minitransformer.reproduce.statistics import Estimate
 from minitransformer.reproduce.table3 import PRINTED, Experiment, Result, Scale, rows_named
 from minitransformer.reproduce.table3_report import Comparison, as_markdown, comparisons, verdicts_as_markdown
@@ -109,6 +110,18 @@ def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path:
     assert 0 <= found.bleu <= 100
     assert not (run / "checkpoints").exists()
     assert e.result("table3-E", 1) is None
+
+
+@pytest.mark.parametrize("written", ["[]", "{}", '{"perplexity": "low"}', '{"cell": 1}', "{"])
+def test_figures_that_are_damaged_are_named_with_the_remedy(tmp_path: Path, written: str) -> None:
+    e = experiment(tmp_path)
+    file = e.cell("base", 1).run / "cell.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(written)
+    with pytest.raises(
+        DamagedError, match=r"cell\.json: (cannot be read|is damaged, or .* object with perplexity \(float\))"
+    ):
+        e.result("base", 1)
 
 
 class StoppingMonitor(SilentMonitor):
