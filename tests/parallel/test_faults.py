@@ -24,12 +24,8 @@ def test_one_process_skips_and_counts_goes_back_and_at_last_gives_up(tmp_path: P
     assert [int(name.removeprefix("update ")) for name, _ in updates] == [1, 2, 3, 4, 5, 4, 5, 6, 7, 8, 9]
     values = [checksum for _, checksum in updates]
     unchanged = [updates[i][0] for i in range(1, len(values)) if values[i] == values[i - 1]]
-    assert unchanged == [
-        "update 2",
-        "update 5",
-        "update 4",
-        "update 9",
-    ]  # 4 again leads where it led before, and 5 left it
+    # Update 4, done again, leads where it led before, which is where update 5 left the parameters.
+    assert unchanged == ["update 2", "update 5", "update 4", "update 9"]
     assert seen["end"].startswith("update 10: the gradient's norm is nan, as in 2 updates in a row; checkpoints are")
 
 

@@ -59,7 +59,7 @@ TRAINING = TrainingConfig(
 )  # fmt: skip
 
 FAULTY_BATCHES = {(0, 1), (1, 0), (1, 1), (2, 2), (2, 3)}  # by epoch and place: one alone, two in a row, and two again
-SPOILT_PARAMETER = "decoder.layers.0.source_attention.value.weight"  # its sum is another rank's, of two and of four
+SPOILT_PARAMETER = "decoder.layers.0.source_attention.value.weight"  # another rank adds it up
 
 
 def find_mpirun() -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from power_cut import Recording, record, write_tree
 from autograd.optim import Adam
 from minitransformer import files
 from minitransformer.config import ModelConfig
-from minitransformer.files import CheckpointError
+from minitransformer.files import CheckpointError, sync
 from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.model.transformer import Transformer
+from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.checkpoint import (
     Snapshot,
     TrainingState,
@@ -81,43 +83,85 @@ SCENES = {  # what is there before, what is saved, and what may be found
 }
 
 
-@pytest.mark.parametrize("scene", SCENES)
-def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_is_whole(scene: str, tmp_path: Path) -> None:
+def n_states_of(scene: str, folder: Path) -> int:
+    """Save as in the scene, and check every cut; how many states there were."""
     before, new, allowed = SCENES[scene]
-    run = tmp_path / "run"
-    run.mkdir()
+    run = folder / "run"
+    run.mkdir(parents=True)
     for old in before:
         save(run, *old)
-    recording = record(run, lambda: save(run, *new))
-    n_states = check_every_cut(recording, tmp_path, resumed, allowed, at_the_end=new)
-    assert n_states > 20
+    return check_every_cut(record(run, lambda: save(run, *new)), folder, resumed, allowed, at_the_end=new)
 
 
-def test_whenever_the_power_is_cut_the_log_lines_of_a_checkpoint_are_there(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-
-    def log_and_save() -> None:
-        (run / METRICS_FILE).write_text("the line of update 10\n")
+def n_states_of_log(checkpoint_before: bool, folder: Path) -> int:
+    """Write the first line of the log and save, and check every cut; how many states there were."""
+    run = folder / "run"
+    run.mkdir(parents=True)
+    if checkpoint_before:
         save(run, 10, 1.0)
 
-    def whole(cut: Path) -> bool:
-        return resumed(cut) is None or (cut / METRICS_FILE).read_text() == "the line of update 10\n"
+    def log_and_save() -> None:
+        (run / METRICS_FILE).write_text("the line of update 20\n")
+        save(run, 20, 2.0)
 
-    assert check_every_cut(record(run, log_and_save), tmp_path, whole, {True}, at_the_end=True) > 20
+    def has_its_line(cut: Path) -> bool:
+        log = cut / METRICS_FILE
+        return resumed(cut) != (20, 2.0) or (log.exists() and log.read_text() == "the line of update 20\n")
+
+    return check_every_cut(record(run, log_and_save), folder, has_its_line, {True}, at_the_end=True)
 
 
-def test_without_syncing_a_cut_would_be_found_to_lose_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("scene", SCENES)
+def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_is_whole(scene: str, tmp_path: Path) -> None:
+    assert n_states_of(scene, tmp_path) > 20
+
+
+@pytest.mark.parametrize("checkpoint_before", [False, True])
+def test_whenever_the_power_is_cut_the_log_lines_of_a_checkpoint_are_there(
+    checkpoint_before: bool, tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    save(run, 10, 1.0)
-    monkeypatch.setattr(files, "sync", lambda path: None)
-    monkeypatch.setattr("minitransformer.training.checkpoint.sync", lambda path: None)
-    recording = record(run, lambda: save(run, 20, 2.0))
+    assert n_states_of_log(checkpoint_before, tmp_path) > 20
+
+
+SYNCS = {  # by the function that asks for one, and whether of a directory
+    ("make_directory", True), ("written_whole", False), ("written_whole", True), ("save_checkpoint", False),
+    ("save_checkpoint", True), ("_replace", True), ("_remove", True),
+}  # fmt: skip
+
+
+def check_with_syncs(is_kept: Callable[[tuple[str, bool]], bool], folder: Path) -> None:
+    """All of the above, while some syncs do nothing."""
+
+    def sync_if_kept(path: Path) -> None:
+        if is_kept((sys._getframe(1).f_code.co_name, path.is_dir())):
+            sync(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "sync", sync_if_kept)
+        patch.setattr(checkpoint_module, "sync", sync_if_kept)
+        for scene in SCENES:
+            n_states_of(scene, folder / scene)
+        for checkpoint_before in (False, True):
+            n_states_of_log(checkpoint_before, folder / str(checkpoint_before))
+
+
+@pytest.mark.parametrize("left_out", sorted(SYNCS))
+def test_without_any_one_of_the_syncs_a_cut_would_be_found_to_lose_something(
+    left_out: tuple[str, bool], tmp_path: Path
+) -> None:
     with pytest.raises((AssertionError, CheckpointError)):
-        check_every_cut(recording, tmp_path, resumed, {(10, 1.0), (20, 2.0)}, at_the_end=(20, 2.0))
+        check_with_syncs(lambda sync: sync != left_out, tmp_path)
+
+
+def test_there_are_no_other_syncs_in_a_save(tmp_path: Path) -> None:
+    seen = set()
+
+    def see(sync: tuple[str, bool]) -> bool:
+        seen.add(sync)
+        return True
+
+    check_with_syncs(see, tmp_path)
+    assert seen == SYNCS
 
 
 def weights_of(run: Path) -> float:
