@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from contest import describe_machine
 
-PIECE = 4 << 20  # elements: large messages are faster in pieces
+from parallel.messages import PIECE
 
 
 @dataclass

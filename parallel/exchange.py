@@ -10,12 +10,11 @@ import numpy as np
 from mpi4py import MPI
 
 from parallel.communicator import ORDER_IN_WORDS, InSlices, part_of_rank
+from parallel.messages import PIECE
 from parallel.tree import Numbers, add_along_tree
 from parallel.watchdog import Watchdog
 
 Value = TypeVar("Value")
-
-PIECE = 4 << 20  # elements under way at once: large messages are faster in pieces, and so is memory bounded
 
 
 class MpiExchange(ABC):

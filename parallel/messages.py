@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-PIECE = 4 << 20  # elements summed at once: large messages are faster in pieces, and so is their memory bounded
+PIECE = 4 << 20  # elements under way at once: large messages are faster in pieces, and so is memory bounded
 
 
 class Messenger(Protocol):

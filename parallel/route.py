@@ -160,10 +160,8 @@ def choose_route(world: Communicator, cupy: Any | None, n_shards: int, order: Su
     if world.size == 1:
         return Route(lambda flat: None, SerialExchange.said)
     n_working = working_ranks(world.size, n_shards, order)
-    on_host: AddUp = world.sum_in_any_order if order == "fast" else ExchangedSum(world, n_working)
     if cupy is None:
-        way = f"gradients travel through the sums of {world.library}; {ORDER_IN_WORDS[order]}"
-        return Route(on_host, on_host.said if isinstance(on_host, ExchangedSum) else way)
+        return _route_on_host(world, n_working, order)
     nccl_refuses, mpi_refuses = _obstacles(world, cupy)
     carrier: Carrier
     if not nccl_refuses:
@@ -172,11 +170,20 @@ def choose_route(world: Communicator, cupy: Any | None, n_shards: int, order: Su
         because = f"says that it reads the memory of GPUs, and NCCL cannot be used: {nccl_refuses}"
         carrier, way = GpuAwareMpi(cupy, world), f"{world.library}, because it {because}"
     else:
+        on_host = _route_on_host(world, n_working, order).add_up
         way = f"pinned host memory, because {nccl_refuses}, and {world.library} {mpi_refuses}"
         return Route(PinnedSum(cupy, on_host), f"gradients travel through {way}; {ORDER_IN_WORDS[order]}")
     in_tree: AddUp = partial(sum_by_messages, n_working=n_working, piece=nccl.PIECE, messenger=carrier)
     add_up = carrier.sum_in_any_order if order == "fast" else in_tree
     return Route(add_up, f"gradients travel through {way}; {ORDER_IN_WORDS[order]}")
+
+
+def _route_on_host(world: Communicator, n_working: int, order: SumOrder) -> Route:
+    if order == "fast":
+        said = f"gradients travel through the sums of {world.library}; {ORDER_IN_WORDS[order]}"
+        return Route(world.sum_in_any_order, said)
+    exchanged = ExchangedSum(world, n_working)
+    return Route(exchanged, exchanged.said)
 
 
 def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import IS_OPEN_MPI, command_line, corpus_in, environment, needs_mpi, parameters_of, run, train, wait_until
+from mpirun import IS_OPEN_MPI, PROGRAM, command_line, environment, needs_mpi, run, wait_until
+from training_ranks import corpus_in, parameters_of, train
 
 from parallel.communicator import SerialCommunicator
 
@@ -137,5 +138,5 @@ def ranks_in(directory: Path) -> list[str]:
     launchers = ("mpirun", "prterun")
     return [
         line for line in lines
-        if str(directory) in line and "ranks.py" in line and not any(launcher in line for launcher in launchers)
+        if str(directory) in line and str(PROGRAM) in line and not any(launcher in line for launcher in launchers)
     ]  # fmt: skip

@@ -16,25 +16,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ranks
-from ranks import (
-    MODEL,
-    N_SHARDS,
-    N_SUMMED,
+from mpirun import (
+    IS_OPEN_MPI,
+    PROGRAM,
     SIZE_VARIABLES,
-    TRAINING,
     command_line,
-    corpus_in,
     environment,
     needs_mpi,
-    parameters_of,
     run,
     run_ranks,
     start_ranks,
-    summand,
-    train,
     wait_until,
 )
+from summing_ranks import N_SHARDS, N_SUMMED, summand
+from training_ranks import MODEL, TRAINING, corpus_in, parameters_of, train
 
 from minitransformer import Transformer
 from minitransformer.model.files import load_model_files
@@ -81,11 +76,6 @@ def test_a_rank_that_cannot_share_memory_makes_all_send_messages(reason: str, tm
         rf" by messages of .*, because ranks cannot share memory \(.*{reason}\); added in one fixed ", first
     )
     assert others == [first] * 2
-
-
-@needs_mpi
-def test_the_array_that_is_summed_here_is_sent_in_several_pieces(tmp_path: Path) -> None:
-    assert run_ranks(2, "count_pieces", tmp_path) == [2, 2]
 
 
 @needs_mpi
@@ -208,7 +198,7 @@ def test_under_mpirun_within_srun_mpiruns_word_counts(monkeypatch: pytest.Monkey
 
 @needs_mpi
 def test_srun_that_speaks_otherwise_than_mpi_is_an_error_that_names_the_remedy(tmp_path: Path) -> None:
-    done = run([sys.executable, ranks.__file__, "return_nothing", str(tmp_path)], SLURM_STEP_NUM_TASKS="3")
+    done = run([sys.executable, str(PROGRAM), "return_nothing", str(tmp_path)], SLURM_STEP_NUM_TASKS="3")
     assert done.returncode != 0
     assert "LaunchError: 3 processes were started, but mpi4py sees 1" in done.stderr
     assert "use srun --mpi=pmi2 with MPICH, srun --mpi=pmix with Open MPI" in done.stderr
@@ -217,7 +207,7 @@ def test_srun_that_speaks_otherwise_than_mpi_is_an_error_that_names_the_remedy(t
 @needs_mpi
 def test_mpirun_of_another_mpi_library_is_an_error_that_names_the_remedy(tmp_path: Path) -> None:
     """Then every process believes that it is the only one."""
-    done = run([sys.executable, ranks.__file__, "return_nothing", str(tmp_path)], OMPI_COMM_WORLD_SIZE="3")
+    done = run([sys.executable, str(PROGRAM), "return_nothing", str(tmp_path)], OMPI_COMM_WORLD_SIZE="3")
     assert done.returncode != 0
     assert "LaunchError: 3 processes were started, but mpi4py sees 1" in done.stderr
     assert 'pip install "minitransformer[mpi]"' in done.stderr
@@ -340,7 +330,7 @@ def test_a_signal_to_mpirun_ends_all_ranks_at_the_same_update_with_a_checkpoint(
     try:
         wait_until(lambda: checkpoints(tmp_path / "run") != [])
         process.send_signal(number)
-        assert process.wait(timeout=60) == (1 if ranks.IS_OPEN_MPI else 0)  # its mpirun calls any signal a failure
+        assert process.wait(timeout=60) == (1 if IS_OPEN_MPI else 0)  # its mpirun calls any signal a failure
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -14,8 +14,9 @@ from typing import Any
 import fake_cuda
 import numpy as np
 import pytest
-from ranks import MPIRUN, N_SHARDS, N_SUMMED, needs_mpi, run, run_ranks, summand
+from mpirun import MPIRUN, needs_mpi, run, run_ranks
 from small_run import SMALL_MODEL, write_parallel_text
+from summing_ranks import N_SHARDS, N_SUMMED, summand
 
 from parallel import cuda_aware, nccl, route
 from parallel.communicator import SerialCommunicator, working_ranks

@@ -1,0 +1,118 @@
+"""Programs of ranks that train."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import fake_cuda
+import numpy as np
+from summing_ranks import N_SHARDS
+
+from autograd import to_host
+from autograd.array import Device
+from minitransformer import ModelConfig, Transformer
+from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import plan_epoch
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.trainer import Trainer
+from parallel.communicator import Communicator, SumOrder
+
+MODEL = ModelConfig(
+    vocabulary_size=23, n_layers=1, d_model=8, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.1, p_drop_attention=0.1,
+)  # fmt: skip
+TRAINING = TrainingConfig(
+    max_updates=6, batch_tokens=60, n_shards=N_SHARDS, warmup_steps=4, clip_norm=1.0, log_every=2, checkpoint_every=3,
+)  # fmt: skip
+
+
+def train(
+    world: Communicator, directory: Path, n_updates: str, n_threads: str,
+    device: Device = "cpu", way: str = "", deviant: str = "", order: SumOrder = "exact", precision: str = "float32",
+) -> dict[str, Any]:  # fmt: skip
+    """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
+
+    A ``deviant`` rank has another parameter than the others after every update; for that, each must have its own.
+    """
+    if way == "by messages":
+        from parallel.mpi import MpiCommunicator
+
+        world = MpiCommunicator(may_share=False)
+    model = Transformer(MODEL, seed=TRAINING.seed, dtype=precision, device=device)
+    config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order)
+    store = TokenStore(directory / "data", "train")
+    trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=int(n_threads))
+    if deviant and world.rank == int(deviant):
+        share_values = trainer.exchange.share_values
+
+        def share_and_deviate() -> None:
+            share_values()
+            model.parameters.values[0] += 1e-3
+
+        trainer.exchange.share_values = share_and_deviate  # type: ignore[method-assign]
+    first_update = trainer.resume() and trainer.state.step
+    finished = trainer.train(SilentMonitor())
+    np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))
+    return {
+        "first update": first_update,
+        "finished": finished,
+        "shards": len(trainer.shards),
+        "epoch": trainer.state.epoch,
+        "way": trainer.exchange.said,
+    }
+
+
+class TellingMonitor(SilentMonitor):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
+    """Two updates: which pairs this rank reads for each, and what it says of itself."""
+    read: list[list[int]] = []
+
+    class Watched(TokenStore):
+        def pair(self, i: int) -> Any:
+            read[-1].append(i)
+            return super().pair(i)
+
+    store, monitor = Watched(directory / "data", "train"), TellingMonitor()
+    config = dataclasses.replace(TRAINING, max_updates=2)
+    trainer = Trainer(Transformer(MODEL), store, None, config, directory / "run", world, n_threads=1)
+    update = trainer._update
+
+    def update_in_turn(batch: Any) -> Any:
+        read.append([])
+        return update(batch)
+
+    trainer._update = update_in_turn  # type: ignore[method-assign]
+    trainer.train(monitor)
+    plan = plan_epoch(store.lengths, config.batch_tokens, seed=config.seed, epoch=0)
+    return {"read": read, "batches": [batch.tolist() for batch in plan[:2]], "lines": monitor.lines}
+
+
+def parameters_of(directory: Path, rank: int = 0) -> Any:
+    return np.load(directory / f"parameters-{rank}.npy")
+
+
+def corpus_in(directory: Path) -> Path:
+    """36 pairs of random sentences, some empty: few batches an epoch, so that six updates reach into the second."""
+    random = np.random.default_rng(9)
+
+    def sentence() -> list[int]:
+        return random.integers(3, MODEL.vocabulary_size, random.integers(0, 9)).tolist()
+
+    write_store(directory / "data", "train", [(sentence(), sentence()) for _ in range(36)], MODEL.vocabulary_size)
+    return directory
+
+
+def train_on_stand_in_for_gpu(world: Communicator, directory: Path, n_updates: str) -> dict[str, Any]:
+    fake_cuda.stand_in_for_cupy()
+    return train(world, directory, n_updates, "1", "cuda")
