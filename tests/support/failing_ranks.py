@@ -39,6 +39,7 @@ def meet_at_barrier(world: Communicator, directory: Path) -> bool:
 
 def raise_on_one_rank(world: Communicator, directory: Path) -> None:
     if world.rank == 1:
+        (directory / "raised").touch()
         raise ValueError("on purpose")
     world.barrier()
 
@@ -97,6 +98,7 @@ def disagree(world: Communicator, directory: Path) -> None:
 
 def exit_on_one_rank(world: Communicator, directory: Path) -> None:
     if world.rank == 1:
+        (directory / "raised").touch()
         sys.exit("out of here")
     zeros_in(world, 3, 2).sum_gradients(in_two_slices)
 

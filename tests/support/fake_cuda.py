@@ -67,7 +67,7 @@ class _Nccl:
     """``cupy.cuda.nccl``: types and operations are numbers; data go by MPI when a group ends."""
 
     available = True
-    NCCL_FLOAT32, NCCL_FLOAT64, NCCL_SUM = 7, 8, 0
+    NCCL_FLOAT16, NCCL_FLOAT32, NCCL_FLOAT64, NCCL_SUM = 6, 7, 8, 0
 
     def __init__(self) -> None:
         self.group: list[Any] | None = None
@@ -125,7 +125,7 @@ class _NcclCommunicator:
 
 def _at(address: int, count: int, kind: int) -> Any:
     """The numbers in memory at an address."""
-    number = {7: ctypes.c_float, 8: ctypes.c_double}[kind]
+    number = {6: ctypes.c_uint16, 7: ctypes.c_float, 8: ctypes.c_double}[kind]
     return np.ctypeslib.as_array((number * count).from_address(address))
 
 

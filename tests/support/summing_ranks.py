@@ -11,16 +11,25 @@ from typing import Any
 
 import fake_cuda
 import numpy as np
+import pytest
 
 from minitransformer.place import take_place
 from parallel.agreement import checksum
-from parallel.communicator import RUN, Communicator, Exchange, SumOrder, working_ranks
+from parallel.communicator import RUN, Communicator, Exchange, SentIn, SumOrder, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.messages import PIECE
 from parallel.route import choose_route
 
 N_SUMMED = PIECE + 5  # more than is sent at once
 N_SHARDS = 8
+
+NEIGHBOURHOODS: dict[str, Callable[[int], int]] = {
+    "shared": lambda place: 0,
+    "messages": lambda place: place,
+    "pairs": lambda place: place // 2,
+    "turns": lambda place: place % 2,
+    "unequal": lambda place: place // 3,
+}  # which ranks share memory, as if they alone were on one machine
 
 
 def summand(rank: int) -> Any:
@@ -32,14 +41,13 @@ def zeros_in(world: Communicator, size: int, n_working: int) -> Exchange:
 
 
 def exchange_of_each_kind(world: Communicator, size: int, n_working: int) -> dict[str, Exchange]:
+    return {kind: zeros_in(world_of_kind(kind), size, n_working) for kind in NEIGHBOURHOODS}
+
+
+def world_of_kind(kind: str) -> Communicator:
     from parallel.mpi import MpiCommunicator
 
-    kinds = {"shared": MpiCommunicator(), "messages": MpiCommunicator(may_share=False)}
-    found = {kind: zeros_in(of_kind, size, n_working) for kind, of_kind in kinds.items()}
-    shared, messages = (exchange.said for exchange in found.values())
-    assert shared == "gradients travel through shared memory; added in one fixed order (--training.sum exact)"
-    assert messages.startswith(f"gradients travel by messages of {world.library}; ")
-    return found
+    return MpiCommunicator(neighbourhood=NEIGHBOURHOODS[kind])
 
 
 def in_two_slices(add: Callable[[slice], None]) -> None:
@@ -69,6 +77,48 @@ def sum_summands(world: Communicator, directory: Path) -> dict[str, Any]:
     return result
 
 
+def sum_rounded(world: Communicator, directory: Path, kind: str) -> str:
+    """The sum of what travels in bfloat16."""
+    exchange = world_of_kind(kind).exchange(np.zeros(N_SUMMED, np.float32), new_zeros, world.size, "bfloat16")
+    return hashlib.blake2b(add_up(exchange, summand(world.rank))).hexdigest()
+
+
+def new_zeros() -> Any:
+    return np.zeros(N_SUMMED, np.float32)
+
+
+def round_what_is_not_float32(world: Communicator, directory: Path) -> str:
+    with pytest.raises(ValueError, match="only float32 is sent") as error:
+        world_of_kind("messages").exchange(np.zeros(9), lambda: np.zeros(9), world.size, "bfloat16")
+    return str(error.value)
+
+
+def count_what_leaves(world: Communicator, directory: Path, kind: str, sent_in: SentIn) -> list[int]:
+    """Bytes that this rank sends to ranks of another pair: of gradients, and of values."""
+    exchange = world_of_kind(kind).exchange(np.zeros(N_SUMMED, np.float32), new_zeros, world.size, sent_in)
+    exchange._ranks = counting = CountingRanks(exchange._ranks, world.rank)  # type: ignore[attr-defined]
+    exchange.sum_gradients(in_two_slices)
+    of_gradients, counting.n_bytes = counting.n_bytes, 0
+    exchange.share_values()
+    return [of_gradients, counting.n_bytes]
+
+
+class CountingRanks:
+    """MPI's communicator, and the bytes that are sent out of a pair of ranks."""
+
+    n_bytes = 0
+
+    def __init__(self, ranks: Any, rank: int) -> None:
+        self._ranks, self._rank = ranks, rank
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ranks, name)
+
+    def Sendrecv(self, sent: Any, dest: int, recvbuf: Any, source: int) -> None:  # noqa: N802
+        self.n_bytes += sent.nbytes * (dest // 2 != self._rank // 2)
+        self._ranks.Sendrecv(sent, dest=dest, recvbuf=recvbuf, source=source)
+
+
 def sum_in_any_order(world: Communicator, directory: Path) -> str:
     """Numbers so small that float32 adds them exactly, in any order."""
     array = np.arange(N_SUMMED, dtype=np.float32) % 1_021 + world.rank
@@ -76,7 +126,9 @@ def sum_in_any_order(world: Communicator, directory: Path) -> str:
     return checksum(array)
 
 
-def sum_on_gpus(world: Communicator, directory: Path, way: str, order: SumOrder) -> dict[str, Any]:
+def sum_on_gpus(
+    world: Communicator, directory: Path, way: str, order: SumOrder, sent_in: SentIn = "float32"
+) -> dict[str, Any]:
     """Add up arrays of a stand-in for CuPy; ``way`` is what there is: "NCCL", "MPI" that reads GPUs, or "nothing"."""
     from parallel import nccl, route
 
@@ -86,10 +138,11 @@ def sum_on_gpus(world: Communicator, directory: Path, way: str, order: SumOrder)
     nccl.PIECE, route.PINNED_BYTES = 3_000_000, 10_000_000
     route.reads_gpu_memory = lambda: way == "MPI"
     place = take_place("cuda", world)[world.rank]
-    there = choose_route(GpuAwareWorld(world), cupy, N_SHARDS, order)
+    there = choose_route(GpuAwareWorld(world), cupy, N_SHARDS, order, sent_in)
     working = world.rank in ranks_that_work(world, order)
     array = cupy.asarray(summand(world.rank) if working else np.zeros(N_SUMMED, np.float32))
     there.add_up(array)
+    np.save(directory / f"{world.rank}.npy", array.get())
     return {
         "gpu": place.gpu, "said": there.said, "calls": fake_cuda.CALLS,
         "sum": hashlib.blake2b(array.get()).hexdigest(), "error": distance_of_sum(array.get(), world, order),
@@ -146,19 +199,16 @@ def sum_often(world: Communicator, directory: Path) -> None:
 
 def begin_with_values(world: Communicator, directory: Path) -> None:
     """The values that ranks begin with are kept, and only with shared memory does one see what another writes."""
-    from parallel.mpi import MpiCommunicator
-
     initial = np.arange(200, dtype=np.float32)
-    for may_share in (True, False):
-        of_kind = MpiCommunicator(may_share=may_share)
-        exchange = of_kind.exchange(initial.copy(), lambda: np.zeros_like(initial), 2)
+    for kind in ("shared", "messages"):
+        exchange = world_of_kind(kind).exchange(initial.copy(), lambda: np.zeros_like(initial), 2)
         assert (exchange.values == initial).all()
         assert not exchange.gradients.any()
         world.barrier()
         if world.rank == 1:
             exchange.values[0] = 7
         world.barrier()
-        assert (exchange.values[0] == 7) == (may_share or world.rank == 1)
+        assert (exchange.values[0] == 7) == (kind == "shared" or world.rank == 1)
 
 
 def share_no_memory(world: Communicator, directory: Path, reason: str) -> str:

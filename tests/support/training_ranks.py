@@ -8,7 +8,7 @@ from typing import Any
 
 import fake_cuda
 import numpy as np
-from summing_ranks import N_SHARDS
+from summing_ranks import N_SHARDS, world_of_kind
 
 from autograd import to_host
 from autograd.array import Device
@@ -18,7 +18,7 @@ from minitransformer.data.batching import plan_epoch
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.trainer import Trainer
-from parallel.communicator import Communicator, SumOrder
+from parallel.communicator import Communicator, SentIn, SumOrder
 
 MODEL = ModelConfig(
     vocabulary_size=23, n_layers=1, d_model=8, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.1, p_drop_attention=0.1,
@@ -31,17 +31,16 @@ TRAINING = TrainingConfig(
 def train(
     world: Communicator, directory: Path, n_updates: str, n_threads: str,
     device: Device = "cpu", way: str = "", deviant: str = "", order: SumOrder = "exact", precision: str = "float32",
+    sent_in: SentIn = "float32",
 ) -> dict[str, Any]:  # fmt: skip
     """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
 
     A ``deviant`` rank has another parameter than the others after every update; for that, each must have its own.
     """
-    if way == "by messages":
-        from parallel.mpi import MpiCommunicator
-
-        world = MpiCommunicator(may_share=False)
+    if way:
+        world = world_of_kind(way)
     model = Transformer(MODEL, seed=TRAINING.seed, dtype=precision, device=device)
-    config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order)
+    config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order, gradients_sent_in=sent_in)
     store = TokenStore(directory / "data", "train")
     trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=int(n_threads))
     if deviant and world.rank == int(deviant):
@@ -59,6 +58,7 @@ def train(
         "first update": first_update,
         "finished": finished,
         "shards": len(trainer.shards),
+        "moments": len(trainer.adam.m),
         "epoch": trainer.state.epoch,
         "way": trainer.exchange.said,
     }
