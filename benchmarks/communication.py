@@ -22,7 +22,7 @@ from training import ours
 from workload import WORKLOADS
 
 
-def be_rank(name: str, rounds: int, *, may_share: bool) -> None:
+def be_rank(name: str, rounds: int, neighbourhood: Callable[[int], int]) -> None:
     """Update in rounds; rank 0 prints a row."""
     from mpi4py import MPI  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
@@ -48,7 +48,7 @@ def be_rank(name: str, rounds: int, *, may_share: bool) -> None:
 
             return timed
 
-    world = Timed(may_share=may_share)
+    world = Timed(neighbourhood=neighbourhood)
     work = ours(WORKLOADS[name], world)
     work()
     times = []
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--rank", action="store_true")
     options = parser.parse_args()
     if options.rank:
-        be_rank(options.workloads[0], options.rounds, may_share=not options.messages)
+        be_rank(options.workloads[0], options.rounds, lambda place: place * options.messages)
         return
     describe_machine("mpi4py", "mpich")
     columns = [

@@ -5,12 +5,12 @@
 
 Time of an update on N ranks, each with the same batch of its own (weak scaling):
 
-    t(N) = t₁ · (1 + w(N)) + s(N),   s(N) = 2 (1 − 1/N) · bytes / bandwidth + 2 log₂ N · latency · pieces
+    t(N) = t₁ · (1 + w(N)) + s(N),   s(N) = (1 − 1/N) · bytes / bandwidth + 2 (N − 1) · latency · pieces
 
-t₁ is one rank's update, measured here on all of this machine's cores unless given; s(N) is the sum by recursive halving
-and doubling (``parallel/messages.py``), one rank a machine, nothing of it hidden behind computation; w(N) is the time
-that the slowest of N ranks makes the others wait: the greatest of N normal draws with the deviation of the updates
-measured.  Bandwidth and latency of the network are no measurements but options, by default those of 10 Gbit
+t₁ is one rank's update, measured here on all of this machine's cores unless given; s(N) is the exchange of gradients
+and of values between every two machines (``parallel/exchange.py``), nothing of it hidden behind computation; w(N) is
+the time that the slowest of N ranks makes the others wait: the greatest of N normal draws with the deviation of the
+updates measured.  Bandwidth and latency of the network are no measurements but options, by default those of 10 Gbit
 Ethernet and TCP: 1.25 GB/s at most, 30 µs.  Efficiency is t₁ / t(N).
 """
 
@@ -40,11 +40,10 @@ class Network:
     latency: float
     """Seconds from sending an empty message to its arrival."""
 
-    def sum_seconds(self, n_ranks: int, n_bytes: int) -> float:
-        """Recursive halving and doubling over all ranks, in pieces, one after the other."""
-        n_pieces = math.ceil(n_bytes / 4 / PIECE)
-        messages = 2 * math.ceil(math.log2(n_ranks)) * n_pieces
-        return 2 * (1 - 1 / n_ranks) * n_bytes / self.bandwidth + messages * self.latency
+    def exchange_seconds(self, n_ranks: int, n_numbers: int, bytes_a_number: int) -> float:
+        """With every other rank, in pieces, one after the other; first gradients, then values."""
+        messages = 2 * (n_ranks - 1) * math.ceil(n_numbers / PIECE)
+        return (1 - 1 / n_ranks) * n_numbers * bytes_a_number / self.bandwidth + messages * self.latency
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,9 @@ def main() -> None:
     parser.add_argument("--deviation-ms", type=float, default=0.0, help="of --update-ms, from update to update")
     parser.add_argument("--gigabytes-per-second", type=float, default=1.25)
     parser.add_argument("--latency-us", type=float, default=30.0)
+    parser.add_argument("--gradients-sent-in", choices=["float32", "bfloat16"], default="float32")
     options = parser.parse_args()
+    bytes_a_number = 4 + {"float32": 4, "bfloat16": 2}[options.gradients_sent_in]  # of a value, and of its gradient
     network = Network(1e9 * options.gigabytes_per_second, 1e-6 * options.latency_us)
     describe_machine("mpi4py", "mpich")
     print(f"network: {options.gigabytes_per_second:g} GB/s, {options.latency_us:g} µs (assumed, not measured)")
@@ -96,13 +97,13 @@ def main() -> None:
             update = Update(1e-3 * options.update_ms, 1e-3 * options.deviation_ms)
         else:
             update = measured(name, options.rounds)
-        n_bytes = 4 * Transformer(WORKLOADS[name].config, seed=None).n_parameters
+        n_numbers = Transformer(WORKLOADS[name].config, seed=None).n_parameters
         cells = [
-            name, f"{WORKLOADS[name].batch_tokens:,}", f"{n_bytes / 1e6:.0f}", f"{1e3 * update.seconds:.0f}",
+            name, f"{WORKLOADS[name].batch_tokens:,}", f"{4e-6 * n_numbers:.0f}", f"{1e3 * update.seconds:.0f}",
             f"{1e3 * update.deviation:.1f}",
         ]  # fmt: skip
         for n_ranks in options.ranks:
-            whole = update.of_slowest(n_ranks) + network.sum_seconds(n_ranks, n_bytes)
+            whole = update.of_slowest(n_ranks) + network.exchange_seconds(n_ranks, n_numbers, bytes_a_number)
             cells.append(f"{100 * update.seconds / whole:.0f} %")
         print(f"| {' | '.join(cells)} |", flush=True)
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from contest import describe_machine
 
-PIECE = 4 << 20  # elements: large messages are faster in pieces
+from parallel.messages import PIECE
 
 
 @dataclass
@@ -38,11 +38,11 @@ class Way:
     sums: np.ndarray
 
 
-def ours(array: np.ndarray, *, may_share: bool) -> Way:
+def ours(array: np.ndarray, neighbourhood: Callable[[int], int]) -> Way:
     """Our exchange; by messages all in one array."""
     from parallel.mpi import MpiCommunicator  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
-    world = MpiCommunicator(may_share=may_share)
+    world = MpiCommunicator(neighbourhood=neighbourhood)
     exchange = world.exchange(array, lambda: array, world.size)
 
     def add_up() -> None:
@@ -65,8 +65,8 @@ def ways(directory: Path, array: np.ndarray) -> dict[str, Way]:
             world.Allreduce(MPI.IN_PLACE, array[start : start + PIECE])
 
     found = {
-        "ours": ours(array, may_share=True),
-        "ours, by messages, as between machines": ours(array, may_share=False),
+        "ours": ours(array, lambda place: 0),
+        "ours, by messages, as between machines": ours(array, lambda place: place),
         "MPI.Allreduce in pieces": Way(array, in_pieces, array),
         "MPI.Allreduce at once": Way(array, lambda: world.Allreduce(MPI.IN_PLACE, array), array),
     }

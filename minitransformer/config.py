@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from autograd import SmoothedClasses
 from minitransformer.errors import UserError
-from parallel.communicator import SumOrder
+from parallel.communicator import SentIn, SumOrder
 
 PositionLayout = Literal["interleaved", "halves", "learned"]
 NormPlacement = Literal["post", "pre"]
@@ -243,6 +243,9 @@ class TrainingConfig:
     sum: SumOrder = "exact"
     """How processes add gradients up: "exact" along one fixed tree, the same bits for any number of processes, of which
     a power of two compute; "fast" as MPI or NCCL likes, with all of them."""
+    gradients_sent_in: SentIn = "float32"
+    """What gradients are rounded to where messages carry them, between machines or GPUs: "bfloat16" halves what is sent
+    of them.  They are added up in float32.  Nothing is rounded in memory that processes share, nor with sum "fast"."""
     precision: Precision = "float32"
     """What weights and activations are stored in.  With "bfloat16" the GPU's tensor cores compute with them, summing in
     float32; on a CPU it is slower.  Updates are made, and everything is saved, in float32."""
@@ -270,8 +273,8 @@ class TrainingConfig:
         for name in ("learning_rate_factor", "eps", "clip_norm"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ConfigError(f"training: {name} must be greater than 0; got {getattr(self, name)}")
-        if self.sum not in get_args(SumOrder):
-            raise ConfigError(f"training: sum must be one of {get_args(SumOrder)}; got {self.sum!r}")
+        _require_choice("sum", self.sum, get_args(SumOrder))
+        _require_choice("gradients_sent_in", self.gradients_sent_in, get_args(SentIn))
         if self.n_shards & (self.n_shards - 1):
             raise ConfigError(f"training: n_shards must be a power of two; got {self.n_shards}")
         if self.average_checkpoints > self.keep_checkpoints:
@@ -279,3 +282,8 @@ class TrainingConfig:
                 f"training: average_checkpoints ({self.average_checkpoints}) cannot exceed"
                 f" keep_checkpoints ({self.keep_checkpoints})"
             )
+
+
+def _require_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"training: {name} must be one of {allowed}; got {value!r}")

@@ -18,7 +18,7 @@ RUN_FILE = "run.json"
 # What may change between the parts of an interrupted run without making it another run.
 _FREE = (
     "max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints",
-    "learning_rate_factor", "clip_norm", "sum",
+    "learning_rate_factor", "clip_norm", "sum", "gradients_sent_in",
 )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ Value = TypeVar("Value")
 InSlices: TypeAlias = Callable[[Callable[[slice], None]], None]
 SumOrder: TypeAlias = Literal["exact", "fast"]  # one fixed order of additions, or whichever a library likes
 
+SentIn: TypeAlias = Literal["float32", "bfloat16"]  # as what gradients travel
+
 ORDER_IN_WORDS = {
     "exact": "added in one fixed order (--training.sum exact)",
     "fast": "added in no fixed order: last bits depend on the number of processes (--training.sum fast)",
@@ -70,13 +72,16 @@ class Communicator(Protocol):
     library: str
     """Which library carries the messages, with its version."""
 
-    def exchange(self, values: Any, new_gradients: Callable[[], Any], n_working: int) -> Exchange:
+    def exchange(
+        self, values: Any, new_gradients: Callable[[], Any], n_working: int, sent_in: SentIn = "float32"
+    ) -> Exchange:
         """What ranks need to update flat arrays together; all must call.
 
         Args:
             values: the same on all ranks.
             new_gradients: makes zeros of their shape and dtype; called if gradients need no particular memory.
             n_working: so many of the first ranks, a power of two, have gradients to add.
+            sent_in: what gradients are rounded to where messages carry them; they are added up in float32 all the same.
         """
 
     def sum_in_any_order(self, array: Any) -> None:
@@ -122,7 +127,9 @@ class SerialCommunicator:
     node_size = 1
     library = "none: one process, alone"
 
-    def exchange(self, values: Any, new_gradients: Callable[[], Any], n_working: int) -> Exchange:
+    def exchange(
+        self, values: Any, new_gradients: Callable[[], Any], n_working: int, sent_in: SentIn = "float32"
+    ) -> Exchange:
         """With nobody."""
         return SerialExchange(values, new_gradients())
 

@@ -1,40 +1,58 @@
-"""What the ranks of MPI exchange in an update: by messages here, through memory that all see in ``shared``."""
+"""What the ranks of MPI exchange in an update: through memory where they share it, by messages where they do not."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
 from mpi4py import MPI
 
-from parallel.communicator import ORDER_IN_WORDS, InSlices, part_of_rank
-from parallel.tree import Numbers, add_along_tree
+from parallel.bfloat16 import narrow, widen
+from parallel.communicator import InSlices, SentIn, part_of_rank
+from parallel.meetings import meetings
+from parallel.messages import PIECE
+from parallel.shared import Memory
+from parallel.tree import Numbers, add_along_tree, part_of, subtrees_within, tree_of
 from parallel.watchdog import Watchdog
 
 Value = TypeVar("Value")
 
-PIECE = 4 << 20  # elements under way at once: large messages are faster in pieces, and so is memory bounded
 
+class MpiExchange:
+    """See ``parallel.communicator.Exchange``; the arrays lie in host memory.
 
-class MpiExchange(ABC):
-    """See ``parallel.communicator.Exchange``; the arrays lie in host memory."""
+    A rank adds its part of its neighbours' gradients up where they lie, and updates its part of the values where all
+    neighbours see it.  Of every other neighbourhood one rank sends it what they have there: sums over those subtrees
+    that they hold whole.  So a number leaves a machine once for every other one; and so do the values, afterwards.
 
-    way: str
-    """Through what numbers travel."""
+    Args:
+        neighbourhoods: the ranks that share memory with each other; this rank's see ``memory``.
+        said: how gradients travel.
+        sent_in: as what gradients go from one neighbourhood to another.
+
+    Raises: ValueError if they are not float32, but sent in bfloat16.
+    """
 
     def __init__(
-        self, ranks: MPI.Intracomm, watchdog: Watchdog, values: Numbers, gradients: Numbers, n_working: int
-    ) -> None:
-        self.values, self.gradients, self.n_working = values, gradients, n_working
+        self, ranks: MPI.Intracomm, watchdog: Watchdog, memory: Memory, neighbourhoods: Sequence[Sequence[int]],
+        n_working: int, said: str, sent_in: SentIn = "float32",
+    ) -> None:  # fmt: skip
+        rank, size = ranks.Get_rank(), ranks.Get_size()
+        self.values, self.gradients, self.said = memory.values, memory.gradients[rank], said
+        if sent_in == "bfloat16" and self.gradients.dtype != np.float32:
+            raise ValueError(f"exchange: only float32 is sent in bfloat16; got gradients of {self.gradients.dtype}")
         self.seconds_waited = 0.0
-        self._ranks, self._rank, self._watchdog = ranks, ranks.Get_rank(), watchdog
-        self._parts = [part_of_rank(rank, ranks.Get_size(), len(values)) for rank in range(ranks.Get_size())]
-        self.part = self._parts[self._rank]
-        # Partners in the tree change places until this rank comes first, which may then be summed in place; as addition
-        # commutes, the bits are the same.
-        self._order = [i ^ (self._rank % n_working) for i in range(n_working)]
+        self._ranks, self._rank, self._neighbours, self._watchdog = ranks, rank, memory.neighbours, watchdog
+        self._parts = [part_of_rank(r, size, len(self.values)) for r in range(size)]
+        self.part = self._parts[rank]
+        self._meetings, self._sent_in = list(meetings(neighbourhoods, rank)), sent_in
+        self._n_at_once = PIECE // size  # of each part
+        self._leaves = {range(r, r + 1): array for r, array in memory.gradients.items() if r < n_working}
+        self._all = range(n_working)
+        self._subtrees = {r: subtrees_within(those, self._all) for those in neighbourhoods for r in those}
+        self._sums_here = [tree_of(subtree, self._leaves, rank) for subtree in self._subtrees[rank]]
 
     def sum_gradients(self, in_slices: InSlices) -> None:
         """Wait for all gradients, then add this rank's part of them up."""
@@ -42,17 +60,18 @@ class MpiExchange(ABC):
             start = time.perf_counter()
             self._ranks.Barrier()
             self.seconds_waited += time.perf_counter() - start
-            self._add_up(in_slices)
+            if self._meetings:
+                self._add_up()
+            else:
+                mine, tree = self.gradients[self.part], part_of(self._sums_here[0], self.part)
+                in_slices(lambda within: add_along_tree(part_of(tree, within), mine[within]))
 
     def share_values(self) -> None:
-        """Wait for all parts of the values."""
+        """Wait for all parts of the values, and until nobody needs this rank's gradients any more."""
         with self._watchdog.waiting("an exchange of parameters"):
-            self._share()
-
-    @property
-    def said(self) -> str:
-        """The way, and the order, which is always the same."""
-        return f"gradients travel {self.way}; {ORDER_IN_WORDS['exact']}"
+            for parts in self._pieces() if self._meetings else []:
+                self._share(parts)
+            self._neighbours.Barrier()
 
     def of_all_parts(self, value: Value) -> list[Value]:
         """Every rank's value."""
@@ -66,58 +85,46 @@ class MpiExchange(ABC):
             self._ranks.Gatherv(part, None if whole is None else [whole, [_length(p) for p in self._parts]])
         return whole
 
-    @abstractmethod
-    def _add_up(self, in_slices: InSlices) -> None:
-        """Replace this rank's part of its gradients by the sum."""
-
-    @abstractmethod
-    def _share(self) -> None:
-        """Return when all values are here, and nobody needs this rank's gradients any more."""
-
-
-class MessageExchange(MpiExchange):
-    """Every two ranks give each other what the other adds up of their gradients, and later their parts of the values.
-
-    So each number leaves a rank about twice in an update, whatever the number of ranks.
-    """
-
-    def __init__(
-        self, ranks: MPI.Intracomm, watchdog: Watchdog, values: Numbers, gradients: Numbers, n_working: int, way: str
-    ) -> None:
-        super().__init__(ranks, watchdog, values, gradients, n_working)
-        self.way = way
-
-    def _add_up(self, in_slices: InSlices) -> None:
-        del in_slices  # messages take longer than additions
-        is_working = self._rank < self.n_working
-        received = np.empty((self.n_working, min(self._n_at_once, len(self.values))), self.gradients.dtype)
+    def _add_up(self) -> None:
+        """Piece by piece, on one thread: messages take longer than additions."""
+        n_subtrees = sum(len(self._subtrees[meeting.partner]) for meeting in self._meetings if meeting.is_served)
+        room = np.empty((n_subtrees + len(self._sums_here)) * self._n_at_once, self.gradients.dtype)
         for parts in self._pieces():
-            mine = self.gradients[parts[self._rank]]
-            of_ranks = [row[: len(mine)] for row in received]
-            for partner in self._partners:
-                sent = self.gradients[parts[partner]] if is_working else mine[:0]
-                into = of_ranks[partner] if partner < self.n_working else mine[:0]
-                self._ranks.Sendrecv(sent, dest=partner, recvbuf=into, source=partner)
-            if is_working:
-                of_ranks[self._rank] = mine
-            add_along_tree([of_ranks[i] for i in self._order], mine)
+            mine = parts[self._rank]
+            sums, free = {leaf: gradients[mine] for leaf, gradients in self._leaves.items()}, room
+            for meeting in self._meetings:
+                subtrees = self._subtrees[meeting.partner] if meeting.is_served else []
+                received, free = _rows(free, len(subtrees), _length(mine))
+                sent = self._sums_over(parts[meeting.partner], free) if meeting.serves else free[:0]
+                self._send_and_receive_gradients(sent, received, meeting.partner)
+                sums.update(zip(subtrees, received, strict=True))
+            add_along_tree(tree_of(self._all, sums, self._rank), self.gradients[mine])
 
-    def _share(self) -> None:
-        for parts in self._pieces():
-            mine = self.values[parts[self._rank]]
-            for partner in self._partners:
-                self._ranks.Sendrecv(mine, dest=partner, recvbuf=self.values[parts[partner]], source=partner)
+    def _sums_over(self, part: slice, room: Numbers) -> Numbers:
+        """What the neighbours have to say of another rank's part: a row for each subtree that they hold whole."""
+        trees = [part_of(tree, part) for tree in self._sums_here]
+        if len(trees) == 1 and not isinstance(trees[0], tuple):
+            return trees[0]
+        rows, _ = _rows(room, len(trees), _length(part))
+        for tree, row in zip(trees, rows, strict=True):
+            add_along_tree(tree, row)
+        return rows
 
-    @property
-    def _partners(self) -> list[int]:
-        """The other ranks, in an order in which two always meet at the same time."""
-        size = len(self._parts)
-        others = [self._rank ^ distance for distance in range(1, 1 << (size - 1).bit_length())]
-        return [rank for rank in others if rank < size]
+    def _send_and_receive_gradients(self, sent: Numbers, received: Numbers, partner: int) -> None:
+        if self._sent_in == "float32":
+            self._ranks.Sendrecv(sent, dest=partner, recvbuf=received, source=partner)
+            return
+        bits, received_bits = np.empty(sent.size, np.uint16), np.empty(received.size, np.uint16)
+        narrow(sent.reshape(-1), bits)
+        self._ranks.Sendrecv(bits, dest=partner, recvbuf=received_bits, source=partner)
+        widen(received_bits, received.reshape(-1))
 
-    @property
-    def _n_at_once(self) -> int:
-        return PIECE // len(self._parts)
+    def _share(self, parts: Sequence[slice]) -> None:
+        mine = self.values[parts[self._rank]]
+        for meeting in self._meetings:
+            sent = mine if meeting.is_served else mine[:0]
+            received = self.values[parts[meeting.partner]] if meeting.serves else mine[:0]
+            self._ranks.Sendrecv(sent, dest=meeting.partner, recvbuf=received, source=meeting.partner)
 
     def _pieces(self) -> list[list[slice]]:
         """The parts of all ranks, so many elements of each at a time."""
@@ -130,3 +137,8 @@ class MessageExchange(MpiExchange):
 
 def _length(part: slice) -> int:
     return int(part.stop - part.start)
+
+
+def _rows(room: Numbers, n_rows: int, length: int) -> tuple[Numbers, Numbers]:
+    """The first stretch of a room as rows, and the rest of it."""
+    return room[: n_rows * length].reshape(n_rows, length), room[n_rows * length :]

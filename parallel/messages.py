@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-PIECE = 4 << 20  # elements summed at once: large messages are faster in pieces, and so is their memory bounded
+import numpy as np
+
+from parallel.bfloat16 import narrow, widen
+from parallel.communicator import SentIn
+
+PIECE = 4 << 20  # elements under way at once: large messages are faster in pieces, and so is memory bounded
 
 
 class Messenger(Protocol):
@@ -20,7 +25,36 @@ class Messenger(Protocol):
         """Overwrite ``array`` by rank 0's."""
 
 
-def sum_by_messages(flat: Any, n_working: int, piece: int, messenger: Messenger) -> None:
+class Rounding:
+    """A messenger whose partners receive float32 rounded to bfloat16, in half the bytes."""
+
+    def __init__(self, messenger: Messenger) -> None:
+        self.rank, self.size, self._messenger = messenger.rank, messenger.size, messenger
+
+    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
+        """Round on the way."""
+        sent, received = _room_for_bits(outgoing), _room_for_bits(incoming)
+        narrow(outgoing, sent)
+        self._messenger.send_and_receive(sent, received, partner)
+        widen(received, incoming)
+
+    def broadcast_array(self, array: Any) -> None:
+        """As it is."""
+        self._messenger.broadcast_array(array)
+
+    def round(self, array: Any) -> None:
+        """Make of an array what others will receive of it."""
+        bits = _room_for_bits(array)
+        narrow(array, bits)
+        widen(bits, array)
+
+
+def _room_for_bits(like: Any) -> Any:
+    """uint16 on the same device, as many as there are elements."""
+    return like[: (like.size + 1) // 2].copy().view(np.uint16)[: like.size]
+
+
+def sum_by_messages(flat: Any, n_working: int, piece: int, messenger: Messenger, sent_in: SentIn = "float32") -> None:
     """Replace ``flat`` by its sum along the binary tree over the first ``n_working`` ranks, on all ranks.
 
     Recursive halving, then doubling: in round k ranks that differ in bit k share the work on what both have, so that
@@ -30,9 +64,12 @@ def sum_by_messages(flat: Any, n_working: int, piece: int, messenger: Messenger)
     Args:
         n_working: a power of two.
         piece: elements summed at once; half as many are received at a time.
+        sent_in: with "bfloat16" sums (of float32) are rounded before each of the log₂ n messages that they go through,
+            and when they are finished, so that all ranks have the same.
 
     Source: Thakur, Rabenseifner & Gropp (2005), "Optimization of Collective Communication Operations in MPICH".
     """
+    messenger = Rounding(messenger) if sent_in == "bfloat16" else messenger
     spare = flat[: (min(piece, flat.size) + 1) // 2].copy()
     for start in range(0, flat.size, piece):
         part = flat[start : start + piece]
@@ -55,5 +92,7 @@ def _halve_and_double(flat: Any, spare: Any, n_working: int, messenger: Messenge
         flat[kept] += received
         rounds.append((partner, kept, given))
         begin, end, distance = kept.start, kept.stop, 2 * distance
+    if isinstance(messenger, Rounding):
+        messenger.round(flat[begin:end])
     for partner, kept, given in reversed(rounds):
         messenger.send_and_receive(flat[kept], flat[given], partner)

@@ -10,11 +10,11 @@ from typing import Any, TypeVar, cast
 
 from mpi4py import MPI
 
-from parallel.communicator import SECONDS_TO_FORWARD
-from parallel.exchange import MessageExchange, MpiExchange
+from parallel.communicator import ORDER_IN_WORDS, SECONDS_TO_FORWARD, SentIn
+from parallel.exchange import MpiExchange
 from parallel.messages import PIECE
 from parallel.pulse import Pulse
-from parallel.shared import NoSharedMemoryError, SharedExchange
+from parallel.shared import Memory, NoSharedMemoryError, shared_memory
 from parallel.tree import Numbers
 from parallel.watchdog import Watchdog
 
@@ -28,35 +28,61 @@ class MpiCommunicator:
     """All ranks that mpirun started.
 
     A rank that waits longer than ``patience`` seconds for others ends them all; while it waits for what rank 0 does
-    alone, it counts anew from every sign of life.  Gradients go through shared memory only if they ``may_share``.
+    alone, it counts anew from every sign of life.
+
+    Args:
+        neighbourhood: ranks of a machine share memory if it makes the same number of their places there.
 
     Raises: RuntimeError if the MPI library does not allow a thread of its own to the signs of life.
     """
 
-    def __init__(self, patience: float = PATIENCE, *, may_share: bool = True) -> None:
+    def __init__(self, patience: float = PATIENCE, *, neighbourhood: Callable[[int], int] = lambda place: 0) -> None:
         self._world = MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
         node = cast(MPI.Intracomm, self._world.Split_type(MPI.COMM_TYPE_SHARED))
         self.node_rank, self.node_size = node.Get_rank(), node.Get_size()
         vendor, version = MPI.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"
-        self._may_share = may_share
+        self._neighbours = cast(MPI.Intracomm, node.Split(neighbourhood(self.node_rank)))
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError("the MPI library was built without MPI_THREAD_MULTIPLE")
         self._watchdog = Watchdog(self.rank, patience, self._end_after_message)
         self._pulse = Pulse(self._world.Dup(), min(patience / 10, LONGEST_PULSE))
 
-    def exchange(self, values: Numbers, new_gradients: Callable[[], Numbers], n_working: int) -> MpiExchange:
-        """Through shared memory on one machine that has it, else by messages; both have the same bits."""
-        way = f"by messages of {self.library}"
-        if self.node_size < self.size:
-            way += ", because processes are on several machines"
-        elif self._may_share:
+    def exchange(
+        self, values: Numbers, new_gradients: Callable[[], Numbers], n_working: int, sent_in: SentIn = "float32"
+    ) -> MpiExchange:
+        """Through memory that the ranks of a machine share, where they can, else by messages: all have the same bits.
+
+        Raises: ValueError if what is sent in bfloat16 is not float32.
+        """
+        memory, obstacle = self._memory_for(values, new_gradients)
+        told = self._world.allgather((tuple(memory.gradients), obstacle))
+        neighbourhoods = list(dict.fromkeys(ranks for ranks, _ in told))
+        obstacles = [obstacle for _, obstacle in told if obstacle]
+        said = f"gradients travel {self._way(neighbourhoods, obstacles, sent_in)}; {ORDER_IN_WORDS['exact']}"
+        return MpiExchange(self._world, self._watchdog, memory, neighbourhoods, n_working, said, sent_in)
+
+    def _memory_for(self, values: Numbers, new_gradients: Callable[[], Numbers]) -> tuple[Memory, str]:
+        """That of all neighbours, or this rank's own, and what stands in the way of sharing."""
+        obstacle = ""
+        if self._neighbours.Get_size() > 1:
             try:
-                return SharedExchange(self._world, self._watchdog, values, n_working)
+                return shared_memory(self._neighbours, self._neighbours.allgather(self.rank), values), ""
             except NoSharedMemoryError as error:
-                way += f", because ranks cannot share memory ({error})"
-        return MessageExchange(self._world, self._watchdog, values, new_gradients(), n_working, way)
+                obstacle = str(error)
+        return Memory(MPI.COMM_SELF, values, {self.rank: new_gradients()}), obstacle
+
+    def _way(self, neighbourhoods: list[tuple[int, ...]], obstacles: list[str], sent_in: SentIn) -> str:
+        if len(neighbourhoods) == 1:
+            return "through shared memory" + (", where nothing is rounded to bfloat16" * (sent_in == "bfloat16"))
+        way = "through shared memory on a machine and " if len(neighbourhoods) < self.size else ""
+        way += f"by messages of {self.library}"
+        if self.node_size < self.size:
+            way += " between machines"
+        if sent_in == "bfloat16":
+            way += ", rounded to bfloat16"
+        return way + (f", because ranks cannot share memory ({obstacles[0]})" if obstacles else "")
 
     def sum_in_any_order(self, array: Any) -> None:
         """The library's own sum, in pieces."""

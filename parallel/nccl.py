@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from parallel.communicator import Communicator
 
 PIECE = 1 << 25  # elements summed at once: so large that starting a message does not count
@@ -45,7 +47,8 @@ class Nccl:
         self._communicator.bcast(array.data.ptr, array.size, self._type(array), 0, self._stream())
 
     def _type(self, array: Any) -> Any:
-        return getattr(self._nccl, f"NCCL_{array.dtype.name.upper()}")
+        name = "float16" if array.dtype == np.uint16 else array.dtype.name  # moved as they are, bits are bits
+        return getattr(self._nccl, f"NCCL_{name.upper()}")
 
     def _stream(self) -> Any:
         return self._cuda.get_current_stream().ptr

@@ -16,6 +16,7 @@ from parallel.communicator import (
     Communicator,
     Exchange,
     InSlices,
+    SentIn,
     SerialExchange,
     SumOrder,
     working_ranks,
@@ -73,8 +74,8 @@ class GpuAwareMpi:
 class ExchangedSum:
     """Adds arrays of the host up in the exact order, by an exchange, which is made for every size that occurs."""
 
-    def __init__(self, world: Communicator, n_working: int) -> None:
-        self._world, self._n_working = world, n_working
+    def __init__(self, world: Communicator, n_working: int, sent_in: SentIn) -> None:
+        self._world, self._n_working, self._sent_in = world, n_working, sent_in
         self._exchanges: dict[tuple[int, str], Exchange] = {}
 
     @property
@@ -95,7 +96,7 @@ class ExchangedSum:
         key = flat.size, flat.dtype.str
         if key not in self._exchanges:
             zeros = np.zeros_like(flat)
-            self._exchanges[key] = self._world.exchange(zeros, zeros.copy, self._n_working)
+            self._exchanges[key] = self._world.exchange(zeros, zeros.copy, self._n_working, self._sent_in)
         return self._exchanges[key]
 
 
@@ -150,20 +151,21 @@ class RoutedExchange:
         return part
 
 
-def choose_route(world: Communicator, cupy: Any | None, n_shards: int, order: SumOrder) -> Route:
+def choose_route(
+    world: Communicator, cupy: Any | None, n_shards: int, order: SumOrder, sent_in: SentIn = "float32"
+) -> Route:
     """The best way that all ranks have; all must call, each after it has chosen its GPU.
 
     Args:
         cupy: the module of that name if the arrays lie on GPUs, None if on the CPU.
         order: "exact" adds along the fixed tree, on every route; "fast" as the route likes.
+        sent_in: what messages round to; in the order that a library likes there are none.
     """
     if world.size == 1:
         return Route(lambda flat: None, SerialExchange.said)
     n_working = working_ranks(world.size, n_shards, order)
-    on_host: AddUp = world.sum_in_any_order if order == "fast" else ExchangedSum(world, n_working)
     if cupy is None:
-        way = f"gradients travel through the sums of {world.library}; {ORDER_IN_WORDS[order]}"
-        return Route(on_host, on_host.said if isinstance(on_host, ExchangedSum) else way)
+        return _route_on_host(world, n_working, order, sent_in)
     nccl_refuses, mpi_refuses = _obstacles(world, cupy)
     carrier: Carrier
     if not nccl_refuses:
@@ -172,11 +174,25 @@ def choose_route(world: Communicator, cupy: Any | None, n_shards: int, order: Su
         because = f"says that it reads the memory of GPUs, and NCCL cannot be used: {nccl_refuses}"
         carrier, way = GpuAwareMpi(cupy, world), f"{world.library}, because it {because}"
     else:
+        on_host = _route_on_host(world, n_working, order, sent_in).add_up
         way = f"pinned host memory, because {nccl_refuses}, and {world.library} {mpi_refuses}"
-        return Route(PinnedSum(cupy, on_host), f"gradients travel through {way}; {ORDER_IN_WORDS[order]}")
-    in_tree: AddUp = partial(sum_by_messages, n_working=n_working, piece=nccl.PIECE, messenger=carrier)
+        return Route(PinnedSum(cupy, on_host), _said(way, order, sent_in))
+    in_tree: AddUp = partial(sum_by_messages, n_working=n_working, piece=nccl.PIECE, messenger=carrier, sent_in=sent_in)
     add_up = carrier.sum_in_any_order if order == "fast" else in_tree
-    return Route(add_up, f"gradients travel through {way}; {ORDER_IN_WORDS[order]}")
+    return Route(add_up, _said(way, order, sent_in))
+
+
+def _route_on_host(world: Communicator, n_working: int, order: SumOrder, sent_in: SentIn) -> Route:
+    if order == "fast":
+        return Route(world.sum_in_any_order, _said(f"the sums of {world.library}", order, sent_in))
+    exchanged = ExchangedSum(world, n_working, sent_in)
+    return Route(exchanged, exchanged.said)
+
+
+def _said(way: str, order: SumOrder, sent_in: SentIn) -> str:
+    if sent_in == "bfloat16":
+        way += ", where nothing is rounded to bfloat16" if order == "fast" else ", rounded to bfloat16 in messages"
+    return f"gradients travel through {way}; {ORDER_IN_WORDS[order]}"
 
 
 def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:

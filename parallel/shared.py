@@ -1,17 +1,16 @@
-"""Exchange between the ranks of one machine, through memory that all of them see."""
+"""Where the arrays lie that ranks exchange: in memory that several ranks of one machine see, or in their own."""
 
 from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from mpi4py import MPI
 
-from parallel.communicator import InSlices
-from parallel.exchange import MpiExchange
-from parallel.tree import Numbers, add_along_tree
-from parallel.watchdog import Watchdog
+from parallel.tree import Numbers
 
 LINE = 256  # bytes: where the second array in a piece of memory may begin
 
@@ -20,36 +19,38 @@ class NoSharedMemoryError(OSError):
     """A rank cannot have, or cannot see, memory in common with the others."""
 
 
-class SharedExchange(MpiExchange):
-    """All see the gradients of all, and there is one array of values a machine: nothing is laid out, sent or copied.
+@dataclass(frozen=True)
+class Memory:
+    """What a rank and its neighbours see."""
 
-    A rank adds its part of all gradients up where its own lie, and updates its part of the values where they lie.
-    Raises: NoSharedMemoryError, on all ranks.
+    neighbours: MPI.Intracomm
+    """They, and this rank."""
+    values: Numbers
+    """One array for all of them."""
+    gradients: Mapping[int, Numbers]
+    """One of each, by rank."""
+
+
+def shared_memory(neighbours: MPI.Intracomm, ranks: list[int], values: Numbers) -> Memory:
+    """Memory that all of them see: nothing in it needs to be laid out, sent or copied.  All of them must call.
+
+    Args:
+        ranks: of the neighbours, in all the world.
+        values: those of the first become the values of all.
+
+    Raises: NoSharedMemoryError, on all of them.
     """
-
-    way = "through shared memory"
-
-    def __init__(self, ranks: MPI.Intracomm, watchdog: Watchdog, values: Numbers, n_working: int) -> None:
-        after_gradients = -(-values.nbytes // LINE) * LINE
-        n_bytes = after_gradients + (values.nbytes if ranks.Get_rank() == 0 else 0)
-        memories = _memories_of_all(ranks, n_bytes)
-        of_ranks = [np.frombuffer(memory, values.dtype, values.size) for memory in memories]
-        common = np.frombuffer(memories[0], values.dtype, values.size, after_gradients)
-        super().__init__(ranks, watchdog, common, of_ranks[ranks.Get_rank()], n_working)
-        self._summands = [of_ranks[i][self.part] for i in self._order]
-        if self._rank == 0:
-            common[...] = values
-        ranks.Barrier()
-
-    def _add_up(self, in_slices: InSlices) -> None:
-        mine = self.gradients[self.part]
-        in_slices(lambda within: add_along_tree([summand[within] for summand in self._summands], mine[within]))
-
-    def _share(self) -> None:
-        self._ranks.Barrier()
+    is_first, after_gradients = neighbours.Get_rank() == 0, -(-values.nbytes // LINE) * LINE
+    memories = _memories_of_all(neighbours, after_gradients + (values.nbytes if is_first else 0))
+    common = np.frombuffer(memories[0], values.dtype, values.size, after_gradients)
+    if is_first:
+        common[...] = values
+    neighbours.Barrier()
+    of_ranks = [np.frombuffer(memory, values.dtype, values.size) for memory in memories]
+    return Memory(neighbours, common, dict(zip(ranks, of_ranks, strict=True)))
 
 
-def _memories_of_all(ranks: MPI.Intracomm, n_bytes: int) -> list[mmap.mmap]:
+def _memories_of_all(neighbours: MPI.Intracomm, n_bytes: int) -> list[mmap.mmap]:
     """Zeros: ``n_bytes`` for this rank, and what the others asked for.
 
     They are files without a name: none is left behind, whoever is killed, and no limit of /dev/shm concerns them.
@@ -62,10 +63,10 @@ def _memories_of_all(ranks: MPI.Intracomm, n_bytes: int) -> list[mmap.mmap]:
     except (OSError, AttributeError) as error:  # AttributeError: Linux alone has such files
         reason = str(error)
     try:
-        memories = [_map(*where) for where in ranks.allgather(place) if where]
+        memories = [_map(*where) for where in neighbours.allgather(place) if where]
     except OSError as error:
         reason = reason or str(error)
-    reasons = [reason for reason in ranks.allgather(reason) if reason]
+    reasons = [reason for reason in neighbours.allgather(reason) if reason]
     if file >= 0:
         os.close(file)
     if reasons:

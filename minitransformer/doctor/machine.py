@@ -19,7 +19,7 @@ from parallel.cuda_aware import reads_gpu_memory
 from parallel.placement import Place, cores_of
 
 SHARED_MEMORY = Path("/dev/shm")
-ROOM_OF_RANK = 8_000_000  # bytes there: MPICH's own and ours, measured; docs/parallel.md
+ROOM_OF_RANK = 8_000_000  # bytes that an MPI library takes there, measured; docs/parallel.md
 
 
 def machine(device: Device, world: Communicator, places: list[Place]) -> list[Finding]:
@@ -86,7 +86,7 @@ def gpus(device: Device, place: Place) -> Finding:
 
 
 def shared_memory(n_ranks: int) -> Finding:
-    """Whether ``n_ranks`` processes of this machine find room for what they share; without it, MPI crashes."""
+    """Whether the MPI library finds room for ``n_ranks`` processes of this machine; without it, it crashes."""
     if not SHARED_MEMORY.exists():
         return Finding("shared memory", f"this system has no {SHARED_MEMORY}")
     state = os.statvfs(SHARED_MEMORY)

@@ -59,7 +59,7 @@ class Trainer:
             raise ValueError("Trainer: the token store has no pairs; there is nothing to train on")
         self.model, self.store, self.validation = model, store, validation
         self.config, self.run_directory, self.world = config, run, world
-        self.exchange = exchange_of(model.parameters, world, config.n_shards, config.sum)
+        self.exchange = exchange_of(model.parameters, world, config)
         self.adam = Adam(
             model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, part=self.exchange.part
         )

@@ -14,7 +14,7 @@ from typing import Any
 import fake_cuda
 import numpy as np
 import pytest
-from ranks import MPIRUN, N_SHARDS, SIZE_VARIABLES, needs_mpi, run, stand_in_for_cupy
+from mpirun import MPIRUN, SIZE_VARIABLES, needs_mpi, run
 from rich.console import Console
 from small_run import Trained
 
@@ -102,7 +102,7 @@ def test_a_gpu_that_is_asked_for_and_missing_is_wrong(capsys: pytest.CaptureFixt
 def test_gpus_are_told_whether_the_run_uses_them_or_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    stand_in_for_cupy()
+    fake_cuda.stand_in_for_cupy()
     monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
     _, told = told_by(capsys, "--run", str(tmp_path), "--device", "cuda")
     assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in told
@@ -179,7 +179,7 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
     ],
 )
 def test_processes_that_would_stand_idle_are_wrong(n_ranks: int, order: Any, share: str, remedy: str) -> None:
-    told = batch(RunConfig(training=TrainingConfig(n_shards=N_SHARDS, sum=order)), n_ranks)
+    told = batch(RunConfig(training=TrainingConfig(n_shards=8, sum=order)), n_ranks)
     assert share in told.found
     assert told.remedy == remedy
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ranks import MPIRUN, SIZE_VARIABLES, needs_mpi, run
+from mpirun import MPIRUN, SIZE_VARIABLES, needs_mpi, run
 from small_run import Trained, plain
 
 from cli.doctor import doctor

@@ -7,7 +7,6 @@ from typing import Any
 
 import fake_cuda
 import pytest
-from ranks import stand_in_for_cupy
 
 
 @pytest.fixture
@@ -15,4 +14,4 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Device "cuda" without a GPU."""
     monkeypatch.setitem(sys.modules, "cupy", None)  # so that what is there now comes back
     fake_cuda.CALLS.clear()
-    return stand_in_for_cupy()
+    return fake_cuda.stand_in_for_cupy()

@@ -8,7 +8,7 @@ from typing import Any
 
 import fake_cuda
 import pytest
-from ranks import MODEL, TRAINING, corpus_in
+from training_ranks import MODEL, TRAINING, corpus_in
 
 from autograd import DeviceError
 from autograd.array import count_gpus, staying_here, use_gpu

@@ -12,10 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import fake_cuda
+import ml_dtypes
 import numpy as np
 import pytest
-from ranks import MPIRUN, N_SHARDS, N_SUMMED, needs_mpi, run, run_ranks, summand
+from mpirun import MPIRUN, needs_mpi, run, run_ranks
 from small_run import SMALL_MODEL, write_parallel_text
+from summing_ranks import N_SHARDS, N_SUMMED, summand
 
 from parallel import cuda_aware, nccl, route
 from parallel.communicator import SerialCommunicator, working_ranks
@@ -130,6 +132,44 @@ def test_nccl_is_told_what_it_must_know(tmp_path: Path) -> None:
     assert exact[1][1:5] == [[way, 1_500_000, kind, 0, stream] for way in ("send", "recv")] * 2
     fast = [result["calls"] for result in run_ranks(3, "sum_on_gpus", tmp_path, "NCCL", "fast")]
     assert [calls[-1] for calls in fast] == [["allReduce", N_SUMMED, kind, fake_cuda.nccl.NCCL_SUM, stream]] * 3
+
+
+@needs_mpi
+@pytest.mark.parametrize(("way", "rounds"), [("NCCL", True), ("MPI", True), ("nothing", False)])
+def test_messages_between_gpus_round_to_bfloat16_and_all_ranks_have_the_same(
+    way: str, rounds: bool, tmp_path: Path
+) -> None:
+    """What a rank receives and what it makes of it; in the host's memory, which ranks share here, nothing is sent."""
+    results = run_ranks(2, "sum_on_gpus", tmp_path, way, "exact", "bfloat16")
+    assert all(", rounded to bfloat16 in messages; " in result["said"] for result in results)
+    found, (first, second) = [np.load(tmp_path / f"{rank}.npy") for rank in range(2)], (summand(0), summand(1))
+    assert np.array_equal(*found)
+    if rounds:
+        of_first, of_second = rounded(first + rounded(second)), rounded(rounded(first) + second)
+        assert ((found[0] == of_first) | (found[0] == of_second)).all()
+    else:
+        assert np.array_equal(found[0], first + second)
+
+
+@needs_mpi
+def test_nccl_carries_half_the_bytes_in_bfloat16(tmp_path: Path) -> None:
+    """The types of what is sent, as NCCL numbers them: as many numbers as in float32."""
+    kinds = []
+    for sent_in in ("float32", "bfloat16"):
+        first, _ = run_ranks(2, "sum_on_gpus", tmp_path, "NCCL", "exact", sent_in)
+        sent = [(count, kind) for name, count, kind, *_ in first["calls"][2:] if name == "send"]
+        assert sum(count for count, _ in sent) == pytest.approx(N_SUMMED, abs=2)
+        kinds.append({kind for _, kind in sent})
+    assert kinds == [{fake_cuda.nccl.NCCL_FLOAT32}, {fake_cuda.nccl.NCCL_FLOAT16}]
+
+
+def rounded(numbers: Any) -> Any:
+    return numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def test_a_library_that_adds_up_in_its_own_order_rounds_nothing() -> None:
+    said = choose_route(World([None]), None, 8, "fast", "bfloat16").said  # type: ignore[list-item]
+    assert said.startswith("gradients travel through the sums of MPI 1.2, where nothing is rounded to bfloat16; ")
 
 
 @needs_mpi

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from autograd import RandomStream, backward
+from autograd.parameters import Parameter
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.training.gradient import ShardedGradient
 from parallel.communicator import RUN, SerialCommunicator, part_of_rank, shards_of_rank, working_ranks
@@ -191,6 +192,21 @@ def test_as_many_shards_are_computed_at_once_as_there_are_threads(
     monkeypatch.setattr(of_model, "loss", loss)
     ShardedGradient(of_model, n_threads=n_threads).compute(EIGHT, eight_streams())
     assert len(began) == 8
+
+
+def test_the_shared_embedding_is_the_last_parameter_whose_gradient_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So sums that ran while backward does could not begin with it: docs/parallel.md."""
+    of_model, received, receive = model(), [], Parameter.receive_gradient
+
+    def noted(parameter: Parameter, *arguments: Any, **keywords: Any) -> None:
+        received.append(parameter)
+        receive(parameter, *arguments, **keywords)
+
+    monkeypatch.setattr(Parameter, "receive_gradient", noted)
+    backward(of_model.loss(shard(0), stream(0)))
+    names = {id(parameter): name for name, parameter in of_model.named_parameters()}
+    assert len({id(parameter) for parameter in received}) == len(names)
+    assert names[id(received[-1])] == "source_embedding.weight"
 
 
 def test_every_shard_needs_a_stream() -> None:

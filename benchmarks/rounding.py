@@ -1,0 +1,99 @@
+"""What does it cost in quality to send gradients in bfloat16?
+
+    python benchmarks/rounding.py [--updates 400] [--seeds 1 2 3] [--ranks 2]
+
+Starts mpirun itself.  Trains the demonstration's model on its corpus, on ranks that send messages as if each were on a
+machine of its own, with gradients sent in float32 and in bfloat16; the data are the same, seeds are of the initial
+weights, the order of batches and dropout.  The error of the sum is that against the exact sum of the same gradients:
+‖rounded − exact‖ / ‖exact‖, the median and the greatest of all updates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from contest import describe_machine
+
+from minitransformer.memory import keep_freed_memory
+from minitransformer.run import RunConfig
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.monitor import SilentMonitor
+from parallel.communicator import Communicator, InSlices, SentIn
+from parallel.route import ExchangedSum
+
+
+def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None:
+    """Train; rank 0 prints a row."""
+    from parallel.mpi import MpiCommunicator  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
+
+    keep_freed_memory()
+    world = MpiCommunicator(neighbourhood=lambda place: place)
+    demo = RunConfig()
+    training = dataclasses.replace(
+        demo.training, seed=seed, max_updates=n_updates, gradients_sent_in=sent_in, n_shards=max(2, world.size),
+        validate_every=n_updates, checkpoint_every=n_updates, warmup_steps=100,
+    )  # fmt: skip
+    data = dataclasses.replace(demo.data, directory=directory / "data")
+    run = directory / f"{sent_in}-{seed}"
+    job = TrainingJob.of(dataclasses.replace(demo, run=run, data=data, training=training), world, lambda line: None)
+    errors = Errors(job, world)
+    job.train(SilentMonitor())
+    if world.rank == 0:
+        assert job.trainer.validation is not None
+        loss = job.trainer.validation.loss(job.trainer.model).loss
+        told = f"{statistics.median(errors.found):.1e} (at most {max(errors.found):.1e})"
+        print(f"| {seed} | {sent_in} | {loss:.4f} | {told} |", flush=True)
+
+
+class Errors:
+    """Of the sums of a run, against the exact ones of the same gradients."""
+
+    def __init__(self, job: TrainingJob, world: Communicator) -> None:
+        self.found: list[float] = []
+        self._exchange, self._world = job.trainer.exchange, world
+        self._sum_gradients, self._exact_sum = self._exchange.sum_gradients, ExchangedSum(world, world.size, "float32")
+        job.trainer.exchange.sum_gradients = self._sum_and_compare  # type: ignore[method-assign]
+
+    def _sum_and_compare(self, in_slices: InSlices) -> None:
+        exact = self._exchange.gradients.copy()
+        self._exact_sum(exact)
+        self._sum_gradients(in_slices)
+        exact = exact[self._exchange.part]
+        error = self._exchange.gradients[self._exchange.part] - exact
+        squares = [self._world.sum_of_numbers(float(np.vdot(x, x))) for x in (error, exact)]
+        self.found.append((squares[0] / squares[1]) ** 0.5)
+
+
+def main() -> None:
+    """Measure, or be a rank."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--updates", type=int, default=400)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rank-of", type=Path)
+    parser.add_argument("--sent-in", choices=["float32", "bfloat16"])
+    options = parser.parse_args()
+    if options.rank_of:
+        be_rank(options.rank_of, options.seeds[0], options.updates, options.sent_in)
+        return
+    describe_machine("mpi4py", "mpich")
+    print(f"{options.ranks} ranks, {options.updates} updates")
+    print("\n| seed | sent in | validation loss, nats a token | error of the sum |\n|-|-|-|-|", flush=True)
+    mpirun = Path(sys.executable).with_name("mpirun")
+    with tempfile.TemporaryDirectory() as name:
+        for seed in options.seeds:
+            for sent_in in ("float32", "bfloat16"):
+                words = [__file__, "--rank-of", name, "--seeds", seed, "--updates", options.updates]
+                command = [mpirun, "-n", options.ranks, sys.executable, *words, "--sent-in", sent_in]
+                subprocess.run([str(word) for word in command], check=True)
+
+
+if __name__ == "__main__":
+    main()

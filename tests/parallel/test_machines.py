@@ -1,0 +1,165 @@
+"""Ranks of which some share memory, as on several machines: who speaks with whom, and what leaves a machine."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mpirun import needs_mpi, run_ranks
+from summing_ranks import N_SUMMED, summand
+
+from parallel.bfloat16 import RUN, narrow, widen
+from parallel.communicator import part_of_rank
+from parallel.meetings import Meeting, meetings
+from parallel.tree import add_along_tree, subtrees_within, tree_of
+
+NEIGHBOURHOODS = st.lists(st.integers(0, 5), min_size=1, max_size=24).map(
+    lambda machines: [[r for r, machine in enumerate(machines) if machine == m] for m in sorted(set(machines))]
+)
+LEAVES = st.integers(0, 5).flatmap(
+    lambda bits: st.tuples(st.just(range(2**bits)), st.lists(st.integers(0, 3), min_size=2**bits, max_size=2**bits))
+)
+
+
+def n_ranks_in(neighbourhoods: list[list[int]]) -> int:
+    return sum(map(len, neighbourhoods))
+
+
+@given(NEIGHBOURHOODS)
+def test_every_rank_is_served_by_one_rank_of_every_other_machine(neighbourhoods: list[list[int]]) -> None:
+    for own in neighbourhoods:
+        for rank in own:
+            served_by = [meeting.partner for meeting in meetings(neighbourhoods, rank) if meeting.is_served]
+            assert [sum(partner in ranks for partner in served_by) for ranks in neighbourhoods] == [
+                int(ranks != own) for ranks in neighbourhoods
+            ]
+
+
+@given(NEIGHBOURHOODS)
+def test_who_serves_knows_it_and_so_does_who_is_served(neighbourhoods: list[list[int]]) -> None:
+    every = {rank: list(meetings(neighbourhoods, rank)) for rank in range(n_ranks_in(neighbourhoods))}
+    for rank, of_rank in every.items():
+        for meeting in of_rank:
+            assert Meeting(rank, meeting.is_served, meeting.serves) in every[meeting.partner]
+
+
+@given(NEIGHBOURHOODS)
+def test_nobody_waits_in_a_circle(neighbourhoods: list[list[int]]) -> None:
+    """Who meets goes on; if there is always such a pair, all meetings come to an end."""
+    left = {rank: list(meetings(neighbourhoods, rank)) for rank in range(n_ranks_in(neighbourhoods))}
+    while any(left.values()):
+        met = [
+            rank for rank, of_rank in left.items()
+            if of_rank and left[of_rank[0].partner] and left[of_rank[0].partner][0].partner == rank
+        ]  # fmt: skip
+        assert met
+        for rank in met:
+            left[rank].pop(0)
+
+
+def test_ranks_of_one_machine_share_the_work() -> None:
+    """Three on one, two on the other: the third one's counterpart is the first, which so serves two."""
+    partners = {rank: [meeting.partner for meeting in meetings([[0, 1, 2], [3, 4]], rank)] for rank in range(5)}
+    assert partners == {0: [3], 1: [4], 2: [3], 3: [0, 2], 4: [1]}
+
+
+@given(LEAVES)
+def test_machines_hold_the_largest_subtrees_that_they_can(leaves: tuple[range, list[int]]) -> None:
+    whole, machine_of = leaves
+    held = {m: subtrees_within([r for r in whole if machine_of[r] == m], whole) for m in set(machine_of)}
+    assert sorted(rank for subtrees in held.values() for subtree in subtrees for rank in subtree) == list(whole)
+    for subtrees in held.values():
+        assert all(s.start % len(s) == 0 and len(s).bit_count() == 1 for s in subtrees)
+        siblings = [range(s.start ^ len(s), (s.start ^ len(s)) + len(s)) for s in subtrees]
+        assert not set(siblings) & set(subtrees)
+
+
+@given(LEAVES, st.integers(0, 40), st.integers(0, 2**32))
+def test_sums_of_subtrees_lead_to_the_bits_of_the_whole_tree(
+    leaves: tuple[range, list[int]], first: int, seed: int
+) -> None:
+    whole, machine_of = leaves
+    numbers = np.random.default_rng(seed).standard_normal((len(whole), 70), np.float32)
+    of_leaves = {range(r, r + 1): numbers[r] for r in whole}
+    sums: dict[range, Any] = {}
+    for machine in set(machine_of):
+        for subtree in subtrees_within([r for r in whole if machine_of[r] == machine], whole):
+            sums[subtree] = np.empty(70, np.float32)
+            add_along_tree(tree_of(subtree, of_leaves, first), sums[subtree])
+    expected = list(numbers)
+    found = next((array for subtree, array in sums.items() if first in subtree), np.empty(70, np.float32))  # in place
+    add_along_tree(tree_of(whole, sums, first), found)
+    while len(expected) > 1:
+        expected = [left + right for left, right in zip(expected[::2], expected[1::2], strict=True)]
+    assert np.array_equal(found, expected[0])
+
+
+def test_what_is_narrowed_is_rounded_to_the_nearest_bfloat16() -> None:
+    """All upper halves of a float32, with lower halves on both sides of the middle, and in it."""
+    lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    numbers = ((np.arange(1 << 16, dtype=np.uint32) << 16)[:, None] | lower).view(np.float32).reshape(-1)
+    assert numbers.size > RUN
+    bits, back = np.empty(numbers.size, np.uint16), np.empty(numbers.size, np.float32)
+    narrow(numbers, bits)
+    widen(bits, back)
+    with np.errstate(all="ignore"):
+        expected = numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
+    assert np.array_equal(back, expected, equal_nan=True)
+    assert np.isnan(back).sum() == np.isnan(numbers).sum()
+
+
+def rounded(numbers: Any) -> Any:
+    return numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+@needs_mpi
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_what_comes_from_another_machine_is_rounded_once_and_all_ranks_have_the_same(
+    n_ranks: int, tmp_path: Path
+) -> None:
+    """Ranks in two machines: (r₀ + r₁) + (r₂ + r₃), of which that bracket is rounded that a rank does not hold."""
+    kind = {2: "messages", 4: "pairs"}[n_ranks]
+    summands, half = [summand(rank) for rank in range(n_ranks)], n_ranks // 2
+    first, second = (sum(of_half[1:], of_half[0]) for of_half in (summands[:half], summands[half:]))
+    expected = np.empty_like(first)
+    for rank in range(n_ranks):
+        part = part_of_rank(rank, n_ranks, N_SUMMED)
+        expected[part] = first[part] + rounded(second[part]) if rank < half else rounded(first[part]) + second[part]
+    assert run_ranks(n_ranks, "sum_rounded", tmp_path, kind) == [hashlib.blake2b(expected).hexdigest()] * n_ranks
+
+
+@needs_mpi
+def test_through_shared_memory_nothing_is_rounded(tmp_path: Path) -> None:
+    exact = hashlib.blake2b(summand(0) + summand(1)).hexdigest()
+    assert run_ranks(2, "sum_rounded", tmp_path, "shared") == [exact] * 2
+
+
+@needs_mpi
+def test_what_is_not_float32_is_not_rounded(tmp_path: Path) -> None:
+    told = "exchange: only float32 is sent in bfloat16; got gradients of float64"
+    assert run_ranks(2, "round_what_is_not_float32", tmp_path) == [told] * 2
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("kind", "sent_in", "of_gradients", "of_values"),
+    [("messages", "float32", 4, 4), ("pairs", "float32", 2, 2), ("pairs", "bfloat16", 1, 2)],
+)
+def test_a_number_leaves_a_machine_once_and_in_half_the_bytes_if_wished(
+    kind: str, sent_in: str, of_gradients: int, of_values: int, tmp_path: Path
+) -> None:
+    """Bytes that leave each of two machines with two ranks, by number of the model: half of them belong to the other.
+
+    By messages alone both ranks send that half, and either value goes to two ranks.
+    """
+    of_ranks = run_ranks(4, "count_what_leaves", tmp_path, kind, sent_in)
+    for one, other in (of_ranks[:2], of_ranks[2:]):
+        gradients, values = (a + b for a, b in zip(one, other, strict=True))
+        assert gradients == pytest.approx(of_gradients * N_SUMMED, rel=1e-4)
+        assert values == pytest.approx(of_values * N_SUMMED, rel=1e-4)

@@ -1,0 +1,89 @@
+"""How tests start ranks: the program of each is ``ranks.py``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("ranks.py")
+SECONDS = 120  # far more than any program here takes: a hang fails, and does not stop the tests
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+
+# What Open MPI's mpirun must be told where tests run: as root perhaps, with more ranks than cores.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}  # fmt: skip
+
+
+def find_mpirun() -> str | None:
+    beside = Path(sys.executable).with_name("mpirun")
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+MPIRUN = find_mpirun()
+IS_OPEN_MPI = (
+    MPIRUN is not None
+    and "Open MPI" in subprocess.run([MPIRUN, "--version"], capture_output=True, text=True, check=False).stdout
+)
+needs_mpi = pytest.mark.skipif(
+    MPIRUN is None or importlib.util.find_spec("mpi4py") is None,
+    reason='mpirun or mpi4py is not installed: pip install "minitransformer[mpi]"',
+)
+
+
+def environment(**variables: str) -> dict[str, str]:
+    outside_mpi = {name: value for name, value in os.environ.items() if name not in SIZE_VARIABLES}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return outside_mpi | OPEN_MPI | {"PYTHONPATH": path} | variables
+
+
+def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run to the end; after SECONDS the whole process group is killed and the test fails."""
+    process = subprocess.Popen(
+        command, env=environment(**variables), text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        output, errors = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        pytest.fail(f"{' '.join(command)}: still running after {SECONDS} s")
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def command_line(n_ranks: int, program: str, *arguments: object, options: Sequence[str] = ()) -> list[str]:
+    """``options`` are mpirun's."""
+    assert MPIRUN is not None
+    return [MPIRUN, *options, "-n", str(n_ranks), sys.executable, str(PROGRAM), program, *map(str, arguments)]
+
+
+def start_ranks(n_ranks: int, program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return run(command_line(n_ranks, program, *arguments))
+
+
+def run_ranks(n_ranks: int, program: str, directory: Path, *arguments: object) -> list[Any]:
+    """Run a program on all ranks; return what each rank returned."""
+    done = start_ranks(n_ranks, program, directory, *arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((directory / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(n_ranks)]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)

@@ -1,0 +1,169 @@
+"""Programs of ranks that train."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import fake_cuda
+import numpy as np
+import pytest
+from summing_ranks import N_SHARDS, world_of_kind
+
+from autograd import to_host
+from autograd.array import Device
+from minitransformer import ModelConfig, Transformer
+from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import plan_epoch
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.training import divergence
+from minitransformer.training.divergence import TrainingDivergedError
+from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.trainer import Trainer
+from parallel.agreement import checksum
+from parallel.communicator import Communicator, SentIn, SumOrder
+
+MODEL = ModelConfig(
+    vocabulary_size=23, n_layers=1, d_model=8, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.1, p_drop_attention=0.1,
+)  # fmt: skip
+TRAINING = TrainingConfig(
+    max_updates=6, batch_tokens=60, n_shards=N_SHARDS, warmup_steps=4, clip_norm=1.0, log_every=2, checkpoint_every=3,
+)  # fmt: skip
+
+FAULTY_BATCHES = {(0, 1), (1, 0), (1, 1), (2, 2), (2, 3)}  # by epoch and place: one alone, two in a row, and two again
+SPOILT_PARAMETER = "decoder.layers.0.source_attention.value.weight"  # another rank adds it up
+
+
+def train(
+    world: Communicator, directory: Path, n_updates: str, n_threads: str,
+    device: Device = "cpu", way: str = "", deviant: str = "", order: SumOrder = "exact", precision: str = "float32",
+    sent_in: SentIn = "float32",
+) -> dict[str, Any]:  # fmt: skip
+    """Train up to an update, going on from the last checkpoint, and save every rank's own parameters.
+
+    A ``deviant`` rank has another parameter than the others after every update; for that, each must have its own.
+    """
+    if way:
+        world = world_of_kind(way)
+    model = Transformer(MODEL, seed=TRAINING.seed, dtype=precision, device=device)
+    config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order, gradients_sent_in=sent_in)
+    store = TokenStore(directory / "data", "train")
+    trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=int(n_threads))
+    if deviant and world.rank == int(deviant):
+        share_values = trainer.exchange.share_values
+
+        def share_and_deviate() -> None:
+            share_values()
+            model.parameters.values[0] += 1e-3
+
+        trainer.exchange.share_values = share_and_deviate  # type: ignore[method-assign]
+    first_update = trainer.resume() and trainer.state.step
+    finished = trainer.train(SilentMonitor())
+    np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))
+    return {
+        "first update": first_update,
+        "finished": finished,
+        "shards": len(trainer.shards),
+        "moments": len(trainer.adam.m),
+        "epoch": trainer.state.epoch,
+        "way": trainer.exchange.said,
+    }
+
+
+class TellingMonitor(SilentMonitor):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
+    """Two updates: which pairs this rank reads for each, and what it says of itself."""
+    read: list[list[int]] = []
+
+    class Watched(TokenStore):
+        def pair(self, i: int) -> Any:
+            read[-1].append(i)
+            return super().pair(i)
+
+    store, monitor = Watched(directory / "data", "train"), TellingMonitor()
+    config = dataclasses.replace(TRAINING, max_updates=2)
+    trainer = Trainer(Transformer(MODEL), store, None, config, directory / "run", world, n_threads=1)
+    update = trainer._update
+
+    def update_in_turn(batch: Any) -> Any:
+        read.append([])
+        return update(batch)
+
+    trainer._update = update_in_turn  # type: ignore[method-assign]
+    trainer.train(monitor)
+    plan = plan_epoch(store.lengths, config.batch_tokens, seed=config.seed, epoch=0)
+    return {"read": read, "batches": [batch.tolist() for batch in plan[:2]], "lines": monitor.lines}
+
+
+class WitnessingMonitor(SilentMonitor):
+    """Remembers all that happens, and the parameters after every update."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+        self.events: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.events.append(line)
+
+    def advance(self, step: int) -> None:
+        self.events.append(f"update {step}: parameters {checksum(self.model.parameters.values)}")
+
+    def go_back(self, step: int) -> None:
+        self.events.append(f"back to update {step}")
+
+
+def train_with_faults(world: Communicator, directory: Path, fault: str, way: str = "") -> dict[str, Any]:
+    """Train until that is given up, with a patience of two updates; return what this rank has seen.
+
+    In FAULTY_BATCHES the rank that computes the last shard, and no other, has the fault: "loss nan", "gradient inf" …
+    """
+    model, config = Transformer(MODEL, seed=TRAINING.seed), dataclasses.replace(TRAINING, max_updates=99)
+    store = TokenStore(directory / "data", "train")
+    if way:
+        world = world_of_kind(way)
+    trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=1)
+    compute, monitor, (of_what, value) = trainer.gradient.compute, WitnessingMonitor(model), fault.split()
+
+    def compute_with_fault(*arguments: Any) -> Any:
+        loss = compute(*arguments)
+        if N_SHARDS - 1 in trainer.shards and (trainer.state.epoch, trainer.state.next_batch - 1) in FAULTY_BATCHES:
+            if of_what == "loss":
+                return loss * float(value)
+            model.parameters.named[SPOILT_PARAMETER].view_of(model.parameters.gradients)[0, 0] = float(value)
+        return loss
+
+    trainer.gradient.compute = compute_with_fault  # type: ignore[method-assign]
+    with mock.patch.object(divergence, "PATIENCE", 2), pytest.raises(TrainingDivergedError) as raised:
+        trainer.train(monitor)
+    return {"events": monitor.events, "end": str(raised.value).replace(str(directory), "")}
+
+
+def parameters_of(directory: Path, rank: int = 0) -> Any:
+    return np.load(directory / f"parameters-{rank}.npy")
+
+
+def corpus_in(directory: Path) -> Path:
+    """36 pairs of random sentences, some empty: few batches an epoch, so that six updates reach into the second."""
+    random = np.random.default_rng(9)
+
+    def sentence() -> list[int]:
+        return random.integers(3, MODEL.vocabulary_size, random.integers(0, 9)).tolist()
+
+    write_store(directory / "data", "train", [(sentence(), sentence()) for _ in range(36)], MODEL.vocabulary_size)
+    return directory
+
+
+def train_on_stand_in_for_gpu(world: Communicator, directory: Path, n_updates: str) -> dict[str, Any]:
+    fake_cuda.stand_in_for_cupy()
+    return train(world, directory, n_updates, "1", "cuda")
