@@ -197,3 +197,16 @@ def test_matrices_that_do_not_fit_are_refused_in_the_name_of_the_operation(produ
     maps, x = on_device(Maps(N, bias=False), "float32"), to_device(np.ones((4, WIDTH + 1), np.float32), "cuda")
     with pytest.raises(ShapeError, match=r"^linear_maps: expected x \(T, I\)"):
         ops.linear_maps(x, *maps.arguments)
+
+
+def test_the_gradient_of_x_is_added_up_in_the_order_of_the_reference(products: Recorder) -> None:
+    """(1 − 10⁸) + 10⁸ is 0 in float32, (10⁸ − 10⁸) + 1 is not."""
+    flat, gradients = np.array([1e8, -1e8, 1], np.float32), []
+    for device in ("cpu", "cuda"):
+        weights, x = to_device(flat, device), Tensor(to_device(np.ones((1, 1), np.float32), device))
+        first, second, third = ops.linear_maps(
+            x, *(argument for i in range(N) for argument in (weights[i : i + 1].reshape(1, 1), None))
+        )
+        backward(ops.sum(first + second + third))
+        gradients.append(float(x.grad[0, 0]))
+    assert gradients == [0, 0]
