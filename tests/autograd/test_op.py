@@ -161,7 +161,8 @@ def test_gradients_of_one_operation_are_finished_when_all_have_their_places() ->
 
     class Late(PendingGradient):
         def __init__(self, name: str, dy: Any) -> None:
-            self.shape, self.like, self.name, self.out = dy.shape, dy, name, None
+            self.shape, self.like, self.name = dy.shape, dy, name
+            self.out: Any = None
 
         def add_to(self, out: Any) -> None:
             events.append(self.name)

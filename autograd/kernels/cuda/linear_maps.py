@@ -14,6 +14,7 @@ from autograd.tensor import Gradient
 
 
 def _form_a_stack(x: Array, *maps: Array | None) -> bool:
+    """Whether the weights do, and all maps have a bias or none."""
     weights, with_bias = maps[::2], [bias is not None for bias in maps[1::2]]
     if not all(is_supported(x, weight) for weight in weights) or any(with_bias) != all(with_bias):
         return False
@@ -38,7 +39,8 @@ def linear_maps_as_a_stack(x: Array, *maps: Array | None) -> tuple[list[Array], 
     def backward(dys: list[Array | None]) -> list[Gradient | None]:
         dys = [None if dy is None else xp.ascontiguousarray(dy, dtype=x.dtype) for dy in dys]
         factors = [(dy, weight.T) for dy, weight in zip(dys, weights, strict=True) if dy is not None]
-        of_weights, gradients = PendingProducts(x.T), [PendingSum(factors[::-1])]
+        of_weights = PendingProducts(x.T)
+        gradients: list[Gradient | None] = [PendingSum(factors[::-1])]
         for dy, bias in zip(dys, biases, strict=True):
             gradients.append(None if dy is None else of_weights.by(dy))
             gradients.append(None if dy is None or bias is None else sum_of_rows(dy))

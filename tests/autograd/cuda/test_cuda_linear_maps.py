@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cuda_on_cpu
@@ -28,7 +29,8 @@ class Maps(Layer):
 
     def __init__(self, n_maps: int, *, bias: bool) -> None:
         self.before = Parameter((7,), scaled_normal)
-        self.weights, self.biases = [], []
+        self.weights: list[Parameter] = []
+        self.biases: list[Parameter] = []
         for _ in range(n_maps):
             self.weights.append(Parameter((WIDTH, OUT), glorot_uniform))
             self.biases.append(Parameter((OUT,), lambda site, shape: scaled_normal(site, (*shape, 1))[:, 0]))
@@ -38,7 +40,7 @@ class Maps(Layer):
 
     @property
     def arguments(self) -> list[Parameter | None]:
-        biases = self.biases or [None] * len(self.weights)
+        biases: Sequence[Parameter | None] = self.biases or [None] * len(self.weights)
         return [argument for pair in zip(self.weights, biases, strict=True) for argument in pair]
 
 

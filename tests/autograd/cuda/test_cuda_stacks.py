@@ -136,8 +136,14 @@ def test_a_stack_is_one_call_and_another_number_of_products_another_problem(prod
 def test_timing_adds_nothing_to_a_stack_and_has_room_for_all_of_it(
     products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rooms, scratch = [], algorithms._scratch
-    monkeypatch.setattr(algorithms, "_scratch", lambda problem: rooms.append(scratch(problem)) or rooms[-1])
+    rooms: list[Any] = []
+    scratch = algorithms._scratch
+
+    def remembered(problem: Problem) -> Any:
+        rooms.append(scratch(problem))
+        return rooms[-1]
+
+    monkeypatch.setattr(algorithms, "_scratch", remembered)
     x, out = Placed(np.ones((N, 4, 4))), Placed(np.ones((N, 4, 4)))
     product(x.stack, x.stack, out.stack, add=True)
     assert (out.values() == 1 + 4).all()
