@@ -70,7 +70,7 @@ def timed(
 
 def _scratch(problem: Problem) -> Any:
     out = problem.out
-    n_elements = (problem.count - 1) * out.step + out.rows * out.stride
+    n_elements = (problem.n_products - 1) * out.step + out.rows * out.stride
     return namespace_of_device("cuda").empty(n_elements * ITEM_SIZE[out.dtype], "uint8")
 
 

@@ -76,10 +76,10 @@ class Problem(NamedTuple):
     bias_alignment: int
     """As that of a matrix; 0 without a bias."""
     bias_step: int = 0
-    count: int = 1
+    n_products: int = 1
 
     def __str__(self) -> str:
-        times = f"{self.count} × " if self.count > 1 else ""
+        times = f"{self.n_products} × " if self.n_products > 1 else ""
         return f"{times}{self.left} @ {self.right} {'+' if self.adds else ''}= {self.out}, epilogue {self.epilogue}"
 
 
@@ -244,8 +244,8 @@ class Product:
         """As the library sees it: what are rows to us are its columns."""
         lines, length = (matrix.rows, matrix.columns)[:: -1 if matrix.transposed else 1]
         layout = self._created("MatrixLayout", TYPES[matrix.dtype], length, lines, matrix.stride)
-        if self.problem.count > 1:
-            self._set("MatrixLayout", layout, COUNT, c_int32(self.problem.count))
+        if self.problem.n_products > 1:
+            self._set("MatrixLayout", layout, COUNT, c_int32(self.problem.n_products))
             self._set("MatrixLayout", layout, STEP, c_int64(matrix.step))
         return layout
 

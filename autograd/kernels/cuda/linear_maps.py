@@ -13,7 +13,7 @@ from autograd.ops.linear import check_linear, linear_maps
 from autograd.tensor import Gradient
 
 
-def _form_a_stack(x: Array, *maps: Array | None) -> bool:
+def _form_a_stack(x: Array, *maps: Array) -> bool:
     """Whether the weights do, and all maps have a bias or none."""
     weights, with_bias = maps[::2], [bias is not None for bias in maps[1::2]]
     if not all(is_supported(x, weight) for weight in weights) or any(with_bias) != all(with_bias):
@@ -22,7 +22,7 @@ def _form_a_stack(x: Array, *maps: Array | None) -> bool:
 
 
 @linear_maps.kernel("cuda", supports=_form_a_stack, takes_bfloat16=True)
-def linear_maps_as_a_stack(x: Array, *maps: Array | None) -> tuple[list[Array], BackwardOfSeveral]:
+def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], BackwardOfSeveral]:
     """The reference's numbers.  Gradients of weights, too, are one stack of products, if those of the results are.
 
     The gradient of x is added up as the reference's tape does, the last map first.

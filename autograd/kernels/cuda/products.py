@@ -65,7 +65,7 @@ def product(
     bias_step = bias.shape[-1] if bias is not None and bias.ndim == 2 else 0
     problem = Problem(
         *matrices, epilogue, add, alignment(operands.bias | bias_step * out.itemsize), bias_step,
-        count=len(out) if out.ndim == 3 else 1,
+        n_products=len(out) if out.ndim == 3 else 1,
     )  # fmt: skip
     prepared = _prepared(problem, device)
     workspace = _workspace(device, stream.ptr).data.ptr

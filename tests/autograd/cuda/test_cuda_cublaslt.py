@@ -144,7 +144,7 @@ def test_the_library_takes_every_description_without_a_gpu(
         with pytest.raises(ProductError, match=r"MatmulAlgoGetHeuristic: CUBLAS_STATUS_\w+ .*epilogue " + epilogue):
             described.proposals(cublaslt.Operands(0, 0, 0), 16)
     stacks = [matrix._replace(step=128) for matrix in (*SMALL, Matrix(8, 8, 8, False, "float32", 256))]
-    Product(Problem(*stacks, epilogue, False, 0, bias_step=8, count=3), 0)
+    Product(Problem(*stacks, epilogue, False, 0, bias_step=8, n_products=3), 0)
     assert cublaslt.version() >= 120000
 
 

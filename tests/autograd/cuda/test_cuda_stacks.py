@@ -157,7 +157,7 @@ def test_how_far_apart_matrices_lie_makes_no_class() -> None:
 
     def problem(step: int, count: int = N) -> Problem:
         x, y = Matrix(100, 8, 8, False, "float32", 256), Matrix(8, 8, 8, False, "float32", 256, 64)
-        return Problem(x, y, Matrix(100, 8, 8, False, "float32", 256, step), "none", False, 0, count=count)
+        return Problem(x, y, Matrix(100, 8, 8, False, "float32", 256, step), "none", False, 0, n_products=count)
 
     assert class_of(problem(800)) == class_of(problem(1_600))
     assert class_of(problem(800)) != class_of(problem(800, count=N + 1))
