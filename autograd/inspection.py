@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autograd.array import Array, namespace
-from autograd.op import Operation
+from autograd.op import JointOperation, Operation
 from autograd.tensor import Backward, Gradient, written
 
 
@@ -54,7 +54,7 @@ def first_not_finite(compute: Callable[[], object]) -> NotFinite | None:
 
 @contextmanager
 def _operations_watched() -> Iterator[None]:
-    choose, counted = Operation.choose, [0]
+    choose, kernel_of, counted = Operation.choose, JointOperation.kernel_of, [0]
 
     def choose_watched(self: Operation, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
         run = choose(self, arguments, static)
@@ -77,11 +77,14 @@ def _operations_watched() -> Iterator[None]:
 
         return watched
 
-    Operation.choose = choose_watched  # type: ignore[method-assign]
+    def nothing_together(self: JointOperation, arguments: tuple[Any, ...]) -> None:
+        """So that each of the operations is seen."""
+
+    Operation.choose, JointOperation.kernel_of = choose_watched, nothing_together  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Operation.choose = choose  # type: ignore[method-assign]
+        Operation.choose, JointOperation.kernel_of = choose, kernel_of  # type: ignore[method-assign]
 
 
 def _require_finite(array: Any, operation: str, number: int, what: str, arguments: tuple[Any, ...]) -> None:

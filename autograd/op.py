@@ -9,12 +9,12 @@ Which of them runs, and on numbers stored how, is decided in ``choose`` and nowh
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from autograd.array import Array, Device, device_of
 from autograd.precision import in_float32, is_bfloat16
-from autograd.tensor import Backward, Node, Tensor, is_recording
+from autograd.tensor import Backward, Gradient, Node, PendingGradient, Tensor, is_recording
 
 Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 
@@ -99,12 +99,74 @@ class Operation(Dispatch[Callable[..., tuple[Array, Backward]]]):
         return self.choose(arguments, static)(*arguments, **static)
 
     def __call__(self, *inputs: Any, **static: Any) -> Tensor:
-        value, backward = self.of_arrays(*(x.value if isinstance(x, Tensor) else x for x in inputs), **static)
+        value, backward = self.of_arrays(*map(_value, inputs), **static)
         if not is_recording():
             return Tensor(value)
         return Tensor(value, Node(self.__name__, tuple(_origin(x) for x in inputs), backward))
 
     __name__: str
+
+
+BackwardOfSeveral: TypeAlias = Callable[[list[Array | None]], Sequence[Gradient | None]]
+
+
+class JointOperation(Dispatch[Callable[..., Any]]):
+    """Several operations on the same tensors, which a kernel may compute together.
+
+    The reference is a function of tensors, made of operations, each of which finds its own implementation and writes
+    the tape: it returns a list of tensors.  A kernel is a function of arrays that returns a list of arrays, and
+    ``backward``: of a list of gradients, None for a result that nothing was made of, it returns one gradient per
+    positional argument.
+    """
+
+    def kernel_of(self, arguments: tuple[Any, ...]) -> Callable[..., tuple[list[Array], BackwardOfSeveral]] | None:
+        """What computes these together, if anything does."""
+        kernels = [kernel for kernel in self.kernels if kernel.takes_bfloat16 or not any(map(is_bfloat16, arguments))]
+        return self._first_that_supports(kernels, arguments, {})
+
+    def __call__(self, *inputs: Any) -> list[Tensor]:
+        arguments = tuple(map(_value, inputs))
+        together = self.kernel_of(arguments)
+        if together is None:
+            results: list[Tensor] = self.reference(*inputs)
+            return results
+        values, backward = together(*arguments)
+        if not is_recording():
+            return list(map(Tensor, values))
+        return _results_of(Node(self.__name__, tuple(map(_origin, inputs)), backward), values)
+
+    __name__: str
+
+
+class _OneOfSeveral(PendingGradient):
+    """The gradient of one of the results of an operation that has several; together they are a list."""
+
+    def __init__(self, place: int, n_results: int, gradient: Array) -> None:
+        self.shape, self.like = gradient.shape, gradient
+        self.place, self.n_results = place, n_results
+
+    def add_to(self, out: list[Array | None]) -> None:
+        """Take its place in the list, where nothing is yet: a result has one node, which is walked once."""
+        out[self.place] = self.like
+
+    def written(self) -> list[Array | None]:
+        """The list, of which nothing else is known yet."""
+        alone: list[Array | None] = [None] * self.n_results
+        self.add_to(alone)
+        return alone
+
+
+def _results_of(node: Node, values: Sequence[Array]) -> list[Tensor]:
+    """The tensors that a node has made: each has a node of its own, which hands its gradient on."""
+
+    def of_one(place: int) -> Backward:
+        return lambda dy: (_OneOfSeveral(place, len(values), dy),)
+
+    return [Tensor(value, Node(f"{node.name}[{i}]", (node,), of_one(i))) for i, value in enumerate(values)]
+
+
+def _value(x: Any) -> Any:
+    return x.value if isinstance(x, Tensor) else x
 
 
 def _origin(x: Any) -> Node | Tensor | None:

@@ -73,6 +73,11 @@ class WideGradient(PendingGradient):
         else:
             out += written(self.gradient).astype(out.dtype, copy=False)
 
+    def finish(self) -> None:
+        """See ``PendingGradient``."""
+        if isinstance(self.gradient, PendingGradient):
+            self.gradient.finish()
+
 
 def as_gradient_of(x: Array, gradient: Gradient) -> Gradient:
     """A gradient computed in float32 as that of x: itself, unless x is an array of bfloat16."""

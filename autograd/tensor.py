@@ -34,6 +34,19 @@ class PendingGradient(ABC):
     def add_to(self, out: Array) -> None:
         """Add the gradient to ``out``, in place."""
 
+    def finish(self) -> None:  # noqa: B027 (most have put nothing off)
+        """Do what ``write_to`` and ``add_to`` have put off, so that gradients of one operation are computed together.
+
+        ``backward`` calls it when all of them have been given their places.
+        """
+
+    def written(self) -> Array:
+        """The gradient as an array of its own."""
+        array = namespace(self.like).empty(self.shape, self.like.dtype)
+        self.write_to(array)
+        self.finish()
+        return array
+
 
 Gradient: TypeAlias = Array | PendingGradient
 Backward: TypeAlias = Callable[[Array], Sequence[Gradient | None]]
@@ -184,7 +197,8 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
         inputs, node_backward = node.consume()
         if dy is None:  # the operation after it returned no gradient for it
             continue
-        for origin, dx in zip(inputs, node_backward(dy), strict=True):
+        of_inputs = node_backward(dy)
+        for origin, dx in zip(inputs, of_inputs, strict=True):
             if dx is None or origin is None:
                 continue
             if isinstance(origin, Tensor):
@@ -193,21 +207,24 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
             elif origin in own:
                 gradients[origin] = _added(gradients[origin], dx)
             elif origin in gradients:
-                gradients[origin] = gradients[origin] + written(dx)
+                gradients[origin] = _sum(gradients[origin], dx)
                 own.add(origin)
             else:
                 gradients[origin] = written(dx)
                 if gradients[origin] is not dx:
                     own.add(origin)
+        _finish(of_inputs)
+        del of_inputs  # what they hold goes before the next ones are computed
 
 
 def written(gradient: Gradient) -> Array:
     """The gradient as an array, whatever it was."""
-    if not isinstance(gradient, PendingGradient):
-        return gradient
-    array = namespace(gradient.like).empty(gradient.shape, gradient.like.dtype)
-    gradient.write_to(array)
-    return array
+    return gradient.written() if isinstance(gradient, PendingGradient) else gradient
+
+
+def _sum(one: Array, other: Gradient) -> Array:
+    """The sum, in an array of its own."""
+    return _added(one.copy(), other) if isinstance(other, PendingGradient) else one + other
 
 
 def _added(total: Array, gradient: Gradient) -> Array:
@@ -217,6 +234,12 @@ def _added(total: Array, gradient: Gradient) -> Array:
     else:
         total += gradient
     return total
+
+
+def _finish(gradients: Sequence[Gradient | None]) -> None:
+    for gradient in gradients:
+        if isinstance(gradient, PendingGradient):
+            gradient.finish()
 
 
 def _checked_seed(result: Tensor, gradient: Array | None) -> Array:

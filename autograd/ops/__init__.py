@@ -9,7 +9,7 @@ from autograd.ops.arithmetic import add, divide, multiply, relu, scale, subtract
 from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import cross_entropy, linear_cross_entropy
 from autograd.ops.dropout import dropout
-from autograd.ops.linear import embedding, linear, linear_relu, linear_transposed, matmul
+from autograd.ops.linear import embedding, linear, linear_maps, linear_relu, linear_transposed, matmul
 from autograd.ops.normalisation import layer_norm, log_softmax, softmax
 from autograd.ops.shape import getitem, mean, reshape, sum, transpose
 from autograd.tensor import Tensor
@@ -26,6 +26,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "linear_cross_entropy",
+    "linear_maps",
     "linear_relu",
     "linear_transposed",
     "log_softmax",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autograd.array import Array, namespace
-from autograd.op import Dispatch, ShapeError, op, unbroadcast
-from autograd.tensor import Backward
+from autograd.op import Dispatch, JointOperation, ShapeError, op, unbroadcast
+from autograd.tensor import Backward, Tensor
 
 
 @op
@@ -41,6 +41,16 @@ def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward
         return dy @ weight.T, x.T @ dy, dy.sum(0) if bias is not None else None
 
     return y, backward
+
+
+@JointOperation
+def linear_maps(x: Tensor, *maps: Tensor | None) -> list[Tensor]:
+    """yᵢ = x Wᵢ + bᵢ: several linear maps of the same x, such as queries, keys and values.
+
+    Shapes: x (T, I), then weight (I, O), bias (O,) or None, one map after the other.  Returns a list of (T, O).
+    Saves: what ``linear`` saves.
+    """
+    return [linear(x, weight, bias) for weight, bias in zip(maps[::2], maps[1::2], strict=True)]
 
 
 @op

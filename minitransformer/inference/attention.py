@@ -74,11 +74,11 @@ class _RecordingAttention(MultiHeadAttention):
         vars(self).update(vars(layer))
 
     def __call__(
-        self, x: Tensor, keys_values: KeysValues, spans: BlockMask, random: RandomStream | None = None
+        self, queries: Tensor, keys_values: KeysValues, spans: BlockMask, random: RandomStream | None = None
     ) -> Tensor:
         keys, _ = keys_values
-        self.weights = to_host(ops.attention(self.queries(x), keys, _identity(keys), spans=spans).value)
-        return super().__call__(x, keys_values, spans, random)
+        self.weights = to_host(ops.attention(queries, keys, _identity(keys), spans=spans).value)
+        return super().__call__(queries, keys_values, spans, random)
 
 
 def _identity(keys: Tensor) -> Tensor:

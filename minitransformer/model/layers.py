@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 from autograd import BlockMask, Layer, Parameter, RandomStream, Tensor, ops, to_device
@@ -53,6 +53,11 @@ def layer_for_few_rows(layer: AnyLayer) -> AnyLayer:
     return prepared
 
 
+def mapped(x: Tensor, maps: Sequence[Linear]) -> list[Tensor]:
+    """What each of the maps makes of x."""
+    return ops.linear_maps(x, *(parameter for linear in maps for parameter in (linear.weight, linear.bias)))
+
+
 class LayerNorm(Layer):
     """Layer normalisation with a trained gain and bias, ε inside the root.  Shapes: (T, D) → (T, D)."""
 
@@ -99,22 +104,31 @@ class MultiHeadAttention(Layer):
 
     def queries(self, x: Tensor) -> Tensor:
         """What attends.  Shapes: x (T, D) → (T, H, K)."""
-        return self._heads(self.query(x))
+        return self.heads(self.query(x))
 
-    def keys_values(self, memory: Tensor) -> KeysValues:
-        """What can be attended to.  Shapes: memory (S, D) → keys (S, H, K), values (S, H, V)."""
-        return self._heads(self.key(memory)), self._heads(self.value(memory))
+    def queries_keys_values(self, x: Tensor) -> tuple[Tensor, KeysValues]:
+        """What attends and can be attended to, of one x.  Shapes: x (T, D) → (T, H, K), (T, H, K) and (T, H, V)."""
+        queries, keys, values = map(self.heads, mapped(x, [self.query, self.key, self.value]))
+        return queries, (keys, values)
 
     def __call__(
-        self, x: Tensor, keys_values: KeysValues, spans: BlockMask, random: RandomStream | None = None
+        self, queries: Tensor, keys_values: KeysValues, spans: BlockMask, random: RandomStream | None = None
     ) -> Tensor:
-        """x (T, D) attends to keys and values, each row over its span → (T, D)."""
+        """Queries (T, H, K) attend to keys and values, each over its span → (T, D)."""
         site = site_of_mask(self.p_drop, random)
-        heads = ops.attention(self.queries(x), *keys_values, spans=spans, rate=self.p_drop, site=site)
-        return self.output(ops.reshape(heads, shape=(len(x), -1)))
+        heads = ops.attention(queries, *keys_values, spans=spans, rate=self.p_drop, site=site)
+        return self.output(ops.reshape(heads, shape=(len(queries), -1)))
 
-    def _heads(self, x: Tensor) -> Tensor:
+    def heads(self, x: Tensor) -> Tensor:
+        """A row of all heads, cut into them.  Shapes: x (T, H·K) → (T, H, K)."""
         return ops.reshape(x, shape=(len(x), self.n_heads, -1))
+
+
+def keys_values_of_each(attentions: Sequence[MultiHeadAttention], memory: Tensor) -> list[KeysValues]:
+    """What each of the layers can attend to.  Shapes: memory (S, D) → keys (S, H, K), values (S, H, V)."""
+    keys = mapped(memory, [attention.key for attention in attentions])
+    values = mapped(memory, [attention.value for attention in attentions])
+    return [(attention.heads(k), attention.heads(v)) for attention, k, v in zip(attentions, keys, values, strict=True)]
 
 
 class FeedForward(Layer):

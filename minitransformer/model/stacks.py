@@ -6,7 +6,14 @@ from typing import Protocol
 
 from autograd import BlockMask, Layer, RandomStream, Tensor
 from minitransformer.config import ModelConfig
-from minitransformer.model.layers import FeedForward, KeysValues, LayerNorm, MultiHeadAttention, Residual
+from minitransformer.model.layers import (
+    FeedForward,
+    KeysValues,
+    LayerNorm,
+    MultiHeadAttention,
+    Residual,
+    keys_values_of_each,
+)
 
 
 class Past(Protocol):
@@ -27,7 +34,7 @@ class EncoderLayer(Layer):
 
     def __call__(self, x: Tensor, spans: BlockMask, random: RandomStream | None = None) -> Tensor:
         def attend_to_self(x: Tensor) -> Tensor:
-            return self.self_attention(x, self.self_attention.keys_values(x), spans, random)
+            return self.self_attention(*self.self_attention.queries_keys_values(x), spans, random)
 
         x = self.self_attention_residual(x, attend_to_self, random)
         return self.feed_forward_residual(x, lambda x: self.feed_forward(x, random), random)
@@ -56,11 +63,14 @@ class DecoderLayer(Layer):
         """``memory``: the keys and values that ``source_attention`` made of the encoder's output."""
 
         def attend_to_self(x: Tensor) -> Tensor:
-            newest = self.self_attention.keys_values(x)
-            return self.self_attention(x, past.extend(newest) if past else newest, self_spans, random)
+            queries, newest = self.self_attention.queries_keys_values(x)
+            return self.self_attention(queries, past.extend(newest) if past else newest, self_spans, random)
+
+        def attend_to_source(x: Tensor) -> Tensor:
+            return self.source_attention(self.source_attention.queries(x), memory, source_spans, random)
 
         x = self.self_attention_residual(x, attend_to_self, random)
-        x = self.source_attention_residual(x, lambda x: self.source_attention(x, memory, source_spans, random), random)
+        x = self.source_attention_residual(x, attend_to_source, random)
         return self.feed_forward_residual(x, lambda x: self.feed_forward(x, random), random)
 
 
@@ -86,7 +96,7 @@ class Decoder(Layer):
 
     def memory(self, encoded: Tensor) -> list[KeysValues]:
         """Each layer's keys and values of the encoder's output (S, D)."""
-        return [layer.source_attention.keys_values(encoded) for layer in self.layers]
+        return keys_values_of_each([layer.source_attention for layer in self.layers], encoded)
 
     def __call__(
         self,

@@ -65,6 +65,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
     strides = property(lambda self: self._values.strides)
     data = property(lambda self: SimpleNamespace(ptr=self._values.ctypes.data))
     flags = property(lambda self: self._values.flags)
+    base = property(lambda self: self._values.base)
     T = property(lambda self: ndarray(self._values.T))
 
     def __len__(self) -> int:
@@ -271,6 +272,9 @@ def _unwritten(function: Callable[..., Any]) -> Callable[..., ndarray]:
 
 
 empty, empty_like = _unwritten(np.empty), _unwritten(np.empty_like)
+
+
+lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_on_arguments(np.lib.stride_tricks.as_strided)))
 
 
 class _Stream:

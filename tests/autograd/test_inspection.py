@@ -82,3 +82,17 @@ def test_afterwards_nothing_is_watched_even_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError):
         first_not_finite(lambda: 1 // 0)
     assert Operation.choose.__qualname__ == "Operation.choose"
+
+
+def test_operations_that_a_kernel_computes_together_are_looked_at_one_by_one() -> None:
+    def together(*arguments: object) -> None:
+        raise AssertionError("nobody would see what is computed here")
+
+    x, good, large = leaf((1, 2e38)), np.ones((2, 1), np.float32), np.full((2, 1), 2, np.float32)
+    ops.linear_maps.kernel("cpu")(together)
+    try:
+        found = first_not_finite(lambda: ops.linear_maps(x, good, None, large, None))
+    finally:
+        del ops.linear_maps.kernels[0]
+    assert found is not None
+    assert (found.operation, found.number, found.array) == ("linear", 2, "result")

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autograd import Tensor, no_tape
-from autograd.op import Dispatch, Operation, operations, unbroadcast
+from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops
+from autograd.op import Dispatch, JointOperation, Operation, operations, unbroadcast
+from autograd.parameters import zeros
+from autograd.precision import dtype_named
+from autograd.tensor import PendingGradient, TapeError
 
 X = np.arange(3.0)
 
@@ -78,3 +81,112 @@ def test_unbroadcast_sums_what_was_stretched(shape: tuple[int, ...]) -> None:
     assert summed.shape == shape
     x = np.random.default_rng(2).standard_normal(shape)
     assert (summed * x).sum() == pytest.approx((gradient * x).sum(), rel=1e-12)
+
+
+# Operations that a kernel may compute together.
+
+
+def doubled_and_tripled(x: Any) -> list[Any]:
+    return [x * 2.0, x * 3.0]
+
+
+class Together:
+    """A joint operation whose kernel keeps what its backward was given."""
+
+    def __init__(self) -> None:
+        self.operation = JointOperation(doubled_and_tripled)
+        self.given: list[Any] = []
+        self.operation.kernel("cpu", supports=lambda x: len(x) > 2)(self.run)
+
+    def run(self, x: Any) -> tuple[list[Any], Any]:
+        def backward(dys: list[Any]) -> list[Any]:
+            self.given.append(dys)
+            return [sum(factor * dy for factor, dy in zip((2, 3), dys, strict=True) if dy is not None)]
+
+        return [2 * x, 3 * x], backward
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda ys: ys[0] + ys[1], 5), (lambda ys: ys[1] * 1.0, 3), (lambda ys: ys[0] - ys[1] + ys[0], 1),
+        (lambda ys: ys[1], 3),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("n", [2, 3])
+def test_results_computed_together_have_the_gradients_of_those_computed_apart(
+    function: Any, expected: int, n: int
+) -> None:
+    together, x = Together(), Tensor(np.arange(float(n)))
+    ys = together.operation(x)
+    np.testing.assert_array_equal([y.value for y in ys], np.outer([2, 3], x.value))
+    backward(ops.sum(function(ys)))
+    np.testing.assert_array_equal(x.grad, np.full(n, expected))
+    assert len(together.given) == (n > 2)
+
+
+def test_a_result_of_which_nothing_was_made_has_no_gradient() -> None:
+    together, x = Together(), Tensor(X)
+    backward(ops.sum(together.operation(x)[1]))
+    ((first, second),) = together.given
+    assert first is None
+    assert second.tolist() == [1, 1, 1]
+
+
+def test_results_computed_together_are_walked_once() -> None:
+    y, _ = Together().operation(Tensor(X))
+    backward(ops.sum(y))
+    with pytest.raises(TapeError, match="consumed by an earlier call"):
+        backward(ops.sum(y))
+
+
+def test_what_is_computed_together_leaves_no_tape_where_none_is_wanted() -> None:
+    with no_tape():
+        ys = Together().operation(Tensor(X))
+    assert [y.node for y in ys] == [None, None]
+
+
+def test_numbers_of_sixteen_bits_go_to_kernels_that_take_them() -> None:
+    pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes (pip install ml_dtypes)")
+    x = np.ones(3, dtype_named("bfloat16"))
+    joint = Together().operation
+    assert joint.kernel_of((x,)) is None
+    taking = joint.kernel("cpu", takes_bfloat16=True)(lambda x: ([x, x], lambda dys: dys[:1]))
+    assert joint.kernel_of((x,)) is taking
+
+
+def test_gradients_of_one_operation_are_finished_when_all_have_their_places() -> None:
+    """Of leaves, and of results of operations, whose gradients are needed at once."""
+    events: list[Any] = []
+
+    class Late(PendingGradient):
+        def __init__(self, name: str, dy: Any) -> None:
+            self.shape, self.like, self.name = dy.shape, dy, name
+            self.out: Any = None
+
+        def add_to(self, out: Any) -> None:
+            events.append(self.name)
+            self.out = out
+
+        def finish(self) -> None:
+            if self.out is not None:
+                events.append(f"finish {self.name}")
+                self.out += self.like
+            self.out = None
+
+    late = Operation(lambda x, y: (x + y, lambda dy: (Late("x", dy), Late("y", dy))))
+    pair = Pair()
+    buffer = ParameterBuffer(pair, seed=None)
+    backward(late(pair.x, pair.y), np.ones(2, np.float32))
+    assert events == ["x", "y", "finish x", "finish y"]
+    events.clear()
+    backward(late(pair.x, pair.y * 3.0), np.ones(2, np.float32))
+    assert events == ["x", "y", "finish y", "finish x"]
+    assert buffer.gradients.reshape(2, -1)[:, :2].tolist() == [[3, 3], [1, 1]]
+
+
+class Pair(Layer):
+    """Two parameters."""
+
+    def __init__(self) -> None:
+        self.x, self.y = Parameter((2,), zeros), Parameter((2,), zeros)

@@ -10,7 +10,7 @@ import pytest
 from draws import Draw, whole_spans
 from textbook import attention, smoothed_targets, softmax
 
-from autograd import Blocks, KeySpans, ShapeError, Tensor, ops
+from autograd import Blocks, KeySpans, ShapeError, Tensor, backward, ops
 from autograd.random import Site
 from autograd.testing import check_gradients
 
@@ -81,6 +81,34 @@ def test_attention_drops_nothing_without_both_rate_and_site(
     check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans, **half), *arguments)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_maps_are_linear_maps_one_after_the_other(bias: bool) -> None:
+    """Bit for bit."""
+    x, weights = draw(4, 3), [draw(3, width, seed=width) for width in (5, 2, 5)]
+    maps = [argument for w in weights for argument in (w, draw(w.shape[1], seed=9) if bias else None)]
+
+    def together(x: Tensor, *maps: Any) -> list[Tensor]:
+        return ops.linear_maps(x, *maps)
+
+    def one_by_one(x: Tensor, *maps: Any) -> list[Tensor]:
+        return [ops.linear(x, *maps[i : i + 2]) for i in (0, 2, 4)]
+
+    found = []
+    for compute in (together, one_by_one):
+        leaves = [None if array is None else Tensor(array) for array in (x, *maps)]
+        ys = compute(*leaves)
+        backward(ops.sum(ys[0] * ys[2]) + ops.sum(ys[1]))
+        found.append([*(y.value for y in ys), *(leaf.grad for leaf in leaves if leaf is not None)])
+    for got, expected in zip(*found, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+    def curved(x: Tensor, *weights: Tensor) -> Tensor:
+        ys = ops.linear_maps(x, *(argument for i, w in enumerate(weights) for argument in (w, maps[2 * i + 1])))
+        return ys[0] * ys[2]
+
+    check_gradients(curved, x, *weights)
+
+
 def test_softmax_of_large_numbers_does_not_overflow() -> None:
     np.testing.assert_allclose(ops.softmax(np.array([[1e4, 1e4, -1e4]])).value, [[0.5, 0.5, 0.0]])
     np.testing.assert_allclose(ops.log_softmax(np.array([[1e4, 0.0]])).value, [[0.0, -1e4]])
@@ -105,6 +133,7 @@ def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...]) -> Tensor:
     ("call", "message"),
     [
         (lambda: ops.linear(np.ones((2, 3)), np.ones((4, 5)), None), r"linear: expected x \(T, I\).*\(2, 3\).*\(4, 5"),
+        (lambda: ops.linear_maps(np.ones((2, 3)), np.ones((3, 5)), None, np.ones((4, 5)), None), r"linear: expected x"),
         (lambda: ops.linear_transposed(np.ones((2, 3)), np.ones((4, 5))), r"linear_transposed: expected"),
         (lambda: ops.linear(np.ones((1, 2, 3)), np.ones((2, 5)), None), r"linear: expected x \(T, I\).*\(1, 2, 3"),
         (lambda: ops.linear_transposed(np.ones((1, 2, 3)), np.ones((4, 2))), r"linear_transposed: expected"),

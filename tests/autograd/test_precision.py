@@ -143,12 +143,17 @@ class Product(PendingGradient):
         self.outs.append(out)
         out += np.float32(1.00390625)
 
+    def finish(self) -> None:
+        self.outs.append("finished")
+
 
 def test_a_wide_gradient_is_written_where_it_is_wanted_and_rounded_only_there() -> None:
     like, out, product = draw(3, 4), np.full((3, 4), 7, np.float32), Product()
     gradient = WideGradient(product, like)
     gradient.write_to(out)
     gradient.add_to(out)
+    gradient.finish()
+    assert product.outs.pop() == "finished"
     assert all(place is out for place in product.outs)
     assert (out == 2 * 1.00390625).all()
     array = written(gradient)
@@ -156,7 +161,9 @@ def test_a_wide_gradient_is_written_where_it_is_wanted_and_rounded_only_there() 
     assert (widened(array) == 1).all()
     gradient.add_to(array)
     assert (widened(array) == 2).all()
-    WideGradient(np.full((3, 4), 1.00390625, np.float32), like).add_to(out)
+    of_array = WideGradient(np.full((3, 4), 1.00390625, np.float32), like)
+    of_array.add_to(out)
+    of_array.finish()
     assert (out == 3 * 1.00390625).all()
 
 

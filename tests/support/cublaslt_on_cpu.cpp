@@ -20,13 +20,15 @@ struct Layout {
     int32_t type;
     uint64_t rows, columns;
     int64_t stride;
+    int32_t count = 1;
+    int64_t step = 0;
 };
 
 struct Operation {
     int32_t transpose_a = 0, transpose_b = 0;
     uint32_t epilogue = 1;
     void *bias = nullptr, *mask = nullptr;
-    int64_t mask_stride = 0;
+    int64_t mask_stride = 0, bias_step = 0;
 };
 
 struct Preference {
@@ -83,9 +85,14 @@ int check(const Operation& operation, const Layout& a, const Layout& b, const La
     if ((operation.transpose_b ? b.columns : b.rows) != k || d.rows != m || d.columns != n) return kInvalid;
     if (std::memcmp(&c, &d, sizeof c) || a.type != b.type || !m || !n || !k) return kInvalid;
     if (a.type == kFloat && d.type != kFloat) return kNotSupported;
-    for (const Layout* layout : {&a, &b, &d})
+    for (const Layout* layout : {&a, &b, &d}) {
         if (layout->stride < static_cast<int64_t>(layout->rows)) return kInvalid;
+        if (layout->count != d.count || layout->count < 1 || layout->step < 0) return kInvalid;
+    }
+    if (d.count > 1 && d.step < d.stride * static_cast<int64_t>(d.columns - 1) + static_cast<int64_t>(d.rows))
+        return kInvalid;  // one result would lie upon another
     const uint32_t epilogue = operation.epilogue;
+    if (d.count > 1 && epilogue & 128) return kNotSupported;
     if ((has_bias(epilogue) || epilogue == 152) && !operation.bias) return kInvalid;
     if (epilogue & 128 && (!operation.mask || operation.mask_stride % 128 || operation.mask_stride < int64_t(m)))
         return kInvalid;
@@ -118,6 +125,7 @@ int cublasLtMatmulDescSetAttribute(Operation* of, int attribute, const void* val
         case 4: return set(of->transpose_b, value, size);
         case 7: return set(of->epilogue, value, size);
         case 8: return set(of->bias, value, size);
+        case 10: return set(of->bias_step, value, size);
         case 11: return set(of->mask, value, size);
         case 12: return set(of->mask_stride, value, size);
         default: return kInvalid;
@@ -130,6 +138,14 @@ int cublasLtMatrixLayoutCreate(Layout** made, int type, uint64_t rows, uint64_t 
     if (type != kFloat && type != kBf16) return kInvalid;
     *made = new Layout{type, rows, columns, stride};
     return kSuccess;
+}
+
+int cublasLtMatrixLayoutSetAttribute(Layout* of, int attribute, const void* value, size_t size) {
+    switch (attribute) {
+        case 5: return set(of->count, value, size);
+        case 6: return set(of->step, value, size);
+        default: return kInvalid;
+    }
 }
 
 int cublasLtMatrixLayoutDestroy(Layout* of) { return delete of, kSuccess; }
@@ -179,24 +195,30 @@ int cublasLtMatmul(void* handle, const Operation* operation, const float* alpha,
     if (const int status = check(*operation, *of_a, *of_b, *of_c, *of_d)) return status;
     if (!algorithm->data[0] || !handle || !workspace || workspace_size < workspace_of(*algorithm)) return kInvalid;
     const void* operands[] = {a, b, c, d};
-    for (int i = 0; i < 4; ++i)
-        if (!is_aligned(operands[i], algorithm->data[1 + i])) return kInvalid;
+    const Layout* const layouts[] = {of_a, of_b, of_c, of_d};
+    for (int i = 0; i < 4; ++i) {
+        const size_t step = layouts[i]->step * (layouts[i]->type == kFloat ? 4 : 2);
+        if (!is_aligned(operands[i], algorithm->data[1 + i]) || step % algorithm->data[1 + i]) return kInvalid;
+    }
     const int64_t m = of_d->rows, n = of_d->columns, k = operation->transpose_a ? of_a->rows : of_a->columns;
     const bool is_backward = operation->epilogue & 8;
     uint8_t* const mask = static_cast<uint8_t*>(operation->mask);
     std::vector<double> of_bias(m);
-    for (int64_t column = 0; column < n; ++column)
+    for (int64_t of_stack = 0; of_stack < of_d->count * n; ++of_stack) {
+        const int64_t p = of_stack / n, column = of_stack % n;
         for (int64_t row = 0; row < m; ++row) {
             double sum = 0;
             for (int64_t i = 0; i < k; ++i) {
                 const int64_t in_a = operation->transpose_a ? i + row * of_a->stride : row + i * of_a->stride;
                 const int64_t in_b = operation->transpose_b ? column + i * of_b->stride : i + column * of_b->stride;
-                sum += double(load(a, of_a->type, in_a)) * load(b, of_b->type, in_b);
+                sum += double(load(a, of_a->type, in_a + p * of_a->step)) *
+                       load(b, of_b->type, in_b + p * of_b->step);
             }
-            const int64_t place = row + column * of_d->stride, bit = row + column * operation->mask_stride;
+            const int64_t place = row + column * of_d->stride + p * of_d->step;
+            const int64_t bit = row + column * operation->mask_stride;
             float x = static_cast<float>(*alpha * sum);
             if (*beta != 0) x += *beta * load(c, of_c->type, place);  // with 0, what is there is not read
-            if (has_bias(operation->epilogue)) x += load(operation->bias, of_d->type, row);
+            if (has_bias(operation->epilogue)) x += load(operation->bias, of_d->type, row + p * operation->bias_step);
             if (operation->epilogue & 2) {
                 if (operation->epilogue & 128) {
                     const uint8_t flag = static_cast<uint8_t>(1u << bit % 8);
@@ -208,6 +230,7 @@ int cublasLtMatmul(void* handle, const Operation* operation, const float* alpha,
             of_bias[row] += x;
             store(d, of_d->type, place, x);
         }
+    }
     if (operation->epilogue == 152)
         for (int64_t row = 0; row < m; ++row)
             store(operation->bias, of_d->type, row, static_cast<float>(of_bias[row]));

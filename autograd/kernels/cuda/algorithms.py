@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from autograd.array import namespace_of_device
-from autograd.kernels.cuda.cublaslt import Algorithm, Matrix, Operands, Problem, Product, ProductError, version
+from autograd.kernels.cuda.cublaslt import Algorithm, Operands, Problem, Product, ProductError, version
 
 CANDIDATES = 16  # proposals that are timed
 REPEATS = 3  # runs that are timed, after one that is not
@@ -58,7 +58,7 @@ def timed(
     proposals: list[Algorithm], product: Product, operands: Operands, workspace: int, stream: Any
 ) -> dict[int, float]:
     """Milliseconds of every proposal, by its place among them; of those that can be run."""
-    scratch = _scratch(product.problem.out) if product.problem.adds else None
+    scratch = _scratch(product.problem) if product.problem.adds else None
     out = operands.out if scratch is None else scratch.data.ptr
     times = {}
     for place, algorithm in enumerate(proposals):
@@ -68,8 +68,10 @@ def timed(
     return times
 
 
-def _scratch(out: Matrix) -> Any:
-    return namespace_of_device("cuda").empty(out.rows * out.stride * ITEM_SIZE[out.dtype], "uint8")
+def _scratch(problem: Problem) -> Any:
+    out = problem.out
+    n_elements = (problem.n_products - 1) * out.step + out.rows * out.stride
+    return namespace_of_device("cuda").empty(n_elements * ITEM_SIZE[out.dtype], "uint8")
 
 
 def milliseconds(run: Callable[[], None], stream: Any) -> float:
@@ -86,9 +88,9 @@ def milliseconds(run: Callable[[], None], stream: Any) -> float:
 
 
 def class_of(problem: Problem) -> str:
-    """What problems that share an algorithm have in common."""
+    """What problems that share an algorithm have in common; not how far apart the matrices of a stack lie."""
     left, right, out = (
-        matrix._replace(rows=_rounded(matrix.rows), columns=_rounded(matrix.columns))
+        matrix._replace(rows=_rounded(matrix.rows), columns=_rounded(matrix.columns), step=0)
         for matrix in (problem.left, problem.right, problem.out)
     )
     return json.dumps(problem._replace(left=left, right=right, out=out))

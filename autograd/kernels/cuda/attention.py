@@ -77,6 +77,20 @@ def _tiles_of_blocks(rows: Blocks, others: Blocks) -> IntArray:
     return np.stack([rows.starts[block] + place, *(end[block] for end in ends)], axis=1)
 
 
+def _room_for_gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+    """Where dq, dk and dv go: those of keys and values are 0, because keys may belong to no block.
+
+    Of the same shape they lie in one array, in the order in which parameters of self-attention do, last first: so the
+    gradients of their weights are a stack of products.
+    """
+    xp = namespace(q)
+    if q.shape != k.shape:
+        return xp.empty_like(q), xp.zeros_like(k), xp.zeros_like(v)
+    dv, dk, dq = room = xp.empty((3, *q.shape), q.dtype)
+    room[:2] = 0
+    return dq, dk, dv
+
+
 def _is_supported(
     q: Array, k: Array, v: Array, *, spans: BlockMask, rate: float = 0.0, site: Site | None = None
 ) -> bool:
@@ -110,7 +124,7 @@ def attention_in_tiles(
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dy = xp.ascontiguousarray(dy, dtype=q.dtype)
-        dq, dk, dv = xp.empty_like(q), xp.zeros_like(k), xp.zeros_like(v)  # zeros: keys may belong to no block
+        dq, dk, dv = _room_for_gradients(q, k, v)
         along = xp.empty_like(log_normalisers)
         run(
             "backward_of_queries", tiles.of_queries,

@@ -28,7 +28,8 @@ EPILOGUES: dict[Epilogue, int] = {
     "none": 1, "bias": 4, "relu_bias": 6, "relu_mask_bias": 134, "relu_backward": 136, "relu_bias_backward": 152,
 }  # fmt: skip
 COMPUTE_FLOAT32 = 68  # products of float32 numbers in float32 too, not in TF32
-TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, MASK, MASK_STRIDE = 3, 4, 7, 8, 11, 12  # of a product
+TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, BIAS_STEP, MASK, MASK_STRIDE = 3, 4, 7, 8, 10, 11, 12  # of a product
+COUNT, STEP = 5, 6  # of a layout
 MOST_WORKSPACE, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # of a search
 IN_PLACE, IN_FLOAT32 = 1, 2  # how parts of a sum are added up: in the output, or in the workspace
 WORKSPACE = 32 * 2**20  # bytes: what cuBLAS itself takes on Hopper
@@ -46,7 +47,10 @@ def alignment(address: int) -> int:
 
 
 class Matrix(NamedTuple):
-    """How a matrix is stored: rows side by side, ``stride`` elements apart, or, if transposed, its columns."""
+    """How a matrix is stored: rows side by side, ``stride`` elements apart, or, if transposed, its columns.
+
+    Of a stack of matrices this is any of them, the next of which lies ``step`` elements further on; 0 if there is one.
+    """
 
     rows: int
     columns: int
@@ -54,13 +58,14 @@ class Matrix(NamedTuple):
     transposed: bool
     dtype: str
     alignment: int
+    step: int = 0
 
     def __str__(self) -> str:
         return f"{self.dtype} ({self.rows}, {self.columns}){' by columns' if self.transposed else ''}"
 
 
 class Problem(NamedTuple):
-    """A product, but for where its matrices lie."""
+    """A product, or a stack of products, but for where their matrices lie."""
 
     left: Matrix
     right: Matrix
@@ -70,9 +75,12 @@ class Problem(NamedTuple):
     """Whether out is added to, or overwritten."""
     bias_alignment: int
     """As that of a matrix; 0 without a bias."""
+    bias_step: int = 0
+    n_products: int = 1
 
     def __str__(self) -> str:
-        return f"{self.left} @ {self.right} {'+' if self.adds else ''}= {self.out}, epilogue {self.epilogue}"
+        times = f"{self.n_products} × " if self.n_products > 1 else ""
+        return f"{times}{self.left} @ {self.right} {'+' if self.adds else ''}= {self.out}, epilogue {self.epilogue}"
 
 
 class Algorithm(ctypes.Structure):
@@ -121,6 +129,7 @@ def declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
         "MatmulDescSetAttribute": [pointer, c_int32, pointer, size],
         "MatmulDescDestroy": [pointer],
         "MatrixLayoutCreate": [pointer, c_int32, c_uint64, c_uint64, c_int64],
+        "MatrixLayoutSetAttribute": [pointer, c_int32, pointer, size],
         "MatrixLayoutDestroy": [pointer],
         "MatmulPreferenceCreate": [pointer],
         "MatmulPreferenceSetAttribute": [pointer, c_int32, pointer, size],
@@ -170,6 +179,8 @@ class Product:
         self._set("MatmulDesc", self._operation, EPILOGUE, c_uint32(EPILOGUES[problem.epilogue]))
         if EPILOGUES[problem.epilogue] & MASKED:
             self._set("MatmulDesc", self._operation, MASK_STRIDE, c_int64(mask_stride(out.columns)))
+        if problem.bias_step:
+            self._set("MatmulDesc", self._operation, BIAS_STEP, c_int64(problem.bias_step))
         self._a, self._b, self._d = map(self._layout, (right, left, out))
         self._lock = threading.Lock()  # addresses of bias and mask are set in a place that all threads share
 
@@ -232,7 +243,11 @@ class Product:
     def _layout(self, matrix: Matrix) -> c_void_p:
         """As the library sees it: what are rows to us are its columns."""
         lines, length = (matrix.rows, matrix.columns)[:: -1 if matrix.transposed else 1]
-        return self._created("MatrixLayout", TYPES[matrix.dtype], length, lines, matrix.stride)
+        layout = self._created("MatrixLayout", TYPES[matrix.dtype], length, lines, matrix.stride)
+        if self.problem.n_products > 1:
+            self._set("MatrixLayout", layout, COUNT, c_int32(self.problem.n_products))
+            self._set("MatrixLayout", layout, STEP, c_int64(matrix.step))
+        return layout
 
     def _created(self, kind: str, *arguments: int) -> c_void_p:
         """An object of the library, which lives as long as this one."""

@@ -22,11 +22,12 @@ def kernel_name(of_pass: str, dtype: object) -> str:
     return f"{of_pass}_{STORAGE[str(dtype)]}"
 
 
-def _is_supported(x: Array, weight: Array, bias: Array | None = None) -> bool:
+def is_supported(x: Array, weight: Array, bias: Array | None = None) -> bool:
+    """Whether ``product`` can multiply x by the weight."""
     return is_matrix(x) and is_matrix(weight) and x.dtype == weight.dtype and x.shape[1] > 0
 
 
-@linear.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
+@linear.kernel("cuda", supports=is_supported, takes_bfloat16=True)
 def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward]:
     """The reference's numbers; the gradient of the weight is added up in float32, that of the bias is float32.
 
@@ -43,7 +44,7 @@ def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[A
     return y, backward
 
 
-@linear_relu.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
+@linear_relu.kernel("cuda", supports=is_supported, takes_bfloat16=True)
 def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
     """The reference's numbers, as ``linear_with_epilogue``.
 
@@ -59,7 +60,7 @@ def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Arr
     return y, backward
 
 
-@linear_transposed.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
+@linear_transposed.kernel("cuda", supports=is_supported, takes_bfloat16=True)
 def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward]:
     """The reference's numbers; the gradient of the weight is added up in float32.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from autograd.array import Array, namespace, namespace_of_device
@@ -42,11 +44,13 @@ def product(
 
     Shapes: left (M, K), right (K, N), out (M, N), bias (N,), mask ``mask_shape(M, N)``.  Matrices may be transposed
     (out only without an epilogue), or columns of wider arrays: nothing is copied.  An empty sum is 0 and has none.
+    Of a stack of P products, out is (P, M, N), left, right and bias have P as well or are shared, and there is no mask;
+    the matrices of a stack may lie at any distance from one another, in ascending order.
     Dtypes: left and right alike; out float32, or bfloat16 as they are; bias that of out.
     Raises: ShapeError if they do not fit together; ProductError if cuBLASLt refuses.
     """
     _check(left, right, out, bias, mask)
-    if not (out.size and left.shape[1]):
+    if not (out.size and left.shape[-1]):
         out[...] = out if add else 0
         return
     cuda = namespace_of_device("cuda").cuda
@@ -55,9 +59,14 @@ def product(
     if matrix_of(out).transposed:
         if epilogue != "none":
             raise ShapeError(f"product: out must lie by rows; got shape {out.shape}, strides {out.strides} bytes")
-        product(right.T, left.T, out.T, add=add)
+        product(*(x.swapaxes(-1, -2) for x in (right, left, out)), add=add)
         return
-    problem = Problem(matrix_of(left), matrix_of(right), matrix_of(out), epilogue, add, alignment(operands.bias))
+    matrices = matrix_of(left), matrix_of(right), matrix_of(out)
+    bias_step = bias.shape[-1] if bias is not None and bias.ndim == 2 else 0
+    problem = Problem(
+        *matrices, epilogue, add, alignment(operands.bias | bias_step * out.itemsize), bias_step,
+        n_products=len(out) if out.ndim == 3 else 1,
+    )  # fmt: skip
     prepared = _prepared(problem, device)
     workspace = _workspace(device, stream.ptr).data.ptr
     if prepared.algorithm is None:
@@ -88,6 +97,95 @@ class PendingProduct(PendingGradient):
         product(self.left, self.right, out, add=True)
 
 
+class PendingSum(PendingGradient):
+    """Σᵢ leftᵢ · rightᵢ, added up where it is wanted, one product after the other."""
+
+    def __init__(self, factors: Sequence[tuple[Array, Array]]) -> None:
+        left, right = factors[0]
+        self.shape, self.like = (left.shape[0], right.shape[1]), left
+        self.factors = factors
+
+    def write_to(self, out: Array) -> None:
+        """See ``PendingGradient``."""
+        for place, (left, right) in enumerate(self.factors):
+            product(left, right, out, add=place > 0)
+
+    def add_to(self, out: Array) -> None:
+        """See ``PendingGradient``."""
+        for left, right in self.factors:
+            product(left, right, out, add=True)
+
+
+class PendingProducts:
+    """left · rightᵢ, each written, or added, where it is wanted: at once, if factors and places form stacks."""
+
+    def __init__(self, left: Array) -> None:
+        self.left = left
+        self._placed: list[tuple[Array, Array, bool]] = []
+
+    def by(self, right: Array) -> PendingGradient:
+        """One of them."""
+        return _OneOfProducts(self, right)
+
+    def place(self, right: Array, out: Array, *, add: bool) -> None:
+        """Note that left · right belongs to ``out``."""
+        self._placed.append((right, out, add))
+
+    def finish(self) -> None:
+        """Compute all that have a place and are not there yet."""
+        placed, self._placed = sorted(self._placed, key=lambda of_one: address(of_one[1])), []
+        stacks = [stack_of([of_one[i] for of_one in placed]) for i in (0, 1)]
+        if any(stack is None for stack in stacks) or len({add for *_, add in placed}) > 1:
+            for right, out, add in placed:
+                product(self.left, right, out, add=add)
+        else:
+            product(self.left, *stacks, add=placed[0][2])
+
+
+class _OneOfProducts(PendingGradient):
+    def __init__(self, products: PendingProducts, right: Array) -> None:
+        self.shape, self.like = (products.left.shape[0], right.shape[1]), right
+        self._products, self._right = products, right
+
+    def write_to(self, out: Array) -> None:
+        """Once all have their places: see ``finish``."""
+        self._products.place(self._right, out, add=False)
+
+    def add_to(self, out: Array) -> None:
+        """Once all have their places: see ``finish``."""
+        self._products.place(self._right, out, add=True)
+
+    def finish(self) -> None:
+        """See ``PendingGradient``."""
+        self._products.finish()
+
+
+def address(x: Array) -> int:
+    """Where an array of the device begins."""
+    return int(x.data.ptr)
+
+
+def distance(matrices: Sequence[Array]) -> int | None:
+    """Bytes from each matrix to the next, if they lie alike, in this order and at the same distance, in one array."""
+    kinds = {(id(x.base), x.shape, x.strides, _name(x.dtype)) for x in matrices}
+    distances = {address(after) - address(before) for before, after in pairwise(matrices)}
+    if len(kinds) == len(distances) == 1 and matrices[0].base is not None and min(distances) > 0:
+        return distances.pop()
+    return None
+
+
+def stack_of(matrices: Sequence[Array]) -> Array | None:
+    """A view (P, M, N) of P matrices, if they have a ``distance``."""
+    step = distance(matrices)
+    if step is None:
+        return None
+    first = matrices[0]
+    stretched: Array = namespace(first).lib.stride_tricks.as_strided(
+        first, (len(matrices), *first.shape), (step, *first.strides)
+    )
+    return stretched
+
+
 def mask_shape(n_rows: int, n_columns: int) -> tuple[int, int]:
     """Of a mask for ``product``: an array of bytes."""
     return n_rows, mask_stride(n_columns) // 8
@@ -99,17 +197,24 @@ def is_matrix(x: Array) -> bool:
 
 
 def matrix_of(x: Array) -> Matrix:
-    """How a matrix is stored.  Raises: ShapeError if neither its rows nor its columns are dense."""
-    storage = _storage(x)
-    if storage is None:
-        raise ShapeError(f"product: rows or columns must be dense; got shape {x.shape}, strides {x.strides} bytes")
-    (rows, columns), (stride, is_transposed) = x.shape, storage
-    return Matrix(rows, columns, stride, is_transposed, _name(x.dtype), alignment(x.data.ptr))
+    """How a matrix, or a stack of matrices, is stored.
+
+    Raises: ShapeError if neither rows nor columns are dense, or if a stack lies in descending order.
+    """
+    storage, step = _storage(x), x.strides[0] if x.ndim == 3 else 0
+    if storage is None or step < 0:
+        raise ShapeError(
+            "product: rows or columns must be dense, and matrices of a stack in ascending order; got shape"
+            f" {x.shape}, strides {x.strides} bytes"
+        )
+    (rows, columns), (stride, is_transposed) = x.shape[-2:], storage
+    dtype, lowest = _name(x.dtype), alignment(address(x) | step)
+    return Matrix(rows, columns, stride, is_transposed, dtype, lowest, step // x.itemsize)
 
 
 def _storage(x: Array) -> tuple[int, bool] | None:
     """Stride and whether x is transposed, as in a ``Matrix``."""
-    (rows, columns), (down, across) = x.shape, (stride // x.itemsize for stride in x.strides)
+    (rows, columns), (down, across) = x.shape[-2:], (stride // x.itemsize for stride in x.strides[-2:])
     if _is_dense(rows, columns, down, across):
         return down if rows > 1 else columns, False
     if _is_dense(columns, rows, across, down):
@@ -123,23 +228,27 @@ def _is_dense(n_lines: int, length: int, stride: int, step: int) -> bool:
 
 
 def _check(left: Array, right: Array, out: Array, bias: Array | None, mask: Array | None) -> None:
-    n_rows, n_columns = left.shape[0], right.shape[1]
+    (n_rows, n_terms), (n_summed, n_columns), stack = left.shape[-2:], right.shape[-2:], out.shape[:-2]
     factor, result = _name(left.dtype), _name(out.dtype)
     fits = (
-        left.shape[1] == right.shape[0]
-        and out.shape == (n_rows, n_columns)
+        n_terms == n_summed
+        and out.shape[-2:] == (n_rows, n_columns)
+        and len(stack) < 2
+        and {left.shape[:-2], right.shape[:-2]} <= {(), stack}
         and factor in TYPES
         and right.dtype == left.dtype
         and result in {factor, "float32"}
-        and (bias is None or (bias.shape == (n_columns,) and bias.dtype == out.dtype and bias.flags.c_contiguous))
-        and (mask is None or (mask.shape == mask_shape(n_rows, n_columns) and mask.flags.c_contiguous))
+        and (bias is None or bias.shape in {(n_columns,), (*stack, n_columns)})
+        and (bias is None or (bias.dtype == out.dtype and bias.flags.c_contiguous))
+        and (mask is None or (mask.shape == mask_shape(n_rows, n_columns) and mask.flags.c_contiguous and not stack))
     )
     if not fits:
         arguments = {"left": left, "right": right, "out": out, "bias": bias, "mask": mask}
         got = ", ".join(f"{name} {x.shape} {x.dtype}" for name, x in arguments.items() if x is not None)
         raise ShapeError(
-            "product: expected left (M, K), right (K, N), out (M, N), bias (N,), mask as mask_shape(M, N), all but the"
-            f" mask of float32, or of bfloat16 with out and bias of either; got {got}"
+            "product: expected left (M, K), right (K, N), out (M, N), bias (N,), mask as mask_shape(M, N), or stacks of"
+            " all but the mask; all but the mask of float32, or of bfloat16 with out and bias of either;"
+            f" got {got}"
         )
 
 

@@ -143,6 +143,8 @@ def test_the_library_takes_every_description_without_a_gpu(
         described._point_to(cublaslt.Operands(0, 0, 0, bias=256, mask=512))
         with pytest.raises(ProductError, match=r"MatmulAlgoGetHeuristic: CUBLAS_STATUS_\w+ .*epilogue " + epilogue):
             described.proposals(cublaslt.Operands(0, 0, 0), 16)
+    stacks = [matrix._replace(step=128) for matrix in (*SMALL, Matrix(8, 8, 8, False, "float32", 256))]
+    Product(Problem(*stacks, epilogue, False, 0, bias_step=8, n_products=3), 0)
     assert cublaslt.version() >= 120000
 
 
@@ -157,11 +159,15 @@ def numbers_of_header() -> dict[str, int]:
 @needs_library
 def test_numbers_are_those_of_the_librarys_header() -> None:
     numbers = numbers_of_header()
-    of_product = ("TRANSA", "TRANSB", "EPILOGUE", "BIAS_POINTER", "EPILOGUE_AUX_POINTER", "EPILOGUE_AUX_LD")
+    of_product = (
+        "TRANSA", "TRANSB", "EPILOGUE", "BIAS_POINTER", "BIAS_BATCH_STRIDE", "EPILOGUE_AUX_POINTER", "EPILOGUE_AUX_LD",
+    )  # fmt: skip
     assert [numbers[f"MATMUL_DESC_{name}"] for name in of_product] == [
-        cublaslt.TRANSPOSE_A, cublaslt.TRANSPOSE_B, cublaslt.EPILOGUE, cublaslt.BIAS, cublaslt.MASK,
-        cublaslt.MASK_STRIDE,
+        cublaslt.TRANSPOSE_A, cublaslt.TRANSPOSE_B, cublaslt.EPILOGUE, cublaslt.BIAS, cublaslt.BIAS_STEP,
+        cublaslt.MASK, cublaslt.MASK_STRIDE,
     ]  # fmt: skip
+    of_layout = [numbers[f"MATRIX_LAYOUT_{name}"] for name in ("BATCH_COUNT", "STRIDED_BATCH_OFFSET")]
+    assert of_layout == [cublaslt.COUNT, cublaslt.STEP]
     of_search = ("MAX_WORKSPACE_BYTES", "REDUCTION_SCHEME_MASK", *(f"MIN_ALIGNMENT_{x}_BYTES" for x in "ABCD"))
     assert [numbers[f"MATMUL_PREF_{name}"] for name in of_search] == [
         cublaslt.MOST_WORKSPACE, cublaslt.REDUCTIONS, *cublaslt.ALIGNMENTS,

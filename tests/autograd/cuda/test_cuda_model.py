@@ -66,9 +66,27 @@ def test_every_product_but_those_of_attention_is_cublaslts(
         products_on_cpu.calls.clear()
         backward(model.loss(BATCH, RandomStream(1, update=2)))
     n_linear = (4 + 2) + (4 + 4 + 2) + 1  # of the encoder's layer, of the decoder's, and the projection
+    n_spared = 2 + 2  # queries, keys and values of the same x are one product
     n_biases = 2 + 2
-    expected = {"Matmul": 3 * n_linear, "MatmulDescSetAttribute": n_biases}  # and nothing is searched a second time
+    expected = {"Matmul": 3 * n_linear - n_spared, "MatmulDescSetAttribute": n_biases}  # nothing is searched again
     assert Counter(products_on_cpu.names()) == expected
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_linear_maps_of_the_same_are_one_product(bias: bool, launched: list[str], products_on_cpu: Recorder) -> None:
+    """Of queries, keys and values, in attention that has a kernel; and of the keys, the values of all layers."""
+    n = 2
+    config = dataclasses.replace(CONFIG, n_layers=n, d_k=32, d_v=32, attention_bias=bias)
+    model = Transformer(config, seed=3, dtype="bfloat16", device="cuda")
+    for _ in range(2):
+        products_on_cpu.calls.clear()
+        loss = model.loss(BATCH)
+        n_forward = len(products_on_cpu.of("Matmul"))
+        backward(loss)
+    others = n * ((1 + 2) + (1 + 2 + 2)) + 1  # outputs, queries of the source, feed-forward; the projection
+    assert n_forward == others + n * (1 + 1) + 2
+    of_x, of_weights = n * (3 + 3) + 2 * n, n * (1 + 1) + 2 * n
+    assert len(products_on_cpu.of("Matmul")) - n_forward == 2 * others + of_x + of_weights
 
 
 def test_an_update_in_bfloat16_is_that_of_the_cpu_but_for_rounding(launched: list[str]) -> None:

@@ -159,9 +159,9 @@ def test_arguments_that_do_not_fit_are_refused_with_their_shapes() -> None:
 
 def test_what_is_dense_in_no_direction_is_refused() -> None:
     wide, y = floats(4, 12), floats(3, 4)
-    with pytest.raises(ShapeError, match=r"rows or columns must be dense; got shape \(4, 3\), strides \(48, 16\)"):
+    with pytest.raises(ShapeError, match=r"must be dense, .* got shape \(4, 3\), strides \(48, 16\)"):
         product(wide[:, ::4], y, floats(4, 4))
-    with pytest.raises(ShapeError, match=r"rows or columns must be dense; got shape \(4, 3\), strides \(0, 4\)"):
+    with pytest.raises(ShapeError, match=r"must be dense, .* got shape \(4, 3\), strides \(0, 4\)"):
         product(namespace(wide).broadcast_to(wide[0, :3], (4, 3)), y, floats(4, 4))
     with pytest.raises(ShapeError, match="out must lie by rows"):
         product(floats(4, 3), y, floats(4, 4).T, epilogue="bias", bias=floats(4))

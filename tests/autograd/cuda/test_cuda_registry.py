@@ -18,19 +18,29 @@ BLOCKS = Blocks.of_lengths([3, 4])
 SPANS = {"spans": causal_spans(BLOCKS)}
 
 
-def array(*shape: int, dtype: str = "float32", contiguous: bool = True) -> Any:
+BUFFER = object()
+
+
+def array(*shape: int, dtype: str = "float32", contiguous: bool = True, base: object = None, at: int = 0) -> Any:
     """What a kernel looks at before it decides; what is not contiguous is not dense in any direction."""
     flags = SimpleNamespace(c_contiguous=contiguous)
     of = dtype_named(dtype)
     size, item = int(np.prod(shape)), of.itemsize
     strides = [item * (1 if contiguous else 2) * int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     return SimpleNamespace(
-        shape=shape, ndim=len(shape), dtype=of, flags=flags, size=size, itemsize=item, strides=tuple(strides)
-    )
+        shape=shape, ndim=len(shape), dtype=of, flags=flags, size=size, itemsize=item, strides=tuple(strides),
+        base=base, data=SimpleNamespace(ptr=at),
+    )  # fmt: skip
 
 
 def bf16(*shape: int, **more: Any) -> Any:
     return array(*shape, dtype="bfloat16", **more)
+
+
+def maps(*places: int, shape: tuple[int, int] = (8, 9), bias: Any = None, **more: Any) -> list[Any]:
+    """Weights and biases of linear maps, the weights in one buffer."""
+    more = {"base": BUFFER, **more}
+    return [argument for at in places for argument in (array(*shape, at=at, **more), bias)]
 
 
 HEADS = [bf16(7, 2, 64)] * 3
@@ -78,6 +88,21 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("linear", [array(5, 0), array(0, 9), array(9)], {}, False),
     ("linear", [array(0, 8), array(8, 9), array(9)], {}, True),
     ("linear", [array(2, 5, 8), array(8, 9), None], {}, False),
+    ("linear_maps", [array(5, 8), *maps(0, 512, 1024)], {}, True),
+    ("linear_maps", [array(5, 8), *maps(1024, 512, 0, bias=array(9))], {}, True),
+    ("linear_maps", [bf16(5, 8), *maps(512, 0, dtype="bfloat16")], {}, True),
+    ("linear_maps", [array(0, 8), *maps(0, 512)], {}, True),
+    ("linear_maps", [array(5, 8), *maps(0)], {}, False),
+    ("linear_maps", [array(5, 8), *maps(0, 512, 1025)], {}, False),
+    ("linear_maps", [array(5, 8), *maps(512, 512)], {}, False),
+    ("linear_maps", [array(5, 8), *maps(0, 512, base=None)], {}, False),
+    ("linear_maps", [array(5, 8), *maps(0), *maps(512, base=object())], {}, False),
+    ("linear_maps", [array(5, 8), *maps(0), *maps(512, shape=(8, 7))], {}, False),
+    ("linear_maps", [array(5, 8), *maps(0), *maps(512, bias=array(9))], {}, False),
+    ("linear_maps", [array(5, 8), *maps(0, 512, dtype="bfloat16")], {}, False),
+    ("linear_maps", [array(5, 8, dtype="float64"), *maps(0, 1024, dtype="float64")], {}, False),
+    ("linear_maps", [array(5, 8), *maps(0, 1024, contiguous=False)], {}, False),
+    ("linear_maps", [array(5, 0), *maps(0, 512, shape=(0, 9))], {}, False),
     ("linear_relu", [bf16(5, 8), bf16(8, 9), array(9)], {}, True),
     ("linear_relu", [array(5, 8), bf16(8, 9), array(9)], {}, False),
     ("linear_transposed", [bf16(5, 8), bf16(9, 8)], {}, True),
@@ -102,8 +127,8 @@ def test_a_kernel_takes_what_it_can_compute(
 
 
 TAKING_BFLOAT16 = [
-    "add_norm", "attention", "dropout", "embedding", "layer_norm", "linear", "linear_cross_entropy", "linear_relu",
-    "linear_transposed",
+    "add_norm", "attention", "dropout", "embedding", "layer_norm", "linear", "linear_cross_entropy", "linear_maps",
+    "linear_relu", "linear_transposed",
 ]  # fmt: skip
 
 

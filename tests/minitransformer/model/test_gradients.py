@@ -20,7 +20,15 @@ from autograd.op import operations
 from autograd.tensor import _in_order
 from autograd.testing import STEP, GradientError, check_gradients
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.model.layers import Embedding, FeedForward, LayerNorm, Linear, MultiHeadAttention, Residual
+from minitransformer.model.layers import (
+    Embedding,
+    FeedForward,
+    LayerNorm,
+    Linear,
+    MultiHeadAttention,
+    Residual,
+    keys_values_of_each,
+)
 from minitransformer.model.positions import positions_of
 from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
@@ -136,12 +144,16 @@ def embedding_with_positions(config: ModelConfig, source: Blocks, target: Blocks
 
 def self_attention(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
     layer, spans = MultiHeadAttention(config), causal_spans(target, config.neighbourhood)
-    return layer, lambda x: layer(x, layer.keys_values(x), spans, stream()), [target]
+    return layer, lambda x: layer(*layer.queries_keys_values(x), spans, stream()), [target]
 
 
 def cross_attention(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
     layer, spans = MultiHeadAttention(config), encoder_decoder_spans(target, source)
-    return layer, lambda x, memory: layer(x, layer.keys_values(memory), spans, stream()), [target, source]
+
+    def run(x: Tensor, memory: Tensor) -> Tensor:
+        return layer(layer.queries(x), *keys_values_of_each([layer], memory), spans, stream())
+
+    return layer, run, [target, source]
 
 
 def feed_forward(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
@@ -164,7 +176,7 @@ def decoder_layer(config: ModelConfig, source: Blocks, target: Blocks) -> Subjec
     to_source = encoder_decoder_spans(target, source)
 
     def run(x: Tensor, encoded: Tensor) -> Tensor:
-        return layer(x, layer.source_attention.keys_values(encoded), spans, to_source, stream())
+        return layer(x, *keys_values_of_each([layer.source_attention], encoded), spans, to_source, stream())
 
     return layer, run, [target, source]
 

@@ -1,0 +1,59 @@
+"""Several linear maps of the same x by one call: a stack of products, whose weights lie equally far apart.
+
+So do the parameters of layers that are alike in the one buffer of a model.
+"""
+
+from __future__ import annotations
+
+from autograd.array import Array, namespace
+from autograd.kernels.cuda.linear import is_supported, sum_of_rows
+from autograd.kernels.cuda.products import PendingProducts, PendingSum, address, distance, product, stack_of
+from autograd.op import BackwardOfSeveral
+from autograd.ops.linear import check_linear, linear_maps
+from autograd.tensor import Gradient
+
+
+def _form_a_stack(x: Array, *maps: Array) -> bool:
+    """Whether the weights do, and all maps have a bias or none."""
+    weights, with_bias = maps[::2], [bias is not None for bias in maps[1::2]]
+    if not all(is_supported(x, weight) for weight in weights) or any(with_bias) != all(with_bias):
+        return False
+    return distance(sorted(weights, key=address)) is not None
+
+
+@linear_maps.kernel("cuda", supports=_form_a_stack, takes_bfloat16=True)
+def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], BackwardOfSeveral]:
+    """The reference's numbers.  Gradients of weights, too, are one stack of products, if those of the results are.
+
+    The gradient of x is added up as the reference's tape does, the last map first.
+
+    Saves: x and the weights.
+    """
+    xp, weights, biases = namespace(x), maps[::2], maps[1::2]
+    for weight in weights:
+        check_linear("linear_maps", x, weight)
+    order = sorted(range(len(weights)), key=lambda i: address(weights[i]))
+    ys = xp.empty((len(order), len(x), weights[0].shape[1]), x.dtype)
+    _multiply(x, [weights[i] for i in order], [biases[i] for i in order], ys)
+
+    def backward(dys: list[Array | None]) -> list[Gradient | None]:
+        dys = [None if dy is None else xp.ascontiguousarray(dy, dtype=x.dtype) for dy in dys]
+        factors = [(dy, weight.T) for dy, weight in zip(dys, weights, strict=True) if dy is not None]
+        of_weights = PendingProducts(x.T)
+        gradients: list[Gradient | None] = [PendingSum(factors[::-1])]
+        for dy, bias in zip(dys, biases, strict=True):
+            gradients.append(None if dy is None else of_weights.by(dy))
+            gradients.append(None if dy is None or bias is None else sum_of_rows(dy))
+        return gradients
+
+    return [ys[order.index(i)] for i in range(len(order))], backward
+
+
+def _multiply(x: Array, weights: list[Array], biases: list[Array], ys: Array) -> None:
+    if biases[0] is None:
+        product(x, stack_of(weights), ys)
+        return
+    bias = namespace(x).empty((len(ys), ys.shape[2]), x.dtype)
+    for i, of_one in enumerate(biases):
+        bias[i] = of_one
+    product(x, stack_of(weights), ys, epilogue="bias", bias=bias)

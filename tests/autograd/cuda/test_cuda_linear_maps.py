@@ -1,0 +1,214 @@
+"""Several linear maps of the same x by stacks of products, held against one map after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cuda_on_cpu
+import numpy as np
+import pytest
+from cublaslt_on_cpu import Recorder
+from cuda_kernels import registered
+from cuda_on_cpu import near
+
+from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops, to_device, to_host
+from autograd.kernels.cuda import linear
+from autograd.kernels.cuda.linear_maps import linear_maps_as_a_stack
+from autograd.op import ShapeError
+from autograd.parameters import glorot_uniform, scaled_normal
+from autograd.precision import dtype_named
+from autograd.tensor import PendingGradient, written
+
+WIDTH, OUT, N = 33, 40, 3
+TOLERANCE = {"float32": 3e-6, "bfloat16": 6e-3}
+
+
+class Maps(Layer):
+    """Weights, with or without biases, beside another parameter."""
+
+    def __init__(self, n_maps: int, *, bias: bool) -> None:
+        self.before = Parameter((7,), scaled_normal)
+        self.weights: list[Parameter] = []
+        self.biases: list[Parameter] = []
+        for _ in range(n_maps):
+            self.weights.append(Parameter((WIDTH, OUT), glorot_uniform))
+            self.biases.append(Parameter((OUT,), lambda site, shape: scaled_normal(site, (*shape, 1))[:, 0]))
+        if not bias:
+            self.biases.clear()
+        self.values = ParameterBuffer(self, seed=3)
+
+    @property
+    def arguments(self) -> list[Parameter | None]:
+        biases: Sequence[Parameter | None] = self.biases or [None] * len(self.weights)
+        return [argument for pair in zip(self.weights, biases, strict=True) for argument in pair]
+
+
+def on_device(maps: Maps, dtype: str) -> Maps:
+    maps.values = ParameterBuffer(maps, seed=3, dtype=dtype, device="cuda")
+    return maps
+
+
+def draw(*shape: int, dtype: str) -> Any:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype_named(dtype))
+
+
+def launch_of_device_arrays(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
+    cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *(getattr(x, "_values", x) for x in arguments))
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest, device_products: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products and kernels run on whichever device there is."""
+    if "on the CPU" in request.node.name:
+        monkeypatch.setattr(linear, "launch", launch_of_device_arrays)
+
+
+def gradients_of(maps: Maps, x: Any, dys: list[Any]) -> tuple[list[Any], Any, list[Any], list[Any]]:
+    """In float64, on the host: results, dx, those of weights, written and then added, and those of biases."""
+    ys, of_several = linear_maps_as_a_stack(x, *(None if p is None else p.value for p in maps.arguments))
+    dx, *of_maps = of_several(dys)
+    assert written(dx).dtype == ys[0].dtype == x.dtype
+    places = [weight.view_of(maps.values.gradients) for weight in maps.weights]
+    maps.values.gradients[...] = np.nan
+    for gradient, place in zip(of_maps[::2], places, strict=True):
+        assert isinstance(gradient, PendingGradient)
+        gradient.write_to(place)
+    of_maps[0].finish()
+    once = [to_host(place) for place in places]
+    for gradient, place in zip(of_maps[::2], places, strict=True):
+        gradient.add_to(place)
+    of_maps[0].finish()
+    for before, place in zip(once, places, strict=True):
+        near(to_host(place).astype(float), 2 * before.astype(float), 2e-6)
+    assert np.isnan(to_host(maps.before.view_of(maps.values.gradients))).all()
+    assert all(of_bias is None or of_bias.dtype == np.float32 for of_bias in of_maps[1::2])
+    return [*map(in_double, ys)], in_double(written(dx)), once, [*map(in_double, of_maps[1::2])]
+
+
+def in_double(x: Any) -> Any:
+    return None if x is None else to_host(x).astype(float)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("stacked", [True, False], ids=["gradients in one array", "gradients apart"])
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("n_rows", [1, 9, 65])
+def test_maps_are_those_one_after_the_other(n_rows: int, dtype: str, bias: bool, stacked: bool) -> None:
+    x, dys = draw(n_rows, WIDTH, dtype=dtype), draw(N, n_rows, OUT, dtype=dtype)
+    maps = on_device(Maps(N, bias=bias), dtype)
+    together = to_device(dys[::-1].copy(), "cuda")  # as weights lie: the last first
+    apart = [to_device(dy.copy(), "cuda") for dy in dys]
+    ys, dx, of_weights, of_biases = gradients_of(
+        maps, to_device(x, "cuda"), [together[N - 1 - i] for i in range(N)] if stacked else apart
+    )
+    expected_dx = np.zeros((n_rows, WIDTH))
+    for i, weight in enumerate(maps.weights):
+        w, b = in_double(weight.value), in_double(maps.biases[i].value) if bias else 0.0
+        near(ys[i], x.astype(float) @ w + b, TOLERANCE[dtype])
+        near(of_weights[i].astype(float), x.astype(float).T @ dys[i].astype(float), TOLERANCE["float32"])
+        expected_dx += dys[i].astype(float) @ w.T
+        assert (of_biases[i] is None) is not bias
+        if bias:
+            near(of_biases[i], dys[i].astype(float).sum(0), TOLERANCE["float32"])
+    near(dx, expected_dx, N * TOLERANCE[dtype])
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("bias", [True, False])
+def test_no_rows(bias: bool) -> None:
+    maps = on_device(Maps(N, bias=bias), "float32")
+    x, dys = to_device(draw(0, WIDTH, dtype="float32"), "cuda"), to_device(draw(N, 0, OUT, dtype="float32"), "cuda")
+    ys, dx, of_weights, of_biases = gradients_of(maps, x, [dys[i] for i in range(N)])
+    assert {y.shape for y in ys} == {(0, OUT)}
+    assert dx.shape == (0, WIDTH)
+    assert not any(of_weight.any() for of_weight in of_weights)
+    assert all(of_bias is None or not of_bias.any() for of_bias in of_biases)
+
+
+@pytest.fixture
+def products(products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What is asked of cuBLASLt with all kernels registered."""
+    monkeypatch.setattr(linear, "launch", launch_of_device_arrays)
+    with registered():
+        yield products_on_cpu
+
+
+def counted(products: Recorder, maps: Maps, x: Tensor, used: list[int]) -> tuple[int, int]:
+    """Products of the forward and of the backward pass, once all algorithms are chosen."""
+    for _ in range(2):
+        products.calls.clear()
+        ys = ops.linear_maps(x, *maps.arguments)
+        forward = len(products.of("Matmul"))
+        total = ops.sum(ys[used[0]])
+        for i in used[1:]:
+            total = total + ops.sum(ys[i])
+        backward(total)
+    return forward, len(products.of("Matmul")) - forward
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("used", [[0, 1, 2], [2, 0], [1]])
+def test_gradients_reach_the_leaves_also_if_not_all_results_are_used(
+    products: Recorder, used: list[int], bias: bool
+) -> None:
+    maps, twin = on_device(Maps(N, bias=bias), "float32"), Maps(N, bias=bias)
+    x = draw(9, WIDTH, dtype="float32")
+    here, there = Tensor(x), Tensor(to_device(x, "cuda"))
+    counted(products, maps, there, used)
+    for i in used:
+        on_host = ops.linear_maps(here, *twin.arguments)[i]
+        backward(ops.sum(on_host))
+        near(to_host(maps.weights[i].grad), twin.weights[i].grad, TOLERANCE["float32"])
+        if bias:
+            near(to_host(maps.biases[i].grad), twin.biases[i].grad, TOLERANCE["float32"])
+    unused = set(range(N)) - set(used)
+    assert not any(to_host(maps.weights[i].view_of(maps.values.gradients)).any() for i in unused)
+    expected = sum((twin.weights[i].value.sum(1) for i in used), np.zeros(WIDTH))
+    near(to_host(there.grad), np.broadcast_to(expected, x.shape), TOLERANCE["float32"])
+
+
+def test_products_are_counted(products: Recorder) -> None:
+    """Forward one; backward one for each gradient of x, and, of gradients that lie apart, one for each weight."""
+    x = Tensor(to_device(draw(9, WIDTH, dtype="float32"), "cuda"))
+    assert counted(products, on_device(Maps(N, bias=False), "float32"), x, [0, 1, 2]) == (1, 3 + 3)
+    assert counted(products, on_device(Maps(1, bias=False), "float32"), x, [0]) == (1, 1 + 1)
+
+
+def test_nothing_is_kept_where_there_is_no_tape(products: Recorder) -> None:
+    x = Tensor(to_device(draw(9, WIDTH, dtype="float32"), "cuda"))
+    with no_tape():
+        ys = ops.linear_maps(x, *on_device(Maps(N, bias=False), "float32").arguments)
+    assert [y.node for y in ys] == [None] * N
+    assert len(products.of("Matmul")) > 0
+
+
+def test_the_order_of_maps_in_memory_does_not_matter(products: Recorder) -> None:
+    x, maps = to_device(draw(9, WIDTH, dtype="float32"), "cuda"), on_device(Maps(N, bias=False), "float32")
+    values = [weight.value for weight in maps.weights]
+    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
+        ys = ops.linear_maps(x, *(argument for i in order for argument in (values[i], None)))
+        for y, i in zip(ys, order, strict=True):
+            near(to_host(y.value), to_host(x) @ to_host(values[i]), TOLERANCE["float32"])
+    with registered():
+        assert ops.linear_maps.kernel_of((x, values[1], None, values[2], None, values[0], None)) is not None
+
+
+def test_matrices_that_do_not_fit_are_refused_in_the_name_of_the_operation(products: Recorder) -> None:
+    maps, x = on_device(Maps(N, bias=False), "float32"), to_device(np.ones((4, WIDTH + 1), np.float32), "cuda")
+    with pytest.raises(ShapeError, match=r"^linear_maps: expected x \(T, I\)"):
+        ops.linear_maps(x, *maps.arguments)
+
+
+def test_the_gradient_of_x_is_added_up_in_the_order_of_the_reference(products: Recorder) -> None:
+    """(1 − 10⁸) + 10⁸ is 0 in float32, (10⁸ − 10⁸) + 1 is not."""
+    flat, gradients = np.array([1e8, -1e8, 1], np.float32), []
+    for device in ("cpu", "cuda"):
+        weights, x = to_device(flat, device), Tensor(to_device(np.ones((1, 1), np.float32), device))
+        first, second, third = ops.linear_maps(
+            x, *(argument for i in range(N) for argument in (weights[i : i + 1].reshape(1, 1), None))
+        )
+        backward(ops.sum(first + second + third))
+        gradients.append(float(x.grad[0, 0]))
+    assert gradients == [0, 0]

@@ -1,0 +1,270 @@
+"""Stacks of matrix products by one call of cuBLASLt; its place is taken by a library of the CPU, or it is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cublaslt_on_cpu import Recorder
+from cuda_on_cpu import near
+
+from autograd import to_device, to_host
+from autograd.kernels.cuda import algorithms
+from autograd.kernels.cuda.algorithms import class_of
+from autograd.kernels.cuda.cublaslt import Matrix, Problem
+from autograd.kernels.cuda.products import PendingProducts, PendingSum, product, stack_of
+from autograd.op import ShapeError
+from autograd.tensor import PendingGradient
+
+TYPES = [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "float32")]
+TOLERANCE = {"float32": 2e-6, "bfloat16": 4e-3}
+SHAPES = [(1, 1, 1), (7, 13, 9), (33, 64, 17)]
+N = 3  # products of a stack
+MARGIN = 5  # rows and columns around every matrix, which nobody may touch
+
+
+def draw(*shape: int, dtype: str = "float32") -> Any:
+    """Numbers that the dtype can hold, in float64."""
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes (pip install ml_dtypes)")
+    numbers = np.random.default_rng(sum(shape)).standard_normal(shape)
+    return numbers.astype(np.dtype(dtype)).astype(np.float64)
+
+
+class Placed:
+    """Matrices (N, rows, columns) of one array on the device, each amid NaN."""
+
+    def __init__(self, values: Any, dtype: str = "float32", *, transposed: bool = False) -> None:
+        values = values.swapaxes(1, 2) if transposed else values
+        n, rows, columns = values.shape
+        surroundings = np.full((n, rows + 2 * MARGIN, columns + 2 * MARGIN), np.nan).astype(np.dtype(dtype))
+        self.inside = slice(None), slice(MARGIN, MARGIN + rows), slice(MARGIN, MARGIN + columns)
+        surroundings[self.inside] = values
+        self.surroundings = to_device(surroundings, "cuda")
+        inside = [self.surroundings[i][self.inside[1:]] for i in range(n)]
+        self.matrices = [matrix.T for matrix in inside] if transposed else inside
+
+    @property
+    def stack(self) -> Any:
+        return stack_of(self.matrices)
+
+    def values(self) -> Any:
+        """What is in the matrices, in float64; beside them is what was there."""
+        surroundings = to_host(self.surroundings).astype(np.float64)
+        values = surroundings[self.inside].copy()
+        surroundings[self.inside] = np.nan
+        assert np.isnan(surroundings).all(), "a product wrote beside its result"
+        return values
+
+
+def nothing(*shape: int, dtype: str = "float32") -> Placed:
+    return Placed(np.full(shape, np.nan), dtype)
+
+
+@pytest.mark.usefixtures("device_products")
+@pytest.mark.parametrize(("dtype", "dtype_out"), TYPES, ids=str)
+@pytest.mark.parametrize("transposed", [(False, False), (False, True), (True, False), (True, True)], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_stack_of_products_is_written_and_added(
+    shape: tuple[int, int, int], transposed: tuple[bool, bool], dtype: str, dtype_out: str
+) -> None:
+    m, k, n = shape
+    x, y = draw(N, m, k, dtype=dtype), draw(N, k, n, dtype=dtype)
+    left, right = Placed(x, dtype, transposed=transposed[0]), Placed(y, dtype, transposed=transposed[1])
+    out = nothing(N, m, n, dtype=dtype_out)
+    product(left.stack, right.stack, out.stack)
+    near(out.values(), x @ y, TOLERANCE[dtype_out])
+    before = out.values()
+    product(left.stack, right.stack, out.stack, add=True)
+    near(out.values(), before + x @ y, TOLERANCE[dtype_out])
+
+
+@pytest.mark.usefixtures("device_products")
+@pytest.mark.parametrize(("dtype", "dtype_out"), TYPES, ids=str)
+def test_a_factor_may_be_shared(dtype: str, dtype_out: str) -> None:
+    x, y = draw(1, 7, 13, dtype=dtype), draw(N, 13, 9, dtype=dtype)
+    shared, stack, out = Placed(x, dtype).matrices[0], Placed(y, dtype), nothing(N, 7, 9, dtype=dtype_out)
+    product(shared, stack.stack, out.stack)
+    near(out.values(), x @ y, TOLERANCE[dtype_out])
+    out = nothing(N, 9, 7, dtype=dtype_out)
+    product(stack.stack.swapaxes(1, 2), shared.T, out.stack)
+    near(out.values(), (x @ y).swapaxes(1, 2), TOLERANCE[dtype_out])
+
+
+@pytest.mark.usefixtures("device_products")
+def test_results_may_be_transposed() -> None:
+    x, y, out = draw(N, 7, 13), draw(N, 13, 9), nothing(N, 9, 7)
+    product(Placed(x).stack, Placed(y).stack, out.stack.swapaxes(1, 2))
+    near(out.values(), (x @ y).swapaxes(1, 2), TOLERANCE["float32"])
+
+
+@pytest.mark.usefixtures("device_products")
+@pytest.mark.parametrize(("dtype", "dtype_out"), TYPES, ids=str)
+@pytest.mark.parametrize("n", [1, 8, 13])
+def test_every_product_has_its_bias_or_all_the_same(n: int, dtype: str, dtype_out: str) -> None:
+    x, y, biases = draw(1, 7, 5, dtype=dtype), draw(N, 5, n, dtype=dtype), draw(N, n, dtype=dtype_out)
+    shared, stack = Placed(x, dtype).matrices[0], Placed(y, dtype)
+    for b, per_product in ((biases, biases[:, None]), (biases[0], biases[0])):
+        out = nothing(N, 7, n, dtype=dtype_out)
+        bias = to_device(b.astype(np.dtype(dtype_out)), "cuda")
+        product(shared, stack.stack, out.stack, epilogue="relu_bias", bias=bias)
+        near(out.values(), np.maximum(x @ y + per_product, 0), TOLERANCE[dtype_out])
+
+
+@pytest.mark.usefixtures("device_products")
+def test_a_stack_of_one_and_of_empty_sums() -> None:
+    x, y, out = Placed(draw(1, 7, 5)), Placed(draw(1, 5, 3)), nothing(1, 7, 3)
+    product(x.matrices[0][None], y.matrices[0][None], out.matrices[0][None])
+    near(out.values(), draw(1, 7, 5) @ draw(1, 5, 3), TOLERANCE["float32"])
+    out = nothing(N, 7, 3)
+    product(x.matrices[0][:, :0], y.matrices[0][:0], out.stack)
+    assert not out.values().any()
+
+
+def test_a_stack_is_one_call_and_another_number_of_products_another_problem(products_on_cpu: Recorder) -> None:
+    x, y, out = Placed(draw(N, 7, 5)), Placed(draw(N, 5, 3)), nothing(N, 7, 3)
+    for n in (N, N - 1):
+        stacks = [stack_of(placed.matrices[:n]) for placed in (x, y, out)]
+        product(*stacks)
+        products_on_cpu.calls.clear()
+        product(*stacks)
+        assert products_on_cpu.names() == ["Matmul"]
+    near(out.values(), draw(N, 7, 5) @ draw(N, 5, 3), TOLERANCE["float32"])
+
+
+def test_timing_adds_nothing_to_a_stack_and_has_room_for_all_of_it(
+    products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms: list[Any] = []
+    scratch = algorithms._scratch
+
+    def remembered(problem: Problem) -> Any:
+        rooms.append(scratch(problem))
+        return rooms[-1]
+
+    monkeypatch.setattr(algorithms, "_scratch", remembered)
+    x, out = Placed(np.ones((N, 4, 4))), Placed(np.ones((N, 4, 4)))
+    product(x.stack, x.stack, out.stack, add=True)
+    assert (out.values() == 1 + 4).all()
+    (room,) = rooms
+    width, last = 4 + 2 * MARGIN, (N - 1) * (4 + 2 * MARGIN) ** 2
+    assert room.size == 4 * (last + 4 * width)
+
+
+def test_how_far_apart_matrices_lie_makes_no_class() -> None:
+    """Results lie further apart the more tokens there are."""
+
+    def problem(step: int, count: int = N) -> Problem:
+        x, y = Matrix(100, 8, 8, False, "float32", 256), Matrix(8, 8, 8, False, "float32", 256, 64)
+        return Problem(x, y, Matrix(100, 8, 8, False, "float32", 256, step), "none", False, 0, n_products=count)
+
+    assert class_of(problem(800)) == class_of(problem(1_600))
+    assert class_of(problem(800)) != class_of(problem(800, count=N + 1))
+    assert str(problem(800)).startswith("3 × float32 (100, 8) @ ")
+
+
+def test_alignment_is_that_of_every_matrix_of_a_stack(products_on_cpu: Recorder) -> None:
+    """The stand-in refuses algorithms for what is better aligned than a matrix of the stack."""
+    flat = to_device(np.ones(64, np.float32), "cuda")
+    matrices = [flat[i : i + 4].reshape(2, 2) for i in (0, 5, 10)]
+    out = to_device(np.zeros((3, 2, 2), np.float32), "cuda")
+    product(matrices[0], stack_of(matrices), out)
+    assert (to_host(out) == 2).all()
+
+
+@pytest.mark.usefixtures("products_on_cpu")
+def test_what_forms_no_stack() -> None:
+    flat, other = (to_device(np.ones(64, np.float32), "cuda") for _ in range(2))
+
+    def matrices(*starts: int) -> list[Any]:
+        return [flat[i : i + 4].reshape(2, 2) for i in starts]
+
+    assert stack_of(matrices(0, 8, 16)).strides == (32, 8, 4)
+    assert stack_of(matrices(0, 8, 17)) is None
+    assert stack_of(matrices(16, 8, 0)) is None
+    assert stack_of(matrices(8, 8)) is None
+    assert stack_of(matrices(8)) is None
+    assert stack_of([]) is None
+    assert stack_of([*matrices(0), other[:4].reshape(2, 2)]) is None
+    assert stack_of([*matrices(0), flat[8:10].reshape(2, 1)]) is None
+    assert stack_of([*matrices(0), matrices(8)[0].T]) is None
+    assert stack_of([*matrices(0), flat.view(np.int32)[8:12].reshape(2, 2)]) is None
+
+
+@pytest.mark.usefixtures("products_on_cpu")
+def test_stacks_that_do_not_fit_are_refused() -> None:
+    def ones(*shape: int) -> Any:
+        return to_device(np.ones(shape, np.float32), "cuda")
+
+    for arguments in (
+        (ones(2, 4, 5), ones(3, 5, 6), ones(3, 4, 6)), (ones(3, 4, 5), ones(2, 5, 6), ones(3, 4, 6)),
+        (ones(3, 4, 5), ones(3, 5, 6), ones(4, 6)), (ones(1, 3, 4, 5), ones(5, 6), ones(1, 3, 4, 6)),
+        (ones(4, 5), ones(5, 6), ones(3, 4, 6), ones(2, 6)), (ones(4, 5), ones(5, 6), ones(4, 6), ones(3, 6)),
+    ):  # fmt: skip
+        how = {"epilogue": "bias", "bias": arguments[3]} if len(arguments) > 3 else {}
+        with pytest.raises(ShapeError, match=r"product: expected left \(M, K\)"):
+            product(*arguments[:3], **how)  # type: ignore[arg-type]
+    mask = to_device(np.zeros((4, 16), np.uint8), "cuda")
+    with pytest.raises(ShapeError, match="all but the mask"):
+        product(ones(4, 5), ones(5, 6), ones(3, 4, 6), epilogue="relu_backward", mask=mask)
+    with pytest.raises(ShapeError, match=r"in ascending order; got shape \(3, 5, 6\), strides \(-120, 24, 4\)"):
+        product(ones(4, 5), ones(3, 5, 6)[::-1], ones(3, 4, 6))
+
+
+@pytest.mark.usefixtures("device_products")
+def test_a_pending_sum_is_written_and_added() -> None:
+    x, y, out = Placed(draw(N, 7, 13)), Placed(draw(N, 13, 9)), nothing(1, 7, 9)
+    total = PendingSum(list(zip(x.matrices, y.matrices, strict=True)))
+    assert total.shape == (7, 9)
+    total.write_to(out.matrices[0])
+    near(out.values()[0], (draw(N, 7, 13) @ draw(N, 13, 9)).sum(0), TOLERANCE["float32"])
+    total.add_to(out.matrices[0])
+    near(out.values()[0], 2 * (draw(N, 7, 13) @ draw(N, 13, 9)).sum(0), 2 * TOLERANCE["float32"])
+
+
+class Places:
+    """Three products of one left factor, and where they go."""
+
+    def __init__(self) -> None:
+        self.x, self.y, self.out = Placed(draw(1, 7, 13)), Placed(draw(N, 13, 9)), Placed(draw(N, 7, 9))
+        self.expected = draw(1, 7, 13) @ draw(N, 13, 9)
+        together = PendingProducts(self.x.matrices[0])
+        self.parts: list[PendingGradient] = [together.by(y) for y in self.y.matrices]
+
+    def put(self, *places: int, add: bool = False) -> None:
+        for i in places:
+            put = self.parts[i].add_to if add else self.parts[i].write_to
+            put(self.out.matrices[i])
+
+    def finish(self) -> None:
+        for part in self.parts:
+            part.finish()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("add", [False, True])
+def test_pending_products_are_one_stack_once_all_have_their_places(
+    products_on_cpu: Recorder, order: tuple[int, ...], add: bool
+) -> None:
+    places = Places()
+    places.put(*order, add=add)
+    near(places.out.values(), draw(N, 7, 9), 0)
+    places.finish()
+    near(places.out.values(), places.expected + (draw(N, 7, 9) if add else 0), TOLERANCE["float32"])
+    products_on_cpu.calls.clear()
+    places.put(*order, add=add)
+    places.finish()
+    places.finish()
+    assert products_on_cpu.names() == ["Matmul"]
+
+
+def test_pending_products_that_form_no_stack_are_computed_one_by_one(products_on_cpu: Recorder) -> None:
+    places = Places()
+    places.put(0, 2)
+    places.put(1, add=True)
+    places.finish()
+    expected = places.expected.copy()
+    expected[1] += draw(N, 7, 9)[1]
+    near(places.out.values(), expected, TOLERANCE["float32"])
+    near(to_host(places.parts[1].written()), places.expected[1], TOLERANCE["float32"])
