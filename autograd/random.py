@@ -26,11 +26,15 @@ _WORD = 2**64
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One place of use: names a stream of random words.  All four numbers are in [0, 2⁶⁴)."""
+    """One place of use: names a stream of random words.  All four numbers are in [0, 2⁶⁴).
+
+    The update may be an array without axes, uint64, on the device that draws: so what is enqueued once can draw anew in
+    every update.
+    """
 
     seed: int
     site: int
-    update: int = 0
+    update: int | Array = 0
     shard: int = 0
 
 
@@ -40,7 +44,7 @@ class RandomStream:
     Passing a stream to a model is what switches dropout on; there is no other mode.
     """
 
-    def __init__(self, seed: int, update: int = 0, shard: int = 0) -> None:
+    def __init__(self, seed: int, update: int | Array = 0, shard: int = 0) -> None:
         self.seed, self.update, self.shard = seed, update, shard
         self._n_sites = 0
 

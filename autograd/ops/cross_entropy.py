@@ -32,7 +32,8 @@ def cross_entropy(
     Source: Szegedy et al. 2016, section 7 ("V"), in the paper's use (Vaswani et al. 2017, section 5.4, ε = 0.1), which
         names no denominator: "V-1" is tensor2tensor's and fairseq's, "V" PyTorch's and Marian's, "V-2" that of
         The Annotated Transformer and JoeyNMT, whose impossible class is padding.
-    Shapes: logits (T, W), targets (T,) integers in [0, W).  Returns a scalar, dtype of logits.
+    Shapes: logits (T, W), targets (T,) integers in [0, W), or −1 where there is nothing to predict: such a row adds
+        nothing to the loss, and its gradient is 0, whatever its logits are.  Returns a scalar, dtype of logits.
     Units: nats, summed over tokens; at its least it is the entropy of q, not 0.
     Saves: p (T, W) and the targets.
     Raises: ShapeError if the arguments do not fit; ValueError unless 0 ≤ ε < 1 and, if ε > 0, classes are there to
@@ -51,7 +52,8 @@ def cross_entropy(
     p = xp.exp(shifted, out=shifted)
     total = p.sum(1)
     p /= total[:, None]
-    loss = (xp.log(total) - weighted).sum()
+    has_none = targets < 0
+    loss = xp.where(has_none, 0, xp.log(total) - weighted).sum()
 
     def backward(dy: Array) -> tuple[Array, None]:
         dlogits = p - share if share else p.copy()
@@ -59,6 +61,7 @@ def cross_entropy(
             dlogits[:, impossible] += share
         dlogits[rows, targets] -= confidence
         dlogits *= dy
+        dlogits[has_none] = 0
         return dlogits, None
 
     return xp.asarray(loss), backward
@@ -79,7 +82,7 @@ def linear_cross_entropy(
 
     One operation, so that a kernel need not keep both the logits and their gradient.
 
-    Shapes: x (T, D), weight (W, D), bias (W,) or None, targets (T,) integers in [0, W).  Returns a scalar.
+    Shapes: x (T, D), weight (W, D), bias (W,) or None, targets (T,) as there.  Returns a scalar.
     Units: nats, summed over tokens.
     Saves: x, the weight, and what ``cross_entropy`` saves.
     Raises: as ``cross_entropy``.

@@ -116,7 +116,8 @@ class _Search:
     ) -> None:
         self.model, self.config, self.constraint = model, config, constraint
         source_ids, source = pack_sequences(sources)
-        encoded = model.encode(source_ids, self_attention_spans(source, model.config.neighbourhood))
+        spans = self_attention_spans(source, model.config.neighbourhood)
+        encoded = model.encode(source_ids, source.place_in_block, spans)
         self.memory = Memory(model.decoder.memory(encoded), source)
         self.caches = [LayerCache(len(sources), config.beam) for _ in model.decoder.layers]
         self.writers: IntArray = np.empty((len(sources), 1, 0), np.int64)  # whose cached keys are whose past

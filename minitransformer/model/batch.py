@@ -5,15 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from autograd import Blocks
+from autograd.array import Array
+from minitransformer.model.spans import BatchSpans, causal_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.symbols import END, START
 
 IdArray = np.ndarray[Any, np.dtype[np.int64]]
 Ids = Sequence[int] | np.ndarray[Any, Any]  # of one sentence, without start and end symbols
+
+
+class ModelInput(Protocol):
+    """What the model reads of a batch, wherever it lies."""
+
+    @property
+    def source_ids(self) -> Array:
+        """(S,) tokens of all source sentences."""
+
+    @property
+    def source_places(self) -> Array:
+        """(S,) the place of each in its sentence."""
+
+    @property
+    def decoder_ids(self) -> Array:
+        """(T,) the tokens that the decoder is given."""
+
+    @property
+    def target_places(self) -> Array:
+        """(T,) the place of each in its sentence."""
+
+    @property
+    def labels(self) -> Array:
+        """(T,) the tokens to predict; −1 where there is none."""
+
+    def spans(self, neighbourhood: int | None) -> BatchSpans:
+        """Who attends to whom."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +75,24 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.target)
+
+    @property
+    def source_places(self) -> IdArray:
+        """(S,) the place of each source token in its sentence."""
+        return self.source.place_in_block
+
+    @property
+    def target_places(self) -> IdArray:
+        """(T,) the place of each decoder input in its sentence."""
+        return self.target.place_in_block
+
+    def spans(self, neighbourhood: int | None) -> BatchSpans:
+        """Who attends to whom: within ``neighbourhood`` tokens of the same sentence, if it is restricted."""
+        return BatchSpans(
+            self_attention_spans(self.source, neighbourhood),
+            causal_spans(self.target, neighbourhood),
+            encoder_decoder_spans(self.target, self.source),
+        )
 
     @cached_property
     def n_target_tokens(self) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from autograd import Layer, Parameter, Tensor, ops, to_device
-from autograd.array import Array, Device, namespace_of_device
+from autograd.array import Array, Device, device_of, namespace_of_device
 from autograd.parameters import scaled_normal
 from minitransformer.config import ModelConfig
 from minitransformer.errors import UserError
@@ -48,13 +48,14 @@ class SinusoidalPositions(Layer):
 
     def add_to(self, x: Tensor, places: Array) -> Tensor:
         """x (T, D) plus the encoding of each token's place (T,) in its sentence."""
+        farthest = len(places) if device_of(places) == "cuda" else places.max(initial=0)  # a GPU is not waited for
         places = places + self.first_position
-        n_rows = 1 << int(places.max(initial=0)).bit_length()  # a power of two: few distinct tables to keep
+        n_rows = 1 << int(farthest + self.first_position).bit_length()  # a power of two: few distinct tables to keep
         table = _table(n_rows, self.d_model, self.layout, np.dtype(x.dtype).name, x.device)
         return ops.add(x, table[to_device(places, x.device)])
 
 
-@lru_cache(maxsize=16)
+@cache  # all of them are at most twice as large as the largest; and launches that are captured read them for ever
 def _table(n_positions: int, d_model: int, layout: str, dtype: str, device: Device) -> Array:
     return namespace_of_device(device).asarray(sinusoids(n_positions, d_model, layout).astype(dtype))
 

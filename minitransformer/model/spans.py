@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from autograd import Blocks, KeySets, KeySpans
 from autograd.spans import IntArray
+
+
+class BatchSpans(NamedTuple):
+    """The spans of a batch: of encoder self-attention, decoder self-attention, and encoder-decoder attention."""
+
+    encoder: KeySpans
+    decoder: KeySpans
+    source: KeySpans
 
 
 def self_attention_spans(blocks: Blocks, neighbourhood: int | None = None) -> KeySpans:

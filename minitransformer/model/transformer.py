@@ -6,8 +6,6 @@ import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from autograd import (
     BlockMask,
     KeySpans,
@@ -16,6 +14,7 @@ from autograd import (
     ParameterBuffer,
     RandomStream,
     Tensor,
+    namespace,
     no_tape,
     ops,
     to_device,
@@ -27,11 +26,10 @@ from autograd.ops.normalisation import log_softmax_values
 from autograd.parameters import zeros
 from minitransformer.config import ModelConfig
 from minitransformer.errors import UserError
-from minitransformer.model.batch import Batch, IdArray
+from minitransformer.model.batch import Batch, IdArray, ModelInput
 from minitransformer.model.files import load_model_files, require_room, save_model_files
 from minitransformer.model.layers import Embedding, KeysValues, drop, layer_for_few_rows
 from minitransformer.model.positions import positions_of
-from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.stacks import Decoder, Encoder, Past
 from minitransformer.symbols import END, START
 
@@ -81,9 +79,9 @@ class Transformer(Layer):
         """How many numbers the model learns."""
         return self.parameters.n_parameters
 
-    def encode(self, batch_ids: IdArray, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
-        """Source ids (S,), packed → the encoder's output (S, D)."""
-        x = self.source_positions.add_to(self.source_embedding(batch_ids), spans.queries.place_in_block)
+    def encode(self, ids: IdArray, places: IdArray, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
+        """Source ids (S,), packed, at their places in their sentences → the encoder's output (S, D)."""
+        x = self.source_positions.add_to(self.source_embedding(ids), places)
         return self.encoder(drop(x, self.config.p_drop, random), spans, random)
 
     def decode(
@@ -107,7 +105,7 @@ class Transformer(Layer):
     def _embedded_targets(self, ids: IdArray) -> Tensor:
         """Rows of the target embedding for ids (T,), and for the start symbol what ``config.start`` says: (T, D)."""
         if self.config.start == "end":
-            ids = np.where(ids == START, END, ids)
+            ids = namespace(ids).where(ids == START, END, ids)
         x = self.target_embedding(ids)
         return x * to_device((ids != START)[:, None].astype(x.dtype), self.device) if self.config.start == "zero" else x
 
@@ -136,24 +134,17 @@ class Transformer(Layer):
         model.parameters.values[...] = self.parameters.values
         return model
 
-    def decoded(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
+    def decoded(self, batch: ModelInput, random: RandomStream | None = None) -> Tensor:
         """The decoder's output at every target token.  Shapes: returns (T, D), packed in sentence order."""
-        r = self.config.neighbourhood
-        encoded = self.encode(batch.source_ids, self_attention_spans(batch.source, r), random)
-        return self.decode(
-            batch.decoder_ids,
-            batch.target.place_in_block,
-            self.decoder.memory(encoded),
-            causal_spans(batch.target, r),
-            encoder_decoder_spans(batch.target, batch.source),
-            random,
-        )
+        spans = batch.spans(self.config.neighbourhood)
+        memory = self.decoder.memory(self.encode(batch.source_ids, batch.source_places, spans.encoder, random))
+        return self.decode(batch.decoder_ids, batch.target_places, memory, spans.decoder, spans.source, random)
 
     def logits(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
         """Unnormalised log-probabilities of every next token.  Shapes: returns (T, W), packed in sentence order."""
         return self.project(self.decoded(batch, random))
 
-    def loss(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
+    def loss(self, batch: ModelInput, random: RandomStream | None = None) -> Tensor:
         """Label-smoothed cross-entropy in nats, summed over target tokens; dropout if and only if ``random`` is given.
 
         Divide by ``batch.n_target_tokens`` for the mean.

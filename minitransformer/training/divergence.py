@@ -15,7 +15,7 @@ from minitransformer.data.store import TokenStore
 from minitransformer.errors import UserError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.capsule import UpdateFacts, write_capsule
-from minitransformer.training.checkpoint import TrainingState
+from minitransformer.training.update import Outcome
 from parallel.communicator import Communicator
 
 PATIENCE = 10  # updates skipped in a row, after which training goes back to its last checkpoint
@@ -35,26 +35,23 @@ class Guard:
 
     def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
         self.say = say
-        self.in_a_row: list[tuple[int, int]] = []  # epoch and place of the batches of updates that were just skipped
+        self.in_a_row: list[Outcome] = []  # of updates that were just skipped
         self.what = ""
         self._norms: deque[float] = deque(maxlen=_USUAL)
 
-    def lets_through(self, state: TrainingState, norm: float, *, loss_is_finite: bool) -> bool:
-        """Whether the update of this state may change parameters; says why not, and when a gradient is a spike.
-
-        ``norm`` is that of the gradient of the mean loss, before clipping.
-        """
-        if loss_is_finite and math.isfinite(norm):
+    def note(self, outcome: Outcome) -> None:
+        """Say why an update was skipped, if it was, and when a gradient is a spike."""
+        step = outcome.state.step
+        if outcome.is_sound:
             self.in_a_row = []
-            self._look_for_spike(state.step, norm)
-            return True
-        self.in_a_row.append((state.epoch, state.next_batch - 1))
-        self.what = f"the gradient's norm is {norm}" if loss_is_finite else "the loss is not finite"
+            self._look_for_spike(step, outcome.norm)
+            return
+        self.in_a_row.append(outcome)
+        self.what = f"the gradient's norm is {outcome.norm}" if outcome.loss_is_finite else "the loss is not finite"
         self.say(
-            f"warning: update {state.step:,}: {self.what}; it is skipped, {len(self.in_a_row)} in a row"
+            f"warning: update {step:,}: {self.what}; it is skipped, {len(self.in_a_row)} in a row"
             f" (at {PATIENCE} training goes back)"
         )
-        return False
 
     @property
     def gives_up(self) -> bool:

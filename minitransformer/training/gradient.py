@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from autograd import RandomStream, backward, namespace
 from autograd.array import Array, staying_here
-from minitransformer.model.batch import Batch
+from minitransformer.model.batch import ModelInput
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import even_slices
 
@@ -27,7 +27,7 @@ class ShardedGradient:
         )
         self._free: list[Array] = []
 
-    def compute(self, shards: Sequence[Batch | None], streams: Sequence[RandomStream]) -> Array:
+    def compute(self, shards: Sequence[ModelInput | None], streams: Sequence[RandomStream]) -> Array:
         """Leave Σ dloss/dθ over this rank's shards in the model's gradients; return Σ loss, in nats.
 
         A shard that is None has no sentences; without shards gradients stay what they are.  The loss is a float64 array
@@ -39,7 +39,7 @@ class ShardedGradient:
             loss = loss + self._sum(list(zip(shards, streams, strict=True)), gradients, self.n_threads)
         return loss
 
-    def _sum(self, leaves: list[tuple[Batch | None, RandomStream]], out: Array, n_threads: int) -> Array:
+    def _sum(self, leaves: list[tuple[ModelInput | None, RandomStream]], out: Array, n_threads: int) -> Array:
         """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""
         if len(leaves) == 1:
             return self._differentiate(*leaves[0], out)
@@ -75,7 +75,7 @@ class ShardedGradient:
         except IndexError:
             return namespace(like).zeros_like(like)
 
-    def _differentiate(self, shard: Batch | None, stream: RandomStream, out: Array) -> Array:
+    def _differentiate(self, shard: ModelInput | None, stream: RandomStream, out: Array) -> Array:
         if shard is None:
             out[...] = 0
             return 0.0

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from autograd import RandomStream, namespace, to_host
-from autograd.array import Array, staying_here
-from autograd.optim import Adam, clip_gradients
+from autograd import namespace, to_host
+from autograd.optim import Adam
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import IntArray, cut_into_shards, plan_epoch, read_batch
+from minitransformer.data.batching import IntArray, plan_epoch
 from minitransformer.data.store import TokenStore
 from minitransformer.errors import UserError
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
-from minitransformer.threads import even_slices
 from minitransformer.training.capsule import UpdateFacts
 from minitransformer.training.checkpoint import Snapshot, TrainingState, load_newest_checkpoint
 from minitransformer.training.divergence import Guard, give_up, require_finite
@@ -31,7 +27,7 @@ from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.interval import Interval
 from minitransformer.training.monitor import Monitor, TrainingReport
-from minitransformer.training.schedule import learning_rate
+from minitransformer.training.update import Outcome, UpdateParts, updates_with
 from minitransformer.training.validation import Validation, keep_best
 from minitransformer.training.writer import CheckpointWriter
 from parallel.agreement import check_agreement, checksum
@@ -65,12 +61,10 @@ class Trainer:
         )
         self.gradient = ShardedGradient(model, n_threads=n_threads)
         self.shards = shards_of_rank(world.rank, world.size, config.n_shards, config.sum)
+        self._parts = UpdateParts(store, config, world, self.exchange, self.adam, self.gradient, self.shards)
+        self._updates = updates_with(self._parts)
         self.state = TrainingState()
         self._writer = CheckpointWriter(run, keep=config.keep_checkpoints, every=config.checkpoint_every)
-        self._executor = ThreadPoolExecutor(
-            n_threads, thread_name_prefix="adam", initializer=staying_here(model.device)
-        )
-        self._n_threads = n_threads
         self._seconds = 0.0  # that this process has spent on updates
         self._guard = Guard()
         self._norm = 0.0  # of the last gradient that changed parameters, before clipping
@@ -116,21 +110,23 @@ class Trainer:
         with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
             interval = Interval(self.state, self.world)
             for batch in self._batches():
-                step = self.state.step
-                loss = self._update(batch)
-                if loss is not None:
-                    interval.add(loss, int((self.store.lengths[batch, 1] + 1).sum()))
-                elif self._guard.gives_up:
-                    interval = self._go_back(batch, monitor)
+                step, outcomes = self.state.step, self._update(batch)
+                if self._is_looked_at(step) or not all(outcome.is_sound for outcome in outcomes):
+                    outcomes += self._updates.finish()
+                is_sound = self._note(outcomes, interval)
+                if self._guard.gives_up:
+                    interval = self._go_back(monitor)
                     continue
                 monitor.advance(step)
                 self._writer.tell_of_failure(monitor.say)
                 last, stop = step == self.config.max_updates, interrupt.requested()
+                if stop:
+                    self._note(self._updates.finish(), interval)
                 if (step % self.config.log_every == 0 or last) and interval.n_tokens:
                     interval = self._log(interval, monitor)
-                if (step % self.config.validate_every == 0 and loss is not None) or last:
+                if (step % self.config.validate_every == 0 and is_sound) or last:
                     interval.leave_out(self._validate(monitor))
-                if (step % self.config.checkpoint_every == 0 and loss is not None) or last or stop:
+                if (step % self.config.checkpoint_every == 0 and is_sound) or last or stop:
                     self._save(interval, monitor)
                 if last or stop:
                     self._say_balance(monitor)
@@ -141,16 +137,18 @@ class Trainer:
             self._finish_saving()
         return True
 
-    def _go_back(self, batch: IntArray, monitor: Monitor) -> Interval:
+    def _go_back(self, monitor: Monitor) -> Interval:
         """To the last checkpoint, from where the batches in question are avoided.
 
         Raises: TrainingDivergedError the second time, or if there is no checkpoint.
         """
-        avoided, what = (*self.state.avoided, *self._guard.in_a_row), self._guard.what
+        skipped, what = self._guard.in_a_row, self._guard.what
+        avoided = (*self.state.avoided, *((outcome.state.epoch, outcome.state.next_batch - 1) for outcome in skipped))
         self._finish_saving()
         if self.state.avoided or not self.resume(monitor.say):
-            facts = UpdateFacts.of(self.state, batch, self.config, self.learning_rate, what)
-            gradients = self.exchange.gather(self._gradients)
+            state, batch = skipped[-1].state, skipped[-1].batch
+            facts = UpdateFacts.of(state, batch, self.config, self._parts.learning_rate(state.step), what)
+            gradients = self.exchange.gather(self.model.parameters.gradients[self.exchange.part])
             give_up(self.run_directory, self.model, self.store, facts, gradients, self.world)
         self.state = dataclasses.replace(self.state, avoided=avoided)
         self._guard = Guard(monitor.say)
@@ -192,52 +190,27 @@ class Trainer:
     def _advance(self, **changes: Any) -> None:
         self.state = dataclasses.replace(self.state, **changes)
 
-    def _update(self, batch: IntArray) -> Array | None:
-        """One update of the parameters, of which this rank changes its part.
-
-        Returns this rank's summed loss; None if loss or gradient are not finite, and nothing has changed.
-        """
+    def _update(self, batch: IntArray) -> list[Outcome]:
+        """Make, or enqueue, the update that the state is at; returns what has become known of updates."""
         start = time.perf_counter()
-        indices = cut_into_shards(batch, self.store.lengths, self.config.n_shards)
-        shards = [read_batch(self.store, indices[i]) if len(indices[i]) else None for i in self.shards]
-        streams = [RandomStream(self.config.seed, self.state.step, shard) for shard in self.shards]
-        loss = self.gradient.compute(shards, streams)
-        self.exchange.sum_gradients(self._on_all_threads)
-        gradients, per_token = self._gradients, 1 / float((self.store.lengths[batch, 1] + 1).sum())
-
-        def take_mean(within: slice) -> None:
-            gradients[within] *= per_token
-
-        self._on_all_threads(take_mean)
-        norm = clip_gradients(gradients, self.config.clip_norm or math.inf, self.exchange.of_all_parts)
-        loss_is_finite = not self.world.any(not math.isfinite(float(loss)))
-        if is_sound := self._guard.lets_through(self.state, norm, loss_is_finite=loss_is_finite):
-            self._norm = norm
-            self._on_all_threads(lambda within: self.adam.update(self.learning_rate, self.state.step, within))
-        self.exchange.share_values()
-        if len(gradients) < len(self.model.parameters.values):  # others have changed the rest
-            self.model.parameters.refresh_copies()
+        outcomes = self._updates.run(batch, self.state)
         self._seconds += time.perf_counter() - start
-        return loss if is_sound else None
+        return outcomes
 
-    @property
-    def _gradients(self) -> Array:
-        """Those that are this rank's part."""
-        return self.model.parameters.gradients[self.exchange.part]
+    def _note(self, outcomes: list[Outcome], interval: Interval) -> bool:
+        """Count what was learnt; returns whether the last of these updates has changed the parameters."""
+        for outcome in outcomes:
+            self._guard.note(outcome)
+            if outcome.is_sound:
+                self._norm = outcome.norm
+                interval.add(outcome.loss, outcome.n_tokens)
+        return bool(outcomes) and outcomes[-1].is_sound
 
-    def _on_all_threads(self, function: Callable[[slice], None]) -> None:
-        """Apply ``function`` to slices that cover this rank's part of the flat parameters."""
-        list(self._executor.map(function, even_slices(len(self._gradients), self._n_threads)))
-
-    @property
-    def learning_rate(self) -> float:
-        """That of the current update."""
-        return learning_rate(
-            self.state.step,
-            d_model=self.model.config.d_model,
-            warmup_steps=self.config.warmup_steps,
-            factor=self.config.learning_rate_factor,
-        )
+    def _is_looked_at(self, step: int) -> bool:
+        """Whether something reads parameters, or tells of them, right after this update; numbers that go wrong do."""
+        config = self.config
+        due = (config.log_every, config.validate_every, config.checkpoint_every)
+        return bool(self._guard.in_a_row) or step == config.max_updates or any(step % every == 0 for every in due)
 
     def _log(self, interval: Interval, monitor: Monitor) -> Interval:
         loss, seconds = interval.loss() / interval.n_tokens, interval.seconds
@@ -249,7 +222,7 @@ class Trainer:
                 step=self.state.step,
                 epoch=self.state.epoch,
                 loss=loss,
-                learning_rate=self.learning_rate,
+                learning_rate=self._parts.learning_rate(self.state.step),
                 gradient_norm=self._norm,
                 target_tokens_per_second=interval.n_tokens / seconds,
                 seconds=self.state.seconds,

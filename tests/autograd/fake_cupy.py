@@ -10,16 +10,18 @@ It offers what this project uses, and every name of it exists in CuPy.
 
 from __future__ import annotations
 
+import builtins
 import operator
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import fake_cuda
+import fake_streams
 import numpy as np
 
 __version__ = "stand-in"
+fake_streams.reset()
 ALIGNMENT = 512  # bytes, of all that CuPy allocates
 
 inf, nan, newaxis = np.inf, np.nan, None
@@ -37,21 +39,35 @@ class ndarray:  # noqa: N801  (CuPy's name)
     def __init__(self, values: Any) -> None:
         self._values = _aligned(np.asarray(values))
 
-    def get(self, out: Any = None) -> Any:
-        """A copy on the host."""
+    def get(self, stream: Any = None, *, out: Any = None, blocking: bool = True) -> Any:
+        """A copy on the host, which is not there before somebody has waited, unless the copy itself waits."""
+        fake_streams.refuse("get")
         if out is None:
+            _read("get")
             return self._values.copy()
         assert out.shape == self.shape
         assert out.dtype == self.dtype
-        out[...] = self._values
+        if blocking:
+            _read("get")
+            out[...] = self._values
+        else:
+            fake_streams.poison(out)
+            values = self._values.copy()
+            (stream or fake_streams.get_current_stream()).late.append(lambda: out.__setitem__(..., values))
         return out
 
-    def set(self, values: Any) -> None:
-        """A copy from the host."""
+    def set(self, values: Any, stream: Any = None) -> None:
+        """A copy from the host; in another stream than the current one it comes late."""
+        fake_streams.refuse("set")
         assert isinstance(values, np.ndarray)
         assert values.shape == self.shape
         assert values.dtype == self.dtype
-        self._values[...] = values
+        fake_cuda.CALLS.append(("upload", values.nbytes))
+        if stream is None or stream is fake_streams.get_current_stream():
+            self._values[...] = values
+        else:
+            fake_streams.poison(self._values)
+            stream.late.append(lambda: self._values.__setitem__(..., values))
 
     def __array__(self, *arguments: Any, **keywords: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
@@ -72,25 +88,37 @@ class ndarray:  # noqa: N801  (CuPy's name)
         return len(self._values)
 
     def __getitem__(self, index: Any) -> ndarray:
-        return ndarray(self._values[_index(index)])
+        place = _index(index)
+        return fake_streams.made(lambda: self._values[place], [self._values], ndarray)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._values[_index(index)] = _operand(value)
+        place, operand = _index(index), _operand(value)
+        fake_streams.do(lambda: self._values.__setitem__(place, operand))
 
     def __float__(self) -> float:
+        _read("float")
         return float(self._values)
 
     def __int__(self) -> int:
+        _read("int")
         return int(self._values)
 
     def __bool__(self) -> bool:
+        _read("bool")
         return bool(self._values)
 
     def __index__(self) -> int:
+        _read("index")
         return operator.index(self._values)
 
     def __repr__(self) -> str:
         return f"cupy.{self._values!r}"
+
+
+def _read(how: str) -> None:
+    """Somebody wants to know a value, and waits for the device."""
+    fake_streams.refuse(how)
+    fake_cuda.CALLS.append(("read", how))
 
 
 def _aligned(values: Any) -> Any:
@@ -117,7 +145,7 @@ def _index(index: Any) -> Any:
     """An index whose arrays are on the device; an ellipsis behind it makes even one element an array."""
     parts = index if isinstance(index, tuple) else (index,)
     host = tuple(_argument(part) for part in parts)
-    return host if any(part is Ellipsis for part in parts) else (*host, Ellipsis)
+    return host if builtins.any(part is Ellipsis for part in parts) else (*host, Ellipsis)
 
 
 def _argument(x: Any) -> Any:
@@ -127,6 +155,14 @@ def _argument(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         raise TypeError(f"Unsupported type {type(x)}")
     return type(x)(map(_argument, x)) if isinstance(x, list | tuple) else x
+
+
+def _arrays(x: Any) -> Iterator[Any]:
+    if isinstance(x, np.ndarray):
+        yield x
+    elif isinstance(x, list | tuple):
+        for part in x:
+            yield from _arrays(part)
 
 
 def _is_bfloat16(x: Any) -> bool:
@@ -145,9 +181,12 @@ def _on_arguments(function: Callable[..., Any], *, moves: bool = True) -> Callab
             _refuse_bfloat16(function.__name__, *arguments)
         if keywords.keys() & {"initial", "where"}:
             raise TypeError(f"CuPy has no keyword 'initial' or 'where'; got {sorted(keywords)}")
-        out = keywords.get("out")
-        result = function(*map(_argument, arguments), **{name: _argument(x) for name, x in keywords.items()})
-        return ndarray(result) if out is None else out
+        out, host = keywords.get("out"), {name: _argument(x) for name, x in keywords.items()}
+        on_host = [_argument(x) for x in arguments]
+        if out is not None:
+            fake_streams.do(lambda: function(*on_host, **host))
+            return out
+        return fake_streams.made(lambda: function(*on_host, **host), list(_arrays(on_host)), ndarray)
 
     return on_device
 
@@ -160,7 +199,8 @@ def _binary(name: str) -> Callable[[ndarray, Any], Any]:
             return NotImplemented  # such as a Tensor, which has its own say
         if not (name == "add" and _is_bfloat16(self) and _is_bfloat16(other)):
             _refuse_bfloat16(name, self, other)
-        return ndarray(in_python(self._values, _operand(other)))
+        operand = _operand(other)
+        return fake_streams.made(lambda: in_python(self._values, operand), [], ndarray)
 
     return operate
 
@@ -170,7 +210,8 @@ def _reflected(name: str) -> Callable[[ndarray, Any], ndarray]:
 
     def operate(self: ndarray, other: Any) -> ndarray:
         _refuse_bfloat16(name, self, other)
-        return ndarray(in_python(_operand(other), self._values))
+        operand = _operand(other)
+        return fake_streams.made(lambda: in_python(operand, self._values), [], ndarray)
 
     return operate
 
@@ -181,7 +222,8 @@ def _in_place(name: str) -> Callable[[ndarray, Any], ndarray]:
     def operate(self: ndarray, other: Any) -> ndarray:
         if not (name == "iadd" and _is_bfloat16(self) and _is_bfloat16(other)):
             _refuse_bfloat16(name, self, other)
-        in_python(self._values, _operand(other))
+        operand = _operand(other)
+        fake_streams.do(lambda: in_python(self._values, operand))
         return self
 
     return operate
@@ -247,7 +289,11 @@ for _name in _FUNCTIONS:
 
 def array(x: Any, dtype: Any = None) -> ndarray:
     """A copy on the device, from the host or from the device."""
-    return ndarray(np.array(x._values if isinstance(x, ndarray) else x, dtype))
+    if not isinstance(x, ndarray):
+        fake_streams.refuse("a copy from the host")
+        fake_cuda.CALLS.append(("upload", np.asarray(x).nbytes))
+        return ndarray(np.array(x, dtype))
+    return fake_streams.made(lambda: np.array(x._values, dtype), [], ndarray)
 
 
 def asarray(x: Any, dtype: Any = None) -> ndarray:
@@ -261,14 +307,14 @@ def asnumpy(x: ndarray) -> Any:
 
 
 def _unwritten(function: Callable[..., Any]) -> Callable[..., ndarray]:
-    """Full of ones, bit by bit, which are NaN: whoever reads what nobody has written shall notice."""
+    def poisoned(*arguments: Any, **keywords: Any) -> ndarray:
+        fake_streams.allocate()
+        array = ndarray(function(*map(_argument, arguments), **keywords))
+        fake_streams.poison(array._values)
+        fake_streams.do(lambda: fake_streams.poison(array._values))
+        return array
 
-    def full_of_ones(*arguments: Any, **keywords: Any) -> ndarray:
-        values = function(*map(_argument, arguments), **keywords)
-        values[...] = np.frombuffer(b"\xff" * values.itemsize, values.dtype)
-        return ndarray(values)
-
-    return full_of_ones
+    return poisoned
 
 
 empty, empty_like = _unwritten(np.empty), _unwritten(np.empty_like)
@@ -277,31 +323,13 @@ empty, empty_like = _unwritten(np.empty), _unwritten(np.empty_like)
 lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_on_arguments(np.lib.stride_tricks.as_strided)))
 
 
-class _Stream:
-    """The one stream; it computes at once."""
-
-    ptr, capturing = 7, False
-
-    def is_capturing(self) -> bool:
-        return self.capturing
-
-    def synchronize(self) -> None:
-        fake_cuda.CALLS.append(("synchronize",))
-
-
-class _Event:
-    def record(self, stream: _Stream) -> None:
-        self.seconds = time.perf_counter()
-
-    def synchronize(self) -> None:
-        pass
-
-
-_stream = _Stream()
 cuda = SimpleNamespace(
     Device=fake_cuda.Device,
-    Event=_Event,
-    get_current_stream=lambda: _stream,
+    Event=fake_streams.Event,
+    MemoryPool=fake_streams.MemoryPool,
+    Stream=fake_streams.Stream,
+    get_current_stream=fake_streams.get_current_stream,
+    using_allocator=fake_streams.using_allocator,
     get_elapsed_time=lambda start, end: 1e3 * (end.seconds - start.seconds),
     alloc_pinned_memory=fake_cuda.alloc_pinned_memory,
     nccl=fake_cuda.nccl,

@@ -125,6 +125,24 @@ def test_cross_entropy_at_its_least_is_the_entropy_of_the_smoothed_target(conven
     np.testing.assert_allclose(gradient, 0, atol=1e-15)
 
 
+@pytest.mark.parametrize(
+    "static", [{}, {"smoothing": 0.1}, {"smoothing": 0.2, "over": "V-2", "impossible": 0}], ids=str
+)
+def test_rows_without_a_target_add_nothing_whatever_their_logits_are(static: dict[str, Any]) -> None:
+    x, weight = np.random.default_rng(1).standard_normal((2, 4, 3))
+    targets = np.array([-1, 2, 1, -1])
+    rows = Tensor(x), Tensor(x[1:3])
+    losses = [
+        ops.linear_cross_entropy(of, weight, None, t, **static)
+        for of, t in zip(rows, (targets, targets[1:3]), strict=True)
+    ]
+    assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-12)
+    for loss in losses:
+        backward(loss)
+    np.testing.assert_allclose(rows[0].grad[1:3], rows[1].grad, rtol=1e-12)
+    assert not rows[0].grad[[0, 3]].any()
+
+
 def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...]) -> Tensor:
     return ops.linear_cross_entropy(np.ones(x), np.ones(weight), None, np.zeros(2, int))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fake_streams
 import pytest
 from cuda_on_cpu import COMPILER
 
@@ -37,15 +38,35 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self._attributes: dict[int, dict[int, Any]] = {}
         self.refuse: Callable[[str, tuple[Any, ...]], bool] = lambda name, arguments: False
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             short = name.removeprefix("cublasLt")
             self.calls.append((short, arguments))
-            return 15 if self.refuse(short, arguments) else getattr(library(), name)(*arguments)
+            if self.refuse(short, arguments):
+                return 15
+            if short == "MatmulDescSetAttribute":
+                operation, attribute, value, _ = arguments
+                self._attributes.setdefault(operation.value, {})[attribute] = value._obj
+            if short == "MatmulDescDestroy":
+                self._attributes.pop(arguments[0].value, None)
+            if short == "Matmul" and fake_streams.is_capturing():
+                fake_streams.do(
+                    functools.partial(self._multiply, arguments, dict(self._attributes[arguments[1].value]))
+                )
+                return 0
+            return getattr(library(), name)(*arguments)
 
         return call
+
+    @staticmethod
+    def _multiply(arguments: tuple[Any, ...], attributes: dict[int, Any]) -> None:
+        """With the addresses that the operation had when the product was enqueued."""
+        for attribute, value in attributes.items():
+            library().cublasLtMatmulDescSetAttribute(arguments[1], attribute, ctypes.byref(value), ctypes.sizeof(value))
+        assert library().cublasLtMatmul(*arguments) == 0
 
     def names(self) -> list[str]:
         return [name for name, _ in self.calls]

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from autograd import kernels, ops  # noqa: F401  (their registration comes first)
-from autograd.kernels.cuda import adam, attention, cross_entropy, dropout, embedding, layer_norm, linear
+from autograd.judged import judge, judged_adam_update
+from autograd.kernels.cuda import adam, attention, cross_entropy, dropout, embedding, judgement, layer_norm, linear
 from autograd.op import Dispatch, operations
 from autograd.optim import adam_update
 from autograd.random import random_words
 
-MODULES = (adam, attention, cross_entropy, dropout, embedding, layer_norm, linear)  # that launch
+MODULES = (adam, attention, cross_entropy, dropout, embedding, judgement, layer_norm, linear)
 DISPATCHERS: dict[str, Dispatch[Any]] = {
-    **operations, "adam_update": adam_update, "linear_maps": ops.linear_maps, "random_words": random_words,
+    **operations, "adam_update": adam_update, "judge": judge, "judged_adam_update": judged_adam_update,
+    "linear_maps": ops.linear_maps, "random_words": random_words,
 }  # fmt: skip
 KERNELS = {
     name: [kernel for kernel in dispatcher.kernels if kernel.device == "cuda"]

@@ -22,7 +22,11 @@ SAFE_LOGIT = (
 )
 
 
-@linear_cross_entropy.kernel("cpu")
+def _all_have_targets(x: Array, weight: Array, bias: Array | None, targets: Array, **static: object) -> bool:
+    return not (targets < 0).any()
+
+
+@linear_cross_entropy.kernel("cpu", supports=_all_have_targets)
 def linear_cross_entropy_in_place(
     x: Array,
     weight: Array,

@@ -9,7 +9,7 @@ from autograd.kernels.cuda.driver import launch
 from autograd.optim import adam_update
 from autograd.precision import is_bfloat16
 
-SOURCE, KERNEL = "adam.cu", "adam_update_bf16"
+SOURCE, KERNEL, JUDGED = "adam.cu", "adam_update_bf16", "adam_update_judged_bf16"
 THREADS = 256
 
 

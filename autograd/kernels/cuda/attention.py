@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,69 +10,19 @@ from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import launch
 from autograd.ops.attention import attention, check_shapes
 from autograd.random import Site
-from autograd.spans import BlockMask, Blocks, IntArray, KeySpans
+from autograd.spans import BlockMask, KeySpans
 from autograd.tensor import Backward
+from autograd.tiles import tiles_of
 
 SOURCE = "attention.cu"
 WIDTHS = (32, 64)
 PASSES = ("forward", "backward_of_queries", "backward_of_keys")
-ROWS, WARPS, THREADS = 16, 4, 128  # of a tile; of a block, a tile of one head each
-
-
-class Tiles(NamedTuple):
-    """Where the work is, on the device.
-
-    Shapes: of_queries and of_keys (tiles, 4) int32: first row, end of its block, and the first and the end of the rows
-    of the other side that it may meet; spans (T, 2) int32: first and last of every query.
-    """
-
-    of_queries: Array
-    of_keys: Array
-    spans: Array
-
-
-_tiles: WeakKeyDictionary[KeySpans, Tiles] = WeakKeyDictionary()  # every layer asks for the same again
+WARPS, THREADS = 4, 128  # of a block, a tile of one head each
 
 
 def kernel_name(of_pass: str, width: int) -> str:
     """Of one of ``PASSES``, for heads of this width."""
     return f"attention_{of_pass}_{width}"
-
-
-def tiles_of(spans: KeySpans, like: Array) -> Tiles:
-    """The tiles of these spans on the GPU, where ``like`` is."""
-    if spans not in _tiles:
-        of_queries = _tiles_of_blocks(spans.queries, spans.keys)
-        if len(of_queries):
-            starts = of_queries[:, 0]
-            of_queries[:, 2] = np.minimum.reduceat(spans.first, starts)
-            of_queries[:, 3] = np.maximum.reduceat(spans.last, starts)
-        arrays = of_queries, _tiles_of_keys(spans), np.stack([spans.first, spans.last], 1)
-        _tiles[spans] = Tiles(*(namespace(like).asarray(x.astype(np.int32)) for x in arrays))
-    return _tiles[spans]
-
-
-def _tiles_of_keys(spans: KeySpans) -> IntArray:
-    """Of the queries of its sentence a tile meets those from the first to the last that see one of its keys."""
-    tiles = _tiles_of_blocks(spans.keys, spans.queries)
-    n_tiles, block = -(-spans.keys.lengths // ROWS), spans.queries.block_of_token
-    first_tile, start = (np.cumsum(n_tiles) - n_tiles)[block], spans.keys.starts[block]
-    first, last = (first_tile + (key - start) // ROWS for key in (spans.first, spans.last - 1))
-    n_seen = last - first + 1  # tiles, by every query
-    seen = np.repeat(first - np.cumsum(n_seen) + n_seen, n_seen) + np.arange(n_seen.sum())
-    query = np.repeat(spans.queries.tokens, n_seen)
-    tiles[:, 2:] = tiles[:, [3, 2]]  # so that a tile that nobody sees meets nothing
-    np.minimum.at(tiles[:, 2], seen, query)
-    np.maximum.at(tiles[:, 3], seen, query + 1)
-    return tiles
-
-
-def _tiles_of_blocks(rows: Blocks, others: Blocks) -> IntArray:
-    n_tiles = -(-rows.lengths // ROWS)
-    block = np.repeat(np.arange(len(rows)), n_tiles)
-    place = ROWS * (np.arange(len(block)) - np.repeat(np.cumsum(n_tiles) - n_tiles, n_tiles))
-    ends = rows.starts + rows.lengths, others.starts, others.starts + others.lengths
-    return np.stack([rows.starts[block] + place, *(end[block] for end in ends)], axis=1)
 
 
 def _room_for_gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:

@@ -1,7 +1,8 @@
 // Label-smoothed cross-entropy, a block a row: the logits become p - q in place; see autograd.ops.cross_entropy.
 //
 // A row is read twice, the second time from a cache, and written once.  Every thread writes the words that it has read,
-// and the two words whose q is another one get their gradient after all others.
+// and the two words whose q is another one get their gradient after all others.  A row without a target (-1) becomes 0,
+// whatever is in it.
 
 #include "common.cuh"
 
@@ -10,6 +11,11 @@ __device__ void cross_entropy(T* logits, const long long* targets, float* losses
                               float confidence, int impossible) {
     logits += blockIdx.x * n_words;
     const int target = static_cast<int>(targets[blockIdx.x]), n = static_cast<int>(n_words);
+    if (target < 0) {  // a whole block
+        for (int word = threadIdx.x; word < n; word += blockDim.x) store(logits[word], 0.0f);
+        if (threadIdx.x == 0) losses[blockIdx.x] = 0;
+        return;
+    }
     const float z_target = load(logits[target]), z_impossible = impossible < 0 ? 0 : load(logits[impossible]);
     float greatest_here = Max::kNeutral, total = 0, sum = 0;
     for (int word = threadIdx.x; word < n; word += blockDim.x) {

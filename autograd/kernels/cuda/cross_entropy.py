@@ -63,7 +63,7 @@ def linear_cross_entropy_in_place(
         dx, dweight = _scaled(multiplied(logits, weight), dy), PendingProduct(logits.T, _scaled(x, dy))
         return dx, dweight, sum_of_rows(logits) * dy if bias is not None else None, None
 
-    return losses.sum(), backward
+    return sum_of_rows(losses[:, None]).reshape(()), backward
 
 
 def _scaled(x: Array, dy: Array) -> Array:

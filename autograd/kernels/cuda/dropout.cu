@@ -7,10 +7,11 @@ constexpr int kWarps = 8, kDrawsOfABlock = 16, kDrawsOfAWarp = 32 * kDrawsOfABlo
 
 // A thread a block of four words.
 extern "C" __global__ void __launch_bounds__(256)
-    philox_words(word* words, long long n_words, word seed, word site, word update, word shard) {
+    philox_words(word* words, long long n_words, word seed, word site, word update, const word* update_at,
+                 word shard) {
     const long long block = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
     word of_block[4];
-    philox_block(Site{seed, site, update, shard}, block, of_block);
+    philox_block(site_of(seed, site, update, update_at, shard), block, of_block);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
         if (4 * block + i < n_words) words[4 * block + i] = of_block[i];
@@ -36,9 +37,9 @@ __device__ void dropout(const T* x, T* y, long long n, const Site& site, int thr
 
 #define DROPOUT(T)                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                      \
-        dropout_##T(const T* x, T* y, long long n, word seed, word site, word update, word shard, int threshold,   \
-                    float scale) {                                                                                 \
-        dropout(x, y, n, Site{seed, site, update, shard}, threshold, scale);                                       \
+        dropout_##T(const T* x, T* y, long long n, word seed, word site, word update, const word* update_at,       \
+                    word shard, int threshold, float scale) {                                                      \
+        dropout(x, y, n, site_of(seed, site, update, update_at, shard), threshold, scale);                         \
     }
 
 DROPOUT(float)

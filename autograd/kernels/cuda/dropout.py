@@ -20,9 +20,11 @@ def kernel_name(dtype: object) -> str:
     return f"dropout_{STORAGE[str(dtype)]}"
 
 
-def numbers_of(site: Site) -> tuple[np.uint64, ...]:
-    """A site as kernels take it."""
-    return tuple(np.uint64(number) for number in (site.seed, site.site, site.update, site.shard))
+def numbers_of(site: Site) -> tuple[np.uint64 | Array | None, ...]:
+    """A site as kernels take it: the update by value, or by its address."""
+    is_number = isinstance(site.update, int | np.integer)
+    update, update_at = (site.update, None) if is_number else (0, site.update)
+    return np.uint64(site.seed), np.uint64(site.site), np.uint64(update), update_at, np.uint64(site.shard)
 
 
 @random_words.kernel("cuda")

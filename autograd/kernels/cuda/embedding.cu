@@ -4,6 +4,26 @@
 
 constexpr int kWarps = 8;
 
+// Ids in order, equal ones in their own, and where each stood.  Its place is the number of those before it: n * n
+// comparisons, in one launch that nobody waits for.
+extern "C" __global__ void __launch_bounds__(32 * kWarps)
+    sort_ids(const long long* ids, long long* sorted_ids, long long* order, int n) {
+    __shared__ int others[32 * kWarps];
+    const int here = blockIdx.x * blockDim.x + threadIdx.x, id = here < n ? static_cast<int>(ids[here]) : 0;
+    int place = 0;
+    for (int start = 0; start < n; start += blockDim.x) {
+        const int size = n - start < static_cast<int>(blockDim.x) ? n - start : blockDim.x, other = start + threadIdx.x;
+        if (other < n) others[threadIdx.x] = static_cast<int>(ids[other]);
+        __syncthreads();
+        for (int i = 0; i < size; ++i) place += others[i] < id + (start + i < here);
+        __syncthreads();  // the others have been read
+    }
+    if (here < n) {
+        sorted_ids[place] = id;
+        order[place] = here;
+    }
+}
+
 // Tokens are sorted by id; the block of the first token of every id adds the rows of dy of all of them to that row of
 // the table: warp w those that come w-th, (w + 8)-th ..., and the warps' sums in their order.  So no addition depends on
 // which block is faster.

@@ -10,7 +10,7 @@ from autograd.ops.linear import embedding
 from autograd.precision import as_gradient_of
 from autograd.tensor import Backward, PendingGradient
 
-SOURCE = "embedding.cu"
+SOURCE, SORT = "embedding.cu", "sort_ids"
 THREADS = 256
 
 
@@ -43,9 +43,10 @@ class RowsToAdd(PendingGradient):
     def add_to(self, out: Array) -> None:
         """See ``PendingGradient``."""
         xp, n = namespace(out), len(self.ids)
-        order = xp.argsort(self.ids, kind="stable")
+        ids, sorted_ids, order = xp.ascontiguousarray(self.ids), xp.empty(n, np.int64), xp.empty(n, np.int64)
         if n:
+            launch(SOURCE, SORT, -(-n // THREADS), THREADS, ids, sorted_ids, order, np.int32(n))
             launch(
-                SOURCE, kernel_name(self.rows.dtype), n, THREADS, xp.ascontiguousarray(self.rows), self.ids[order],
-                order, out, np.int64(n), np.int32(self.shape[1]),
+                SOURCE, kernel_name(self.rows.dtype), n, THREADS, xp.ascontiguousarray(self.rows), sorted_ids, order,
+                out, np.int64(n), np.int32(self.shape[1]),
             )  # fmt: skip

@@ -204,15 +204,16 @@ __device__ void backward(const T* d_result, const T* x, const T* y, const float*
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_forward_##T##_##width(                 \
         const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics, long long n_rows, \
-        float eps, word seed, word site, word update, word shard, int threshold, float scale) {                       \
-        const Dropout dropout{{seed, site, update, shard}, threshold, scale};                                         \
+        float eps, word seed, word site, word update, const word* update_at, word shard, int threshold,               \
+        float scale) {                                                                                                \
+        const Dropout dropout{site_of(seed, site, update, update_at, shard), threshold, scale};                       \
         forward<true, T, width>(x, y, gain, bias, result, statistics, n_rows, eps, dropout);                          \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_backward_##T##_##width(                \
         const T* d_result, const T* x, const T* y, const float* gain, const float* statistics, T* dx, T* dy,          \
-        float* of_parameters, long long n_rows, word seed, word site, word update, word shard, int threshold,         \
-        float scale) {                                                                                                \
-        const Dropout dropout{{seed, site, update, shard}, threshold, scale};                                         \
+        float* of_parameters, long long n_rows, word seed, word site, word update, const word* update_at, word shard, \
+        int threshold, float scale) {                                                                                 \
+        const Dropout dropout{site_of(seed, site, update, update_at, shard), threshold, scale};                       \
         backward<true, T, width>(d_result, x, y, gain, statistics, dx, dy, of_parameters, n_rows, dropout);           \
     }
 

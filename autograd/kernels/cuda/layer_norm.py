@@ -10,6 +10,7 @@ import numpy as np
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.kernels.cuda.dropout import numbers_of
+from autograd.kernels.cuda.linear import sum_of_rows
 from autograd.ops.add_norm import add_norm
 from autograd.ops.dropout import threshold_and_scale
 from autograd.ops.normalisation import layer_norm
@@ -88,7 +89,7 @@ def _normalised(
                 SOURCE, of_backward, n_sums, THREADS,
                 dy, *terms, gain, statistics, *gradients, of_parameters, np.int64(n_rows), *of_mask,
             )  # fmt: skip
-        dgain, dbias = of_parameters.sum(0)
+        dgain, dbias = sum_of_rows(of_parameters.reshape(n_sums, 2 * width)).reshape(2, width)
         return *gradients, dgain, dbias
 
     return y, backward

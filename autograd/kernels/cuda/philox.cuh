@@ -8,6 +8,11 @@ struct Site {
     word seed, site, update, shard;
 };
 
+// The number of the update may lie in memory, where it changes while a captured launch stays as it is.
+__device__ __forceinline__ Site site_of(word seed, word site, word update, const word* update_at, word shard) {
+    return Site{seed, site, update_at ? *update_at : update, shard};
+}
+
 __device__ __forceinline__ void philox_block(const Site& at, word block, word (&out)[4]) {
     word c0 = block + 1, c1 = at.shard, c2 = at.update, c3 = 0, k0 = at.seed, k1 = at.site;
 #pragma unroll

@@ -11,6 +11,7 @@ from cuda_on_cpu import from_bf16, near, to_bf16
 from autograd import Blocks, KeySpans
 from autograd.kernels.cuda import attention
 from autograd.ops.attention import attention as operation
+from autograd.tiles import ROWS, tiles_of
 from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
 
 pytestmark = pytest.mark.usefixtures("launch")
@@ -60,17 +61,17 @@ def test_large_scores_neither_overflow_nor_vanish() -> None:
 
 
 def test_tiles_meet_no_more_keys_than_their_spans_have() -> None:
-    tiles = attention.tiles_of(SPANS["neighbourhood"], np.empty(0))
+    tiles = tiles_of(SPANS["neighbourhood"], np.empty(0))
     third = [[17, 54, 17, 33], [33, 54, 30, 49], [49, 54, 46, 54]]
     np.testing.assert_array_equal(tiles.of_queries, [[0, 1, 0, 1], [1, 17, 1, 17], *third, [54, 56, 54, 56]])
-    assert attention.tiles_of(SPANS["neighbourhood"], np.empty(0)) is tiles
+    assert tiles_of(SPANS["neighbourhood"], np.empty(0)) is tiles
 
 
 @pytest.mark.parametrize("name", SPANS)
 def test_tiles_of_keys_meet_the_queries_that_see_them_and_none_before_or_behind(name: str) -> None:
     spans = SPANS[name]
-    for first, end, first_query, end_query in attention.tiles_of(spans, np.empty(0)).of_keys.tolist():
-        keys = range(first, min(first + attention.ROWS, end))
+    for first, end, first_query, end_query in tiles_of(spans, np.empty(0)).of_keys.tolist():
+        keys = range(first, min(first + ROWS, end))
         seeing = np.flatnonzero((spans.first < keys[-1] + 1) & (spans.last > keys[0]))
         assert range(first_query, end_query) == (range(seeing[0], seeing[-1] + 1) if len(seeing) else range(0))
 

@@ -147,6 +147,25 @@ def test_cross_entropy_in_sixteen_bits(launch: Callable[..., None]) -> None:
     near(losses, -(q * np.log(p)).sum(1), 1e-6)
 
 
+@pytest.mark.parametrize("static", SMOOTHINGS, ids=str)
+def test_rows_without_a_target_become_nothing_whatever_is_in_them(static: dict[str, Any]) -> None:
+    random = np.random.default_rng(1)
+    x, weight = (random.standard_normal((n, 4)).astype(np.float32) for n in (5, 30))
+    targets = np.array([3, -1, 29, -1, 7])
+    has_target = targets >= 0
+    expected, expected_backward = linear_cross_entropy.reference(
+        *double(x[has_target], weight), None, targets[has_target], **static
+    )
+    expected_dx = expected_backward(np.float64(1))[0]
+    x[~has_target] = np.nan
+    for run in (cross_entropy.linear_cross_entropy_in_place, linear_cross_entropy.reference):
+        loss, backward = run(x, weight, None, targets, **static)
+        near(loss, expected, 1e-6)
+        dx = backward(np.float32(1))[0]
+        near(written(dx)[has_target], expected_dx, 3e-6)
+        assert (written(dx)[~has_target] == 0).all()
+
+
 # The stand-in itself.
 
 

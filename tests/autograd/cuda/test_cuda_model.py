@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import cuda_on_cpu
+import fake_streams
 import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder
@@ -32,7 +33,7 @@ def launched(cupy: Any, products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPat
         names.append(kernel)
         values = [x._values if isinstance(x, cupy.ndarray) else x for x in arguments]
         assert not any(isinstance(x, np.ndarray) for x in arguments), f"{kernel} was given an array of the host"
-        cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *values)
+        fake_streams.do(lambda: cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *values))
 
     for module in MODULES:
         monkeypatch.setattr(module, "launch", launch)
@@ -52,7 +53,7 @@ def test_an_update_is_that_of_the_cpu(launched: list[str]) -> None:
     values = here.parameters.values, to_host(there.parameters.values)
     np.testing.assert_allclose(values[1][large], values[0][large], rtol=1e-4, atol=1e-6)
     assert set(launched) == {
-        "add_rows_float", "adam_update_bf16", "cross_entropy_float", "dropout_float",
+        "sort_ids", "add_rows_float", "adam_update_bf16", "cross_entropy_float", "dropout_float",
         "add_norm_forward_float_128", "add_norm_backward_float_128", "relu_backward_float", "sum_of_rows_float",
     }  # fmt: skip
 
@@ -118,7 +119,7 @@ def test_an_update_in_bfloat16_is_that_of_the_cpu_but_for_rounding(launched: lis
     assert set(launched) == {
         "add_rows_bf16", "adam_update_bf16", "cross_entropy_bf16", "dropout_bf16", "attention_forward_32",
         "attention_backward_of_queries_32", "attention_backward_of_keys_32", "add_norm_forward_bf16_128",
-        "add_norm_backward_bf16_128", "sum_of_rows_bf16", "relu_backward_bf16",
+        "add_norm_backward_bf16_128", "sum_of_rows_bf16", "sum_of_rows_float", "relu_backward_bf16", "sort_ids",
     }  # fmt: skip
 
 
@@ -128,7 +129,7 @@ def test_the_gradient_of_an_embedding_reaches_a_leaf_on_the_device(launched: lis
     backward(ops.embedding(leaf, to_device(ids, "cuda")), to_device(np.ones((3, 2), np.float32), "cuda"))
     assert device_of(leaf.grad) == "cuda"
     assert to_host(leaf.grad).tolist() == [[1, 1], [0, 0], [2, 2]]
-    assert launched == ["add_rows_float"]
+    assert launched == ["sort_ids", "add_rows_float"]
 
 
 def test_masks_of_two_sites_are_different_and_those_of_one_are_the_same(launched: list[str]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cuda_on_cpu import from_bf16, near, to_bf16
 
-from autograd.kernels.cuda import dropout, embedding
+from autograd.kernels.cuda import dropout, embedding, layer_norm
 from autograd.ops.dropout import dropout as dropout_operation
 from autograd.ops.dropout import dropout_mask
 from autograd.ops.linear import embedding as embedding_operation
@@ -37,6 +37,33 @@ def test_dropout(shape: tuple[int, ...], rate: float) -> None:
     np.testing.assert_array_equal(backward(dy)[0], expected_backward(dy)[0])
 
 
+def test_the_number_of_the_update_may_lie_in_memory() -> None:
+    x, number = np.random.default_rng(1).standard_normal((40, 128)).astype(np.float32), np.array(7, np.uint64)
+    in_memory, known = Site(5, 1, number, 2), Site(5, 1, 7, 2)
+    for site, expected in ((in_memory, known), (Site(5, 1, np.array(8, np.uint64), 2), Site(5, 1, 8, 2))):
+        np.testing.assert_array_equal(
+            dropout.random_words_by_blocks(x, site=site, count=99), random_words.reference(x, site=expected, count=99)
+        )
+        np.testing.assert_array_equal(
+            dropout.dropout_in_one_pass(x, rate=0.3, site=site)[0], x * dropout_mask(x, 0.3, expected)
+        )
+        np.testing.assert_array_equal(dropout_mask(x, 0.3, site), dropout_mask(x, 0.3, expected))
+        gain, zero = np.ones(128, np.float32), np.zeros(128, np.float32)
+        for of_memory, of_known in zip(
+            *(
+                both_ways(layer_norm.add_norm_in_registers, x, x, gain, zero, rate=0.3, site=s)
+                for s in (site, expected)
+            ),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(of_memory, of_known)
+
+
+def both_ways(run: Callable[..., Any], *arguments: Any, **static: Any) -> list[Any]:
+    y, backward = run(*arguments, **static)
+    return [y, *backward(y)]
+
+
 def test_dropout_of_nothing_and_of_what_lies_apart() -> None:
     x = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
     nothing, _ = dropout.dropout_in_one_pass(x[:0], rate=0.5, site=SITES[1])
@@ -62,6 +89,15 @@ def ids_and_rows(n: int, n_words: int, width: int) -> tuple[Any, Any]:
     ids = random.integers(0, n_words, n)
     ids[:2] = [n_words - 1, 0][:n]
     return ids, random.standard_normal((n, width)).astype(np.float32)
+
+
+@pytest.mark.parametrize("n", [1, 9, 256, 257, 700])
+def test_ids_are_sorted_and_equal_ones_keep_their_order(n: int, launch: Callable[..., None]) -> None:
+    ids, (sorted_ids, order) = ids_and_rows(n, 7, 1)[0], np.full((2, n), -1)
+    launch(embedding.SOURCE, embedding.SORT, -(-n // embedding.THREADS), embedding.THREADS, ids, sorted_ids, order,
+           np.int32(n))  # fmt: skip
+    np.testing.assert_array_equal(order, np.argsort(ids, kind="stable"))
+    np.testing.assert_array_equal(sorted_ids, np.sort(ids))
 
 
 @pytest.mark.parametrize("width", [1, 32, 33, 128])

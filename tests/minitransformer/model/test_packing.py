@@ -64,7 +64,8 @@ def results(model: Transformer, pairs: Any) -> list[tuple[Array, Array]]:
     """For every pair: the encoder's output and the log-probabilities."""
     batch = batch_of(pairs)
     with no_tape():
-        encoded = model.encode(batch.source_ids, self_attention_spans(batch.source, model.config.neighbourhood)).value
+        spans = self_attention_spans(batch.source, model.config.neighbourhood)
+        encoded = model.encode(batch.source_ids, batch.source_places, spans).value
     of_sources, of_targets = (
         np.split(rows, np.cumsum([len(ids) + 1 for ids in side])[:-1])
         for rows, side in zip((encoded, model.log_probabilities(batch)), sides(pairs), strict=True)
@@ -222,7 +223,8 @@ def test_token_by_token_over_a_cache_is_all_at_once(variant: str, sources: Any, 
     ids, newest = batch.decoder_ids.reshape(len(sources), n), Blocks.of_lengths([1] * len(sources))
     caches, steps = [LayerCache(len(sources), 1) for _ in model.decoder.layers], []
     with no_tape():
-        memory = model.decoder.memory(model.encode(batch.source_ids, self_attention_spans(batch.source, r)))
+        encoded = model.encode(batch.source_ids, batch.source_places, self_attention_spans(batch.source, r))
+        memory = model.decoder.memory(encoded)
         to_source = encoder_decoder_spans(newest, batch.source)
         for t in range(n):
             over = cached_sets(np.zeros((len(sources), 1, t + 1), int), 1, caches[0].next_capacity, r)

@@ -19,6 +19,7 @@ from minitransformer.training.checkpoint import TrainingState, checkpoints
 from minitransformer.training.divergence import Guard, TrainingDivergedError
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.trainer import Trainer
+from minitransformer.training.update import Outcome
 from parallel.communicator import SerialCommunicator
 from tests.support.training import TINY, copy_store
 
@@ -178,15 +179,16 @@ def test_without_a_checkpoint_there_is_nothing_to_go_back_to(tmp_path: Path) -> 
     assert (tmp_path / "run" / "divergence" / "step-00000002" / "update.json").exists()
 
 
-def state_at(step: int) -> TrainingState:
-    return TrainingState(step=step, epoch=0, next_batch=step)
+def sound_at(step: int, norm: float) -> Outcome:
+    state = TrainingState(step=step, epoch=0, next_batch=step)
+    return Outcome(state, np.arange(2), n_tokens=9, loss=1.0, norm=norm, loss_is_finite=True)
 
 
 def test_a_gradient_ten_times_as_large_as_usual_is_told() -> None:
     said: list[str] = []
     guard = Guard(said.append)
     for step, norm in enumerate([1.0, 3.0] * 5 + [19.0, 31.0], 1):
-        assert guard.lets_through(state_at(step), norm, loss_is_finite=True)
+        guard.note(sound_at(step, norm))
     assert said == ["warning: update 12: the gradient's norm is 31, usually about 3 (--training.clip-norm bounds it)"]
 
 
@@ -194,5 +196,5 @@ def test_the_first_gradients_of_a_run_are_no_spikes() -> None:
     said: list[str] = []
     guard = Guard(said.append)
     for step, norm in enumerate([0.001, 5.0, 900.0], 1):
-        guard.lets_through(state_at(step), norm, loss_is_finite=True)
+        guard.note(sound_at(step, norm))
     assert said == []

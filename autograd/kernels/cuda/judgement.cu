@@ -1,0 +1,44 @@
+// May an update change parameters, and by how much is its gradient scaled?  See autograd.judged.judge.
+//
+// Sums are float64, each in a fixed order.
+
+#include "common.cuh"
+
+constexpr int kThreads = 256;
+
+__device__ __forceinline__ bool is_finite(double x) { return x - x == 0; }
+
+// The sum over the block, to thread 0.
+__device__ double sum_over_block(double x) {
+    __shared__ double sums[kThreads];
+    sums[threadIdx.x] = x;
+    for (unsigned distance = kThreads / 2; distance; distance /= 2) {
+        __syncthreads();
+        if (threadIdx.x < distance) sums[threadIdx.x] += sums[threadIdx.x + distance];
+    }
+    return sums[0];
+}
+
+// One number a block.
+extern "C" __global__ void __launch_bounds__(kThreads)
+    squares_of_gradient(const float* gradients, double* squares, long long n) {
+    double sum = 0;
+    for (long long i = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x; i < n;
+         i += static_cast<long long>(gridDim.x) * kThreads)
+        sum += static_cast<double>(gradients[i]) * gradients[i];
+    sum = sum_over_block(sum);
+    if (threadIdx.x == 0) squares[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    judge(const double* squares, int n_squares, const double* loss, const float* numbers, double* verdict,
+          float max_norm) {
+    double sum = 0;
+    for (int i = threadIdx.x; i < n_squares; i += kThreads) sum += squares[i];
+    sum = sum_over_block(sum);
+    if (threadIdx.x) return;
+    const double per_token = numbers[0], norm = sqrt(sum) * per_token;
+    verdict[0] = *loss;
+    verdict[1] = norm;
+    verdict[2] = is_finite(*loss + norm) ? per_token * (norm > max_norm ? max_norm / norm : 1.0) : 0.0;
+}

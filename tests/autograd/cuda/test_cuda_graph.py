@@ -1,0 +1,366 @@
+"""Updates as CUDA graphs, on the stand-in for CuPy: what is captured leaves the bits of what is launched one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import cuda_on_cpu
+import fake_cuda
+import fake_streams
+import numpy as np
+import pytest
+from cuda_kernels import MODULES, registered
+
+from autograd import RandomStream, backward, to_host
+from autograd.optim import Adam
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.config import TrainingConfig
+from minitransformer.data.store import TokenStore, write_store
+from minitransformer.training import divergence, graph
+from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.graph import GraphedUpdates, Verdict, is_capturable
+from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.trainer import Trainer
+from minitransformer.training.update import UpdatesAsGraphs
+from parallel.communicator import SerialCommunicator
+
+CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=1, d_k=32, d_v=32, p_drop=0.25)
+TRAINING = TrainingConfig(max_updates=1, batch_tokens=128, n_shards=1, seed=5, clip_norm=2.0)
+WAITING = {"read", "synchronize", "wait"}
+
+
+def batch_of(seed: int, n: int, longest: int) -> Batch:
+    random = np.random.default_rng(seed)
+    sides = [[random.integers(3, 19, random.integers(0, longest)).tolist() for _ in range(n)] for _ in range(2)]
+    return Batch.from_token_ids(*sides)
+
+
+EMPTY = Batch.from_token_ids([], [])
+SMALL = [[batch_of(i, 2 + i % 2, 4)] for i in range(4)]  # of one capacity, other lengths and numbers of sentences
+SHARDS = [[batch_of(1, 2, 4), batch_of(2, 3, 4)], [batch_of(3, 3, 4), EMPTY], [batch_of(4, 2, 4), batch_of(5, 2, 4)]]
+LARGE = [batch_of(9, 3, 12)]
+
+
+@pytest.fixture
+def launched(cupy: Any, products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of the kernels that have run."""
+    names: list[str] = []
+
+    def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
+        values = [x._values if isinstance(x, cupy.ndarray) else x for x in arguments]
+
+        def run() -> None:
+            names.append(kernel)
+            cuda_on_cpu.launch(source, kernel, n_blocks, n_threads, *values)
+
+        fake_streams.do(run)
+
+    for module in MODULES:
+        monkeypatch.setattr(module, "launch", launch)
+    with registered():
+        yield names
+
+
+class LaunchedUpdates(GraphedUpdates):
+    """The same without graphs."""
+
+    def _enqueue(self, room: Any) -> None:
+        self._compute(room)
+
+
+def model_on_gpu(**changes: Any) -> Transformer:
+    return Transformer(dataclasses.replace(CONFIG, **changes), seed=3, dtype="bfloat16", device="cuda")
+
+
+def updates_of(model: Transformer, kind: type[GraphedUpdates] = GraphedUpdates, n_shards: int = 1) -> GraphedUpdates:
+    config = dataclasses.replace(TRAINING, n_shards=n_shards)
+    return kind(ShardedGradient(model, n_threads=1), Adam(model.parameters), config, range(n_shards))
+
+
+def begin(updates: GraphedUpdates, step: int, shards: Sequence[Batch]) -> None:
+    n_tokens = sum(shard.n_target_tokens for shard in shards)
+    updates.begin(shards, step=step, learning_rate=0.01 / step, n_tokens=n_tokens)
+
+
+def run(updates: GraphedUpdates, batches: Sequence[Sequence[Batch]]) -> list[Verdict]:
+    """Make updates, one after the other."""
+    verdicts = []
+    for step, shards in enumerate(batches, 1):
+        begin(updates, step, shards)
+        verdicts.append(updates.verdict())
+    return verdicts
+
+
+def bits(updates: GraphedUpdates) -> list[bytes]:
+    adam = updates._adam
+    return [to_host(x).tobytes() for x in (adam.buffer.values, adam.buffer.copies, adam.m, adam.v)]
+
+
+def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
+    """Of one capacity and of another, which comes twice; and the same a second time."""
+    batches = [*SMALL[:2], LARGE, SMALL[2], LARGE]
+    graphed, again = (updates_of(model_on_gpu()) for _ in range(2))
+    one_by_one = updates_of(model_on_gpu(), LaunchedUpdates)
+    expected = run(one_by_one, batches)
+    fake_cuda.CALLS.clear()
+    assert run(graphed, batches) == run(again, batches) == expected
+    assert bits(graphed) == bits(again) == bits(one_by_one)
+    assert [name for name, *_ in fake_cuda.CALLS].count("graph") == 2 * 3
+    assert len({verdict.loss for verdict in expected}) == len(batches)
+    assert {room.graph is None for room in graphed._rooms.values()} == {False}
+
+
+def test_graphs_add_up_shards_as_launches_do(launched: list[str]) -> None:
+    graphed, one_by_one = (updates_of(model_on_gpu(), kind, 2) for kind in (GraphedUpdates, LaunchedUpdates))
+    assert run(graphed, SHARDS) == run(one_by_one, SHARDS)
+    assert bits(graphed) == bits(one_by_one)
+
+
+def test_an_update_copies_once_launches_once_and_waits_for_nothing(launched: list[str]) -> None:
+    updates = updates_of(model_on_gpu())
+    run(updates, SMALL[:2])
+    fake_cuda.CALLS.clear()
+    begin(updates, 3, SMALL[2])
+    begin(updates, 4, SMALL[3])
+    names = [name for name, *_ in fake_cuda.CALLS]
+    assert not WAITING & set(names)
+    assert (names.count("upload"), names.count("graph")) == (2, 2)
+
+
+def test_launched_one_by_one_it_waits_for_nothing_either(launched: list[str]) -> None:
+    """Once the algorithms of products have been chosen."""
+    updates = updates_of(model_on_gpu(), LaunchedUpdates)
+    run(updates, SMALL[:1])
+    fake_cuda.CALLS.clear()
+    begin(updates, 2, SMALL[1])
+    names = [name for name, *_ in fake_cuda.CALLS]
+    assert not WAITING & set(names)
+    assert names.count("upload") == 1
+
+
+def test_a_verdict_waits_for_its_own_update_only(launched: list[str]) -> None:
+    updates = updates_of(model_on_gpu())
+    expected = run(updates_of(model_on_gpu(), LaunchedUpdates), SMALL[:3])
+    begin(updates, 1, SMALL[0])
+    n_calls_of_first = len(fake_cuda.CALLS)
+    begin(updates, 2, SMALL[1])
+    with pytest.raises(RuntimeError, match="2 updates are under way; read a verdict first"):
+        begin(updates, 3, SMALL[2])
+    n_calls = len(fake_cuda.CALLS)
+    assert updates.verdict() == expected[0]
+    ((name, of_event),) = fake_cuda.CALLS[n_calls:]
+    assert name == "wait"
+    assert of_event == n_calls_of_first - 1
+    begin(updates, 3, SMALL[2])
+    assert [updates.verdict(), updates.verdict()] == expected[1:]
+
+
+def test_the_gradient_is_that_of_the_batch_alone_but_for_rounding(launched: list[str]) -> None:
+    updates, alone = updates_of(model_on_gpu(), LaunchedUpdates), model_on_gpu()
+    loss = alone.loss(SMALL[0][0], RandomStream(TRAINING.seed, update=1))
+    backward(loss)
+    (verdict,) = run(updates, SMALL[:1])
+    got, expected = (to_host(x) for x in (updates._gradients, alone.parameters.gradients))
+    assert verdict.loss == pytest.approx(float(loss), rel=1e-3)
+    assert np.linalg.norm(got - expected) < 0.01 * np.linalg.norm(expected)
+    assert verdict.norm == pytest.approx(np.linalg.norm(got) / SMALL[0][0].n_target_tokens, rel=1e-6)
+
+
+def test_what_fills_a_batch_up_changes_nothing(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, other, fill = updates_of(model_on_gpu()), updates_of(model_on_gpu()), graph.fill
+    verdicts = run(plain, SMALL[:3])
+
+    def fill_otherwise(arrays: Any, batch: Batch, neighbourhood: int | None) -> Any:
+        spans = fill(arrays, batch, neighbourhood)
+        for name, n, value in (("source_ids", batch.n_source_tokens, 17), ("decoder_ids", batch.n_target_tokens, 18),
+                               ("source_places", batch.n_source_tokens, 5)):  # fmt: skip
+            assert n < len(arrays[name])
+            arrays[name][n:] = value
+        return spans
+
+    monkeypatch.setattr(graph, "fill", fill_otherwise)
+    assert run(other, SMALL[:3]) == verdicts
+    assert bits(other) == bits(plain)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_update_that_is_not_finite_changes_nothing(value: float, launched: list[str]) -> None:
+    """The first launched one by one, the third as a graph; a weight of the projection is spoilt, and mended again."""
+    updates = updates_of(model_on_gpu())
+    parameters = updates._adam.buffer
+    spoilt = parameters.copies[parameters.named["source_embedding.weight"].offset :][:1]
+    for step, shards in enumerate(SMALL, 1):
+        before, kept = bits(updates), spoilt.copy()
+        if step % 2:
+            spoilt[...] = value
+        begin(updates, step, shards)
+        verdict = updates.verdict()
+        if step % 2:
+            spoilt[...] = kept
+        is_sound = math.isfinite(verdict.loss) and math.isfinite(verdict.norm)
+        assert is_sound == (bits(updates) != before) == (step % 2 == 0)
+
+
+def test_a_batch_larger_than_all_before_has_a_capacity_of_its_own(launched: list[str]) -> None:
+    updates = updates_of(model_on_gpu())
+    run(updates, [SMALL[0], LARGE, SMALL[1]])
+    assert [room.graph is None for room in updates._rooms.values()] == [False, True]
+    small, large = updates._rooms
+    assert small.source < large.source
+    assert large.source % updates._step == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, True), ({"d_k": 24, "d_v": 24}, False), ({"d_model": 96}, False), ({"positions": "learned"}, False),
+     ({"p_drop_attention": 0.1}, False), ({"norm": "pre", "start": "zero"}, True)],
+    ids=str,
+)  # fmt: skip
+def test_what_can_be_captured(changes: dict[str, Any], expected: bool, launched: list[str]) -> None:
+    assert is_capturable(model_on_gpu(**changes)) is expected
+
+
+def test_nothing_is_captured_in_float32_or_on_a_cpu(launched: list[str]) -> None:
+    assert not is_capturable(Transformer(CONFIG, device="cuda"))
+    assert not is_capturable(Transformer(CONFIG, dtype="bfloat16"))
+
+
+def test_nothing_is_captured_without_kernels(cupy: Any) -> None:
+    assert not is_capturable(model_on_gpu())
+
+
+@pytest.mark.parametrize("changes", [{"start": "zero"}, {"start": "end", "norm": "pre", "softmax_bias": True}], ids=str)
+def test_models_of_other_kinds(changes: dict[str, Any], launched: list[str]) -> None:
+    graphed, one_by_one = (updates_of(model_on_gpu(**changes), kind) for kind in (GraphedUpdates, LaunchedUpdates))
+    assert run(graphed, SMALL[:2]) == run(one_by_one, SMALL[:2])
+    assert bits(graphed) == bits(one_by_one)
+
+
+# The trainer.
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    random = np.random.default_rng(2)
+    sentences = [random.integers(3, 19, random.integers(0, 7)).tolist() for _ in range(36)]
+    write_store(tmp_path, "train", zip(sentences[:18], sentences[18:], strict=True), 19)
+    return tmp_path
+
+
+def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float], list[str]]:
+    """Also returns the losses that were reported, and what was said."""
+    config = TrainingConfig(
+        max_updates=n_updates, batch_tokens=32, n_shards=1, warmup_steps=4, log_every=2, checkpoint_every=3,
+        precision="bfloat16",
+    )  # fmt: skip
+    losses: list[float] = []
+    said: list[str] = []
+
+    class Listening(SilentMonitor):
+        def report(self, report: Any) -> None:
+            losses.append(report.loss)
+
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    trainer = Trainer(
+        model_on_gpu(), TokenStore(folder, "train"), None, config, folder / run, SerialCommunicator(), n_threads=1
+    )
+    assert isinstance(trainer._updates, UpdatesAsGraphs)
+    trainer.resume()
+    assert trainer.train(Listening())
+    return trainer, losses, said
+
+
+@pytest.mark.slow
+def test_a_run_of_graphs_stopped_and_resumed_is_one_in_one_go(launched: list[str], store: Path) -> None:
+    whole, losses, _ = train(store, "whole", 5)
+    train(store, "stopped", 3)
+    resumed, later_losses, _ = train(store, "stopped", 5)
+    for one, other in (
+        (whole.model.parameters.values, resumed.model.parameters.values),
+        (whole.adam.v, resumed.adam.v),
+    ):
+        np.testing.assert_array_equal(to_host(one), to_host(other))
+    assert losses[-1] == later_losses[-1]
+
+
+@pytest.mark.slow
+def test_a_run_of_graphs_goes_back_from_updates_that_are_not_finite(
+    launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears of the second in a row when the third is under way."""
+    bad, numbers = {5, 6}, graph.numbers_of_update
+
+    def sometimes_bad(adam: Adam, rate: float, step: int, n_tokens: int) -> Sequence[float]:
+        is_bad = step in bad
+        bad.discard(step)
+        return [math.nan] * 3 if is_bad else numbers(adam, rate, step, n_tokens)
+
+    monkeypatch.setattr(graph, "numbers_of_update", sometimes_bad)
+    monkeypatch.setattr(divergence, "PATIENCE", 2)
+    trainer, losses, said = train(store, "run", 8)
+    assert [line.split(" (at")[0] for line in said if "update" in line] == [
+        "warning: update 5: the gradient's norm is nan; it is skipped, 1 in a row",
+        "warning: update 6: the gradient's norm is nan; it is skipped, 2 in a row",
+        "going on from update 3, without 2 batches",
+    ]
+    assert trainer.state.step == 8
+    assert len(trainer.state.avoided) == 2
+    assert np.isfinite(losses).all()
+    assert np.isfinite(to_host(trainer.model.parameters.values)).all()
+
+
+# The stand-in is as strict as it says.
+
+
+def refused(work: Any, cupy: Any, *, allocator: Any = None) -> None:
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream, pytest.raises(fake_streams.CaptureError):
+        stream.begin_capture()
+        if allocator:
+            with cupy.cuda.using_allocator(allocator):
+                work()
+        else:
+            work()
+
+
+def test_the_stand_in_captures_what_cupy_captures_and_refuses_what_it_refuses(cupy: Any) -> None:
+    x, y, pool = cupy.ones(3), cupy.zeros(3), cupy.cuda.MemoryPool()
+    for work in (lambda: float(x[0]), x.get, lambda: bool(x[0]), lambda: cupy.asarray(np.ones(2)),
+                 lambda: x.set(np.ones(3)), lambda: cupy.cuda.Event().synchronize()):  # fmt: skip
+        refused(work, cupy, allocator=pool.malloc)
+    refused(lambda: x + y, cupy)
+    refused(lambda: cupy.empty(2), cupy)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream, cupy.cuda.using_allocator(pool.malloc):
+        stream.begin_capture()
+        y += 2 * x[:2].sum()
+        captured = stream.end_capture()
+    assert y.get().tolist() == [0, 0, 0]
+    for total in (4, 8):
+        captured.launch(stream)
+        assert y.get().tolist() == [total] * 3
+    x[0] = 2
+    captured.launch(stream)
+    assert y.get().tolist() == [14] * 3
+    with pytest.raises(RuntimeError, match="legacy"):
+        cupy.cuda.get_current_stream().begin_capture()
+
+
+def test_copies_of_the_stand_in_come_when_somebody_waits(cupy: Any) -> None:
+    there, here, other = cupy.zeros(2), np.zeros(2), cupy.cuda.Stream(non_blocking=True)
+    host = np.ones(2)
+    there.set(host, other)
+    assert np.isnan(there.get()).all()
+    host[1] = 5
+    cupy.cuda.get_current_stream().wait_event(other.record())
+    assert there.get().tolist() == [1, 5]
+    there.get(out=here, blocking=False)
+    assert np.isnan(here).all()
+    cupy.cuda.get_current_stream().record().synchronize()
+    assert here.tolist() == [1, 5]

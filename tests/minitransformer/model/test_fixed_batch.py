@@ -1,0 +1,86 @@
+"""Batches that are filled up to a fixed capacity are the batch alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autograd import RandomStream, backward
+from autograd.tiles import tiles_of
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.model.fixed_batch import Capacity, FixedBatch, Stretch, fill
+
+CONFIG = ModelConfig(19, n_layers=2, d_model=16, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.3)
+BATCH = Batch.from_token_ids([[5, 6, 7, 8], [], [4]], [[7], [4, 5, 6], []])
+EMPTY = Batch.from_token_ids([], [])
+FULL = Batch.from_token_ids([[5] * 14, []], [[6] * 9, [7] * 5])  # 16 tokens a side: no room in 16 for another source
+ONE = Batch.from_token_ids([[3] * 40], [[]])
+
+
+def fixed(batch: Batch, capacity: Capacity, neighbourhood: int | None = None) -> FixedBatch:
+    """In arrays on the host that were full of something else."""
+    stretch = Stretch(capacity.shapes())
+    arrays = stretch.views(np.full(stretch.n_bytes, 0x7F, np.uint8))
+    return FixedBatch(arrays, fill(arrays, batch, neighbourhood))
+
+
+def results(model: Transformer, batch: Any) -> tuple[float, Any]:
+    loss = model.loss(batch, RandomStream(1, update=2))
+    backward(loss)
+    return float(loss), model.parameters.gradients.copy()
+
+
+@pytest.mark.parametrize("neighbourhood", [None, 1])
+@pytest.mark.parametrize("batch", [BATCH, FULL, ONE], ids=["small", "full", "one"])
+@pytest.mark.parametrize("step", [16, 48])
+def test_loss_and_gradient_are_those_of_the_batch_alone(step: int, batch: Batch, neighbourhood: int | None) -> None:
+    model = Transformer(dataclasses.replace(CONFIG, neighbourhood=neighbourhood), seed=2, dtype="float64")
+    capacity = Capacity.of([batch], step)
+    loss, gradient = results(model, batch)
+    fixed_loss, fixed_gradient = results(model, fixed(batch, capacity, neighbourhood))
+    assert fixed_loss == pytest.approx(loss, rel=1e-12)
+    np.testing.assert_allclose(fixed_gradient, gradient, atol=1e-12 * np.abs(gradient).max())
+    assert capacity.source % step == capacity.target % step == 0
+    assert capacity.source > batch.n_source_tokens
+
+
+def test_a_batch_without_sentences_has_no_loss_and_no_gradient() -> None:
+    loss, gradient = results(Transformer(CONFIG, dtype="float64"), fixed(EMPTY, Capacity.of([EMPTY, BATCH], 16)))
+    assert loss == 0
+    assert not gradient.any()
+
+
+def test_tiles_are_those_of_the_spans_where_something_counts_and_empty_elsewhere() -> None:
+    capacity = Capacity.of([BATCH, FULL, ONE], 16)
+    spans, alone = fixed(BATCH, capacity).of_model, BATCH.spans(None)
+    for name in ("encoder", "decoder", "source"):
+        got, expected = (tiles_of(getattr(of, name), np.empty(0)) for of in (spans, alone))
+        n = len(expected.of_keys)
+        np.testing.assert_array_equal(got.of_keys[:n], expected.of_keys)
+        assert not got.of_keys[n:].any()
+        np.testing.assert_array_equal(got.of_queries[: len(expected.of_queries)], expected.of_queries)
+        np.testing.assert_array_equal(got.spans[: len(expected.spans)], expected.spans)
+        lone = got.spans[len(expected.spans) :]
+        assert (lone[:, 1] - lone[:, 0] == 1).all()
+
+
+def test_batches_of_one_capacity_have_the_same_shapes() -> None:
+    many_short = Batch.from_token_ids([[]] * 15, [[]] * 15)
+    capacity = Capacity.of([BATCH, many_short], 16)
+    assert capacity == Capacity.of([many_short], 16)
+    shapes = [{name: x.shape for name, x in fixed(batch, capacity).arrays.items()} for batch in (BATCH, many_short)]
+    assert shapes[0] == shapes[1]
+
+
+def test_arrays_of_a_stretch_are_aligned_and_apart() -> None:
+    stretch = Stretch({"a": ((3, 5), "int32"), "b": ((), "uint64"), "c": ((0,), "float32"), "d": ((2,), "int64")})
+    flat = np.zeros(stretch.n_bytes, np.uint8)
+    arrays = stretch.views(flat)
+    for i, array in enumerate(arrays.values(), 1):
+        array[...] = i
+        assert (array.ctypes.data - flat.ctypes.data) % 256 == 0
+    assert [array.shape for array in arrays.values()] == [(3, 5), (), (0,), (2,)]
+    assert all((array == i).all() for i, array in enumerate(arrays.values(), 1))
