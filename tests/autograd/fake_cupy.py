@@ -319,6 +319,7 @@ def _unwritten(function: Callable[..., Any]) -> Callable[..., ndarray]:
 empty, empty_like = _unwritten(np.empty), _unwritten(np.empty_like)
 
 
+get_default_memory_pool = fake_streams.MemoryPool
 cuda = SimpleNamespace(
     Device=fake_cuda.Device,
     Event=fake_streams.Event,
