@@ -46,10 +46,18 @@ class Contestant:
 
     def start(self) -> None:
         """Start the process and wait until it is ready, which includes its warm-up."""
+        self.begin()
+        self.wait_until_ready()
+
+    def begin(self) -> None:
+        """Start the process."""
         self._process = subprocess.Popen(
             [*self._mpirun, sys.executable, *self.command], env=os.environ | self.environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
+
+    def wait_until_ready(self) -> None:
+        """Raises: RuntimeError if the process has ended."""
         self._receive()
 
     @property
@@ -78,12 +86,27 @@ class Contestant:
         return dict(json.loads(line))
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def median(self) -> float:
         return statistics.median(self.seconds)
 
 
-def serve(work: Work, *, warm_up: int = 1, world: Communicator | None = None) -> None:
-    """Be a contestant: do a unit of ``work`` for every line that comes in; of several ranks the first one speaks."""
+def peak_mb() -> float:
+    """Of this program alone: what getrusage reports begins with the peak of the process that started it."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def serve(
+    work: Work, *, warm_up: int = 1, world: Communicator | None = None, memory: Callable[[], float] = peak_mb
+) -> None:
+    """Be a contestant: do a unit of ``work`` for every line that comes in; of several ranks the first one speaks.
+
+    ``memory`` is the most that was in use, in MB.
+    """
     world = world or SerialCommunicator()
     for _ in range(warm_up):
         work()
@@ -93,7 +116,7 @@ def serve(work: Work, *, warm_up: int = 1, world: Communicator | None = None) ->
         start = time.perf_counter()
         tokens = work()
         world.any(False)  # all are through
-        answer = {"seconds": time.perf_counter() - start, "tokens": tokens, "peak_mb": world.sum_of_numbers(_peak_mb())}
+        answer = {"seconds": time.perf_counter() - start, "tokens": tokens, "peak_mb": world.sum_of_numbers(memory())}
         if world.rank == 0:
             print(json.dumps(answer), flush=True)
 
@@ -103,12 +126,6 @@ def _is_asked_for(world: Communicator) -> bool:
     came = world.rank == 0 and bool(sys.stdin.readline())
     world.barrier()
     return world.any(came)
-
-
-def _peak_mb() -> float:
-    """Of this program alone: what getrusage reports begins with the peak of the process that started it."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def compete(contestants: Sequence[Contestant], rounds: int) -> None:

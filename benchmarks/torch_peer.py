@@ -63,14 +63,16 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """An encoder or a decoder layer, post-norm."""
 
-    def __init__(self, config: ModelConfig, *, decoder: bool) -> None:
+    def __init__(
+        self, config: ModelConfig, *, decoder: bool, attention: type[Attention], norm: type[nn.LayerNorm]
+    ) -> None:
         super().__init__()
         d = config.d_model
         self.p_drop = config.p_drop
-        self.self_attention = Attention(config, fused=True)
-        self.source_attention = Attention(config, fused=False) if decoder else None
+        self.self_attention = attention(config, fused=True)
+        self.source_attention = attention(config, fused=False) if decoder else None
         self.hidden, self.output = nn.Linear(d, config.d_ff), nn.Linear(config.d_ff, d)
-        self.norms = nn.ModuleList(nn.LayerNorm(d, eps=1e-6) for _ in range(3 if decoder else 2))
+        self.norms = nn.ModuleList(norm(d, eps=1e-6) for _ in range(3 if decoder else 2))
 
     def forward(self, x: Any, memory: Any, of_x: Side, of_memory: Side) -> Any:
         causal = self.source_attention is not None
@@ -86,13 +88,21 @@ class Layer(nn.Module):
 class TorchTransformer(nn.Module):
     """Post-norm, one matrix for both embeddings and the softmax."""
 
-    def __init__(self, config: ModelConfig, *, packed: bool = False) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        packed: bool = False,
+        attention: type[Attention] = Attention,
+        norm: type[nn.LayerNorm] = nn.LayerNorm,
+    ) -> None:
         super().__init__()
+        kinds: dict[str, Any] = {"attention": attention, "norm": norm}
         self.config, self.packed = config, packed
         self.embedding = nn.Embedding(config.vocabulary_size, config.d_model)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
-        self.encoder = nn.ModuleList(Layer(config, decoder=False) for _ in range(config.n_layers))
-        self.decoder = nn.ModuleList(Layer(config, decoder=True) for _ in range(config.n_layers))
+        self.encoder = nn.ModuleList(Layer(config, decoder=False, **kinds) for _ in range(config.n_layers))
+        self.decoder = nn.ModuleList(Layer(config, decoder=True, **kinds) for _ in range(config.n_layers))
         self.register_buffer("positions", torch.tensor(sinusoids(256, config.d_model), dtype=torch.float32))
 
     def embed(self, ids: Any, places: Places) -> Any:
@@ -111,17 +121,17 @@ class TorchTransformer(nn.Module):
             x = layer(x, None, of_source, of_source)
         return x
 
-    def forward(self, source: Any, target: Any, labels: Any) -> Any:
-        """Summed loss.  Padding behind targets needs no mask: it comes later than every real token."""
+    def forward(self, source: Any, target: Any, labels: Any, places: Any) -> Any:
+        """Summed loss of labels at ``places``.  Padding behind targets needs no mask: it comes later than all else."""
         of_source, of_target = self.side(source), self.side(labels)
         memory, x = self.encode(source), self.embed(target, of_target[0])
         for layer in self.decoder:
             x = layer(x, memory, of_target, of_source)
-        real = labels != PADDING  # the projection is the greatest product: none of it for padding
-        logits = functional.linear(x if self.packed else x[real], self.embedding.weight)
+        x = x if self.packed else gather(x, places)  # the projection is the greatest product: none of it for padding
         return functional.cross_entropy(
-            logits, labels[real], label_smoothing=self.config.label_smoothing, reduction="sum"
-        )
+            functional.linear(x, self.embedding.weight), labels.flatten().index_select(0, places),
+            label_smoothing=self.config.label_smoothing, reduction="sum",
+        )  # fmt: skip
 
 
 def padded(sequences: list[list[int]]) -> Any:
@@ -130,42 +140,75 @@ def padded(sequences: list[list[int]]) -> Any:
     return torch.tensor([[*ids, *[PADDING] * (width - len(ids))] for ids in sequences])
 
 
-def tensors(pairs: IdPairs) -> tuple[Any, Any, Any]:
-    """Sources, decoder inputs and labels of a batch."""
+def tensors(pairs: IdPairs) -> tuple[Any, Any, Any, Any]:
+    """Sources, decoder inputs and labels of a batch, and where labels are no padding."""
     sources, targets = zip(*pairs, strict=True)
     inputs, labels = padded([[START, *t] for t in targets]), padded([[*t, END] for t in targets])
-    return padded([[*s, END] for s in sources]), inputs, labels
+    return padded([[*s, END] for s in sources]), inputs, labels, (labels != PADDING).flatten().nonzero()[:, 0]
 
 
 class TorchTraining:
-    """Updates of the model, one batch after the other."""
+    """Updates of a model, one batch after the other: ``model(*batch)`` is a summed loss, ``n_tokens`` divide it."""
 
     def __init__(
         self,
-        config: ModelConfig,
-        batches: list[IdPairs],
+        model: nn.Module,
+        batches: list[tuple[Any, ...]],
+        n_tokens: list[int],
         *,
-        packed: bool,
-        compiled: bool,
         bf16: bool,
         device: str = "cpu",
+        compilation: dict[str, Any] | None = None,
     ) -> None:
-        torch.manual_seed(1)
-        self.device = device
-        self.model = TorchTransformer(config, packed=packed).to(device).train()
-        self.loss = torch.compile(self.model, dynamic=True) if compiled else self.model
+        self.device, self.bf16, self.step = device, bf16, 0
+        self.model = model.to(device).train()
+        self.compute = self.model if compilation is None else torch.compile(self.model, **compilation)
         self.adam = torch.optim.Adam(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
-        self.batches, self.bf16, self.step = [tensors(pairs) for pairs in batches], bf16, 0
+        pinned = [[x.pin_memory() if device == "cuda" else x for x in batch] for batch in batches]
+        self.batches, self.n_tokens = pinned, n_tokens
+        self.losses: list[Any] = []
+
+    @classmethod
+    def padded(
+        cls, config: ModelConfig, batches: list[IdPairs], *, packed: bool, compiled: bool, bf16: bool,
+        device: str = "cpu",
+    ) -> TorchTraining:  # fmt: skip
+        """Of the model above."""
+        torch.manual_seed(1)
+        return cls(
+            TorchTransformer(config, packed=packed), [tensors(pairs) for pairs in batches], count(batches),
+            bf16=bf16, device=device, compilation={"dynamic": True} if compiled else None,
+        )  # fmt: skip
+
+    def loss(self, batch: list[Any]) -> Any:
+        """Summed over target tokens."""
+        on_device = [x.to(self.device, non_blocking=True) for x in batch]
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.bf16):
+            return self.compute(*on_device)
 
     def update(self) -> int:
-        on_host = self.batches[self.step % len(self.batches)]
+        """One update, which nobody waits for; returns its target tokens."""
+        number = self.step % len(self.batches)
         self.step += 1
-        n_tokens = int((on_host[2] != PADDING).sum())
-        source, target, labels = (ids.to(self.device) for ids in on_host)
-        with torch.autocast(self.device, torch.bfloat16, enabled=self.bf16):
-            loss = self.loss(source, target, labels)
-        (loss / n_tokens).backward()
+        loss = self.loss(self.batches[number]) / self.n_tokens[number]
+        loss.backward()
         self.adam.step()
         self.adam.zero_grad(set_to_none=True)
-        assert np.isfinite(loss.item())
+        self.losses.append(loss.detach().clone())
+        return self.n_tokens[number]
+
+    def updates(self, n: int | None = None) -> int:
+        """That many updates, or one of every batch, until the last loss is on the host; returns their target tokens."""
+        n_tokens = sum(self.update() for _ in range(n or len(self.batches)))
+        assert np.isfinite(torch.stack(self.losses).cpu()).all()
+        self.losses.clear()
         return n_tokens
+
+    def peak_mb(self) -> float:
+        """The most memory that PyTorch has taken from the card, whether it was in use or kept for later."""
+        return torch.cuda.max_memory_reserved() / 1e6 if self.device == "cuda" else 0.0
+
+
+def count(batches: list[IdPairs]) -> list[int]:
+    """Target tokens of every batch, end symbols included."""
+    return [sum(len(target) + 1 for _, target in pairs) for pairs in batches]

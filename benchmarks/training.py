@@ -120,8 +120,7 @@ def torch(workload: Workload, **how: bool) -> Callable[[], int]:
     """The same batches through PyTorch."""
     from torch_peer import TorchTraining  # noqa: PLC0415 (of the contestants only these have PyTorch in memory)
 
-    training = TorchTraining(workload.config, workload.batches(), **how)
-    return lambda: sum(training.update() for _ in training.batches)
+    return TorchTraining.padded(workload.config, workload.batches(), **how).updates
 
 
 def bench(name: str, rounds: int) -> None:

@@ -38,26 +38,31 @@ def read_fused(directory: Path) -> tuple[ModelConfig, Weights]:
     Shapes: our matrices (in, out) become (out, in), those that are fused one below the other.
     """
     config, ours = load_model_files(directory)
-    fused = {"embedding.weight": ours["source_embedding.weight"]}
-    fused["positions"] = sinusoids(256, config.d_model).astype(np.float32)
-    for stack in ("encoder", "decoder"):
-        for i in range(config.n_layers):
-            fused |= {f"{stack}.{i}.{name}": array for name, array in _layer(ours, f"{stack}.layers.{i}").items()}
-    return config, fused
+    return config, {"positions": sinusoids(256, config.d_model).astype(np.float32), **fused(ours, config.n_layers)}
+
+
+def fused(ours: Weights, n_layers: int) -> Weights:
+    """Our parameters, or their gradients, by the names and in the shapes of ``TorchTransformer``'s."""
+    of_layers = {
+        f"{stack}.{i}.{name}": array
+        for stack in ("encoder", "decoder") for i in range(n_layers)
+        for name, array in _layer(ours, f"{stack}.layers.{i}").items()
+    }  # fmt: skip
+    return {"embedding.weight": ours["source_embedding.weight"], **of_layers}
 
 
 def _layer(ours: Weights, layer: str) -> Weights:
-    fused = {}
+    found = {}
     for name, parts in FUSED.items():
         if f"{layer}.{parts[0]}.weight" in ours:  # encoders have no attention to the source
             matrix = np.concatenate([ours[f"{layer}.{part}.weight"] for part in parts], axis=1)
-            fused[f"{name}.weight"] = np.ascontiguousarray(matrix.T)
+            found[f"{name}.weight"] = np.ascontiguousarray(matrix.T)
         if f"{layer}.{parts[0]}.bias" in ours:
-            fused[f"{name}.bias"] = np.concatenate([ours[f"{layer}.{part}.bias"] for part in parts])
+            found[f"{name}.bias"] = np.concatenate([ours[f"{layer}.{part}.bias"] for part in parts])
     for place, norm in enumerate(norm for norm in NORMS if f"{layer}.{norm}.gain" in ours):
-        fused[f"norms.{place}.weight"] = ours[f"{layer}.{norm}.gain"]
-        fused[f"norms.{place}.bias"] = ours[f"{layer}.{norm}.bias"]
-    return fused
+        found[f"norms.{place}.weight"] = ours[f"{layer}.{norm}.gain"]
+        found[f"norms.{place}.bias"] = ours[f"{layer}.{norm}.bias"]
+    return found
 
 
 def convert_to_ctranslate2(ours: Path, theirs: Path) -> None:

@@ -323,6 +323,7 @@ empty, empty_like = _unwritten(np.empty), _unwritten(np.empty_like)
 lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_on_arguments(np.lib.stride_tricks.as_strided)))
 
 
+get_default_memory_pool = fake_streams.MemoryPool
 cuda = SimpleNamespace(
     Device=fake_cuda.Device,
     Event=fake_streams.Event,

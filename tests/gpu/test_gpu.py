@@ -126,10 +126,11 @@ def run(case: OpCase, device: Device, dtype: str) -> list[Any]:
     return [result.value, *(x.grad for x in arguments if isinstance(x, Tensor))]
 
 
-def assert_near(on_gpu: Any, expected: Any, relative: float) -> None:
+def assert_near(on_gpu: Any, expected: Any, relative: float, *, least: float = 0.0) -> None:
+    """By the Euclidean norm, relative to that of what is expected, or to ``least`` if that is smaller."""
     assert device_of(on_gpu) == "cuda"
     assert on_gpu.shape == expected.shape
-    assert np.linalg.norm(to_host(on_gpu) - expected) <= relative * np.linalg.norm(expected)
+    assert np.linalg.norm(to_host(on_gpu) - expected) <= relative * max(np.linalg.norm(expected), least)
 
 
 @needs_gpu
@@ -194,8 +195,10 @@ def test_loss_and_gradients_of_the_model_equal_numpy_in_float64(
     for loss in losses:
         backward(loss)
     assert_near(losses[1].value, losses[0].value, relative)
-    for (_, parameter), (_, twin) in zip(expected.named_parameters(), got.named_parameters(), strict=True):
-        assert_near(twin.grad, parameter.grad, relative)
+    of_all = float(np.linalg.norm(expected.parameters.gradients))
+    for (name, parameter), (_, twin) in zip(expected.named_parameters(), got.named_parameters(), strict=True):
+        is_rounding = name.endswith("key.bias")  # softmax takes no notice of it: the gradient is 0
+        assert_near(twin.grad, parameter.grad, relative, least=of_all if is_rounding else 0.0)
 
 
 @needs_gpu

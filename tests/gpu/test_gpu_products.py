@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from cuda_kernels import needs_gpu
 
-from autograd.array import namespace_of_device
+from autograd.array import namespace_of_device, to_device
 from autograd.kernels.cuda.products import multiplied, product
+from autograd.precision import rounded, widened
 
+OFF = {"float32": 2e-5, "bfloat16": 4e-3}  # a sum of 37,000 products, one after the other in float32, is off by 3e-6
 SHAPES = {"attention": (3_001, 512, 512), "hidden": (3_001, 512, 2_048), "vocabulary": (3_001, 512, 37_000)}
 
 
+RANDOM = np.random.default_rng(3)
+
+
 def draw(dtype: str, *shape: int) -> Any:
-    return namespace_of_device("cuda").random.standard_normal(shape, "float32").astype(dtype)
+    values = to_device(RANDOM.standard_normal(shape, np.float32), "cuda")
+    return rounded(values) if dtype == "bfloat16" else values
 
 
 def assert_near(got: Any, left: Any, right: Any, relative: float) -> None:
@@ -24,16 +31,16 @@ def assert_near(got: Any, left: Any, right: Any, relative: float) -> None:
 
 
 @needs_gpu
-@pytest.mark.parametrize(("dtype", "relative"), [("float32", 1e-6), ("bfloat16", 4e-3)])
+@pytest.mark.parametrize("dtype", OFF)
 @pytest.mark.parametrize("name", SHAPES)
-def test_products_of_the_model(name: str, dtype: str, relative: float) -> None:
+def test_products_of_the_model(name: str, dtype: str) -> None:
     n_tokens, d_in, d_out = SHAPES[name]
     x, weight, dy = draw(dtype, n_tokens, d_in), draw(dtype, d_in, d_out), draw(dtype, n_tokens, d_out)
-    assert_near(multiplied(x, weight), x, weight, relative)
-    assert_near(multiplied(dy, weight.T), dy, weight.T, relative)
+    assert_near(multiplied(x, weight), x, weight, OFF[dtype])
+    assert_near(multiplied(dy, weight.T), dy, weight.T, OFF[dtype])
     gradient = draw("float32", d_in, d_out)
     product(x.T, dy, gradient)
-    assert_near(gradient, x.T, dy, 1e-6)
+    assert_near(gradient, x.T, dy, OFF["float32"])
     once = gradient.copy()
     product(x.T, dy, gradient)
     assert (gradient == once).all()
@@ -59,4 +66,5 @@ def test_a_captured_product_computes_with_what_is_there_when_it_is_launched() ->
         replayed = y.copy(), gradient.copy()
         gradient[...] = 0
         compute()
-        assert all(bool((of_graph == x).all()) for of_graph, x in zip(replayed, (y, gradient), strict=True))
+        for of_graph, x in zip(replayed, (y, gradient), strict=True):
+            assert bool((widened(of_graph) == widened(x)).all())

@@ -52,9 +52,7 @@ __device__ void forward(const bf16* q, const bf16* k, const bf16* v, const Tile*
     const Tile tile = place.tile;
     const Rows<kWidth> queries(q, place.head, n_heads, tile.end);
     const Rows<kWidth> keys(k, place.head, n_heads, tile.end_other), values(v, place.head, n_heads, tile.end_other);
-    unsigned a[kWidth / 16][4];
-#pragma unroll
-    for (int step = 0; step < kWidth / 16; ++step) queries.as_a(tile.first, step, a[step]);
+    const LeftRows<kWidth> a(queries, tile.first);
     Span sees[2];
     float greatest[2], total[2] = {0, 0}, sum[kWidth / 8][4] = {};
 #pragma unroll
@@ -118,16 +116,15 @@ __device__ void backward_of_queries(const bf16* q, const bf16* k, const bf16* v,
     const Rows<kWidth> queries(q, place.head, n_heads, tile.end), outputs(y, place.head, n_heads, tile.end);
     const Rows<kWidth> of_y(dy, place.head, n_heads, tile.end);
     const Rows<kWidth> keys(k, place.head, n_heads, tile.end_other), values(v, place.head, n_heads, tile.end_other);
-    unsigned a[kWidth / 16][4], a_dy[kWidth / 16][4];
+    const LeftRows<kWidth> a(queries, tile.first), a_dy(of_y, tile.first);
     float along[2] = {0, 0}, log_normaliser[2], sum[kWidth / 8][4] = {};
 #pragma unroll
     for (int step = 0; step < kWidth / 16; ++step) {
-        unsigned a_y[4];
-        queries.as_a(tile.first, step, a[step]);
-        of_y.as_a(tile.first, step, a_dy[step]);
-        outputs.as_a(tile.first, step, a_y);
+        unsigned of_y_here[4], y_here[4];
+        a_dy.as_a(step, of_y_here);
+        outputs.as_a(tile.first, step, y_here);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) along[i % 2] += dot(a_dy[step][i], a_y[i]);
+        for (int i = 0; i < 4; ++i) along[i % 2] += dot(of_y_here[i], y_here[i]);
     }
     Span sees[2];
 #pragma unroll
@@ -167,12 +164,7 @@ __device__ void backward_of_keys(const bf16* q, const bf16* k, const bf16* v, co
     const Tile tile = place.tile;
     const Rows<kWidth> keys(k, place.head, n_heads, tile.end), values(v, place.head, n_heads, tile.end);
     const Rows<kWidth> queries(q, place.head, n_heads, tile.end_other), of_y(dy, place.head, n_heads, tile.end_other);
-    unsigned a[kWidth / 16][4], a_v[kWidth / 16][4];
-#pragma unroll
-    for (int step = 0; step < kWidth / 16; ++step) {
-        keys.as_a(tile.first, step, a[step]);
-        values.as_a(tile.first, step, a_v[step]);
-    }
+    const LeftRows<kWidth> a(keys, tile.first), a_v(values, tile.first);
     float of_keys[kWidth / 8][4] = {}, of_values[kWidth / 8][4] = {};
     for (int query = tile.first_other; query < tile.end_other; query += 16) {
         float weight[2][4] = {}, of_score[2][4] = {};
@@ -220,5 +212,7 @@ __device__ void backward_of_keys(const bf16* q, const bf16* k, const bf16* v, co
                                 scale);                                                                                \
     }
 
+ATTENTION(16)
 ATTENTION(32)
 ATTENTION(64)
+ATTENTION(128)

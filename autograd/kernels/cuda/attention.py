@@ -15,7 +15,7 @@ from autograd.tensor import Backward
 from autograd.tiles import tiles_of
 
 SOURCE = "attention.cu"
-WIDTHS = (32, 64)
+WIDTHS = (16, 32, 64, 128)
 PASSES = ("forward", "backward_of_queries", "backward_of_keys")
 WARPS, THREADS = 4, 128  # of a block, a tile of one head each
 

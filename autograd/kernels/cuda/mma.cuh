@@ -71,17 +71,44 @@ __device__ __forceinline__ void as_a(const float (&c)[2][4], unsigned (&a)[4]) {
     for (int i = 0; i < 4; ++i) a[i] = pack(c[i / 2][i % 2 * 2], c[i / 2][i % 2 * 2 + 1]);
 }
 
+// The A of products of rows: the 16 rows from `row` on.  They stay in registers; of heads that are too wide for that they
+// are read again, from the cache, wherever they are wanted.
+template <int kWidth>
+struct LeftRows {
+    static constexpr bool kKept = kWidth <= 64;
+    static constexpr int kAtOnce = kKept ? kWidth / 16 : 2;  // steps that are unrolled
+    Rows<kWidth> rows;
+    int row;
+    unsigned kept[kKept ? kWidth / 16 : 1][4];
+
+    __device__ __forceinline__ LeftRows(const Rows<kWidth>& rows, int row) : rows(rows), row(row) {
+        if constexpr (kKept) {
+#pragma unroll
+            for (int step = 0; step < kWidth / 16; ++step) rows.as_a(row, step, kept[step]);
+        }
+    }
+    __device__ __forceinline__ void as_a(int step, unsigned (&a)[4]) const {
+        if constexpr (kKept) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) a[i] = kept[step][i];
+        } else {
+            rows.as_a(row, step, a);
+        }
+    }
+};
+
 // c (16, 16) += A Bᵀ, where B is 16 rows from `row` on.
 template <int kWidth>
-__device__ __forceinline__ void add_product_of_rows(float (&c)[2][4], const unsigned (&a)[kWidth / 16][4],
+__device__ __forceinline__ void add_product_of_rows(float (&c)[2][4], const LeftRows<kWidth>& left,
                                                     const Rows<kWidth>& rows, int row) {
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile)
-#pragma unroll
+#pragma unroll LeftRows<kWidth>::kAtOnce
         for (int step = 0; step < kWidth / 16; ++step) {
-            unsigned b[2];
+            unsigned a[4], b[2];
+            left.as_a(step, a);
             rows.as_columns_of_b(row + 8 * tile, step, b);
-            mma_m16n8k16(c[tile], a[step], b);
+            mma_m16n8k16(c[tile], a, b);
         }
 }
 

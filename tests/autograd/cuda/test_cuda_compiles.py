@@ -28,7 +28,6 @@ ASKED_FOR = {  # every name that Python can form
 }  # fmt: skip
 MOST_REGISTERS = {
     adam.SOURCE: 32,
-    attention.SOURCE: 192,
     cross_entropy.SOURCE: 32,
     dropout.SOURCE: 48,
     embedding.SOURCE: 40,
@@ -36,6 +35,15 @@ MOST_REGISTERS = {
     layer_norm.SOURCE: 216,
     linear.SOURCE: 40,
 }
+MOST_REGISTERS_OF_HEADS = {16: 96, 32: 144, 64: 192, 128: 255}
+
+
+def most_registers(source: str, kernel: str) -> int:
+    """Wide heads need more."""
+    if source == attention.SOURCE:
+        return MOST_REGISTERS_OF_HEADS[int(kernel.rpartition("_")[2])]
+    return MOST_REGISTERS[source]
+
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="NVRTC is not installed (pip install nvidia-cuda-nvrtc)")
 
@@ -52,7 +60,7 @@ def test_every_kernel_compiles_without_spills(source: str, architecture: str) ->
     assert {name for name, *_ in reports} == ASKED_FOR[source]
     for name, stores, loads, registers in reports:
         assert (stores, loads) == ("0", "0"), name
-        assert int(registers) <= MOST_REGISTERS[source], name
+        assert int(registers) <= most_registers(source, name), name
     assert all(name.encode() in program.cubin for name in ASKED_FOR[source])
 
 

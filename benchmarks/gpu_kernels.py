@@ -1,0 +1,83 @@
+"""How fast is every kernel at the models' shapes, beside its reference on the same card?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from gpu_card import Card, draw
+
+from autograd import Blocks
+from autograd.array import namespace_of_device
+from autograd.op import Operation
+from autograd.ops.add_norm import add_norm
+from autograd.ops.attention import attention
+from autograd.ops.cross_entropy import linear_cross_entropy
+from autograd.ops.dropout import dropout
+from autograd.ops.linear import embedding
+from autograd.ops.normalisation import layer_norm
+from autograd.precision import widened
+from autograd.random import Site
+from autograd.tensor import written
+from minitransformer import ModelConfig
+from minitransformer.model.spans import causal_spans
+
+SITE = Site(seed=1, site=1)
+
+
+class Case(NamedTuple):
+    """An operation, its arguments, and the bytes that must be read or written at least, forward and backward."""
+
+    op: Operation
+    arguments: tuple[Any, ...]
+    static: dict[str, Any]
+    n_bytes: int
+
+
+def run(card: Card) -> bool:
+    """A line for every kernel and model."""
+    works = []
+    for model, config in card.sizes.models.items():
+        for case in cases(config, card.sizes.tokens[0]):
+            work = lambda case=case: times(card, case)  # noqa: E731 (a case at a time: memory is finite)
+            works.append(card.attempt(case.op.__name__, work, stage="kernels", model=model))
+    return all(works)
+
+
+def cases(config: ModelConfig, n_tokens: int) -> Iterator[Case]:
+    """Made one after the other, because memory is finite."""
+    d, words, one = config.d_model, config.vocabulary_size, 2 * n_tokens * config.d_model
+    of_norm = draw(d, dtype="float32"), draw(d, dtype="float32")
+    yield Case(layer_norm, (draw(n_tokens, d), *of_norm), {}, 5 * one)
+    yield Case(add_norm, (draw(n_tokens, d), draw(n_tokens, d), *of_norm), {"rate": 0.1, "site": SITE}, 8 * one)
+    yield Case(dropout, (draw(n_tokens, d),), {"rate": 0.1, "site": SITE}, 4 * one)
+    ids = namespace_of_device("cuda").asarray(np.random.default_rng(1).integers(0, words, n_tokens))
+    yield Case(embedding, (draw(words, d), ids), {}, 3 * one + 4 * words * d)
+    yield Case(
+        linear_cross_entropy, (draw(n_tokens, d), draw(words, d), None, ids), {"smoothing": 0.1}, 8 * n_tokens * words
+    )
+    lengths = np.clip(np.exp(np.random.default_rng(1).normal(3.0, 0.5, max(2, n_tokens // 23))), 1, 100).astype(int)
+    spans = causal_spans(Blocks.of_lengths(lengths))
+    heads = tuple(draw(lengths.sum(), config.n_heads, config.d_k) for _ in range(3))
+    yield Case(attention, heads, {"spans": spans}, 12 * heads[0].nbytes)
+
+
+def times(card: Card, case: Case) -> dict[str, Any]:
+    """Forward and backward together; the reference has the same numbers in float32."""
+    ours = card.milliseconds(both_ways(case.op.of_arrays, case))
+    wide = case._replace(arguments=tuple(widened(x) for x in case.arguments))
+    reference = card.milliseconds(both_ways(case.op.reference, wide))
+    return {"ms": ours, "gb_per_s": case.n_bytes / 1e6 / ours, "reference ms": reference}
+
+
+def both_ways(run: Callable[..., Any], case: Case) -> Callable[[], None]:
+    """Forward, and backward along the value itself."""
+
+    def work() -> None:
+        value, backward = run(*case.arguments, **case.static)
+        for gradient in backward(value):
+            if gradient is not None:
+                written(gradient)
+
+    return work

@@ -1,0 +1,165 @@
+"""The strongest PyTorch we can write for this model: packed tokens in batches of one shape, compiled as a whole.
+
+Attention of sentences one behind the other by ``torch.nn.attention.varlen`` (FlashAttention; PyTorch 2.10 and later),
+activations in bfloat16 also between sublayers, and nothing whose shape changes from batch to batch: a batch is filled
+up with sentences that count nothing.  So it can be compiled for its one shape, and captured into CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.attention.varlen import varlen_attn
+from torch_peer import Attention, TorchTraining, TorchTransformer, count
+from workload import IdPairs
+
+from minitransformer import ModelConfig
+from minitransformer.symbols import END, START
+
+LONGEST = 128  # tokens of a sentence; the kernel's grid is made for it
+STEP = 64  # rooms are multiples of it
+NO_LABEL = -100
+CAUSAL: dict[str, Any] = (  # PyTorch 2.10 called it otherwise
+    {"window_size": (-1, 0)} if "window_size" in inspect.signature(varlen_attn).parameters else {"is_causal": True}
+)
+
+
+class Packed(NamedTuple):
+    """A batch of one shape.  Shapes: ids, places and labels (T,), ends (B + 1,): where sentences end, from 0 on."""
+
+    source: Any
+    source_places: Any
+    source_ends: Any
+    target: Any
+    target_places: Any
+    target_ends: Any
+    labels: Any
+
+    @classmethod
+    def of(cls, pairs: IdPairs, n_tokens: int, n_sentences: int) -> Packed:
+        """The pairs, and as many more as fill up ``n_tokens`` a side; empty ones fill up ``n_sentences``."""
+        sources, targets = zip(*pairs, strict=True)
+        labels = [token for target in targets for token in (*target, END)]
+        sides = [[[*source, END] for source in sources], [[START, *target] for target in targets]]
+        missing = [n_tokens - sum(map(len, side)) for side in sides]
+        n_pieces = count_pieces(missing)
+        arrays = []
+        for side, n_missing in zip(sides, missing, strict=True):
+            pieces = np.diff(np.linspace(0, n_missing, n_pieces + 1).astype(int))
+            lengths = np.array([*map(len, side), *pieces])
+            assert lengths.max() <= LONGEST
+            places = np.concatenate([np.arange(length) for length in lengths])
+            ends = np.full(n_sentences + 1, n_tokens)
+            ends[: len(lengths) + 1] = np.cumsum([0, *lengths])
+            ids = np.array([*(token for sentence in side for token in sentence), *[END] * n_missing])
+            arrays += [torch.tensor(ids), torch.tensor(places), torch.tensor(ends, dtype=torch.int32)]
+        return cls(*arrays, torch.tensor([*labels, *[NO_LABEL] * missing[1]]))
+
+
+def rooms(batches: list[IdPairs]) -> tuple[int, int]:
+    """Tokens a side and sentences for which ``Packed.of`` has room in any of these batches."""
+    tokens = np.array([[sum(len(ids) + 1 for ids in side) for side in zip(*pairs, strict=True)] for pairs in batches])
+    n_tokens = -(-tokens.max() // STEP) * STEP
+    while any(count_pieces(missing) > missing.min() for missing in n_tokens - tokens):
+        n_tokens += STEP
+    n_sentences = max(
+        len(pairs) + count_pieces(missing) for pairs, missing in zip(batches, n_tokens - tokens, strict=True)
+    )
+    return int(n_tokens), -(-n_sentences // STEP) * STEP
+
+
+def count_pieces(missing: Any) -> int:
+    """Into how many sentences tokens that are missing on either side are cut; all must have a token on both."""
+    return int(-(-max(missing) // LONGEST))
+
+
+def attend(q: Any, k: Any, v: Any, q_ends: Any, k_ends: Any, *, causal: bool) -> Any:
+    """Softmax attention within sentences.  Shapes: q, k, v (T, H, K) → (T, H, K)."""
+    if q.device.type == "cpu":  # for which PyTorch has no kernel
+        return _attend_by_mask(q, k, v, q_ends, k_ends, causal=causal)
+    return varlen_attn(q, k, v, q_ends, k_ends, LONGEST, LONGEST, **(CAUSAL if causal else {}))
+
+
+def _attend_by_mask(q: Any, k: Any, v: Any, q_ends: Any, k_ends: Any, *, causal: bool) -> Any:
+    places = [torch.arange(len(x), dtype=torch.int32) for x in (q, k)]
+    of_query, of_key = (
+        torch.searchsorted(ends, place, right=True) for ends, place in zip((q_ends, k_ends), places, strict=True)
+    )
+    mask = of_query[:, None] == of_key
+    if causal:
+        mask = mask & (places[0][:, None] >= places[1])
+    heads = functional.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), attn_mask=mask)
+    return heads[0].transpose(0, 1)
+
+
+class PackedAttention(Attention):
+    """The same parameters; a side is where its sentences end."""
+
+    def forward(self, x: Any, memory: Any, of_x: Any, of_memory: Any, causal: bool) -> Any:
+        if self.key_value is None:
+            q, k, v = self.query(x).chunk(3, -1)
+        else:
+            q, (k, v) = self.query(x), self.key_value(memory).chunk(2, -1)
+        heads = attend(*(y.unflatten(-1, (self.n_heads, -1)) for y in (q, k, v)), of_x, of_memory, causal=causal)
+        return self.output(heads.flatten(1))
+
+
+class NarrowNorm(nn.LayerNorm):
+    """Leaves what autocast's matrix products read: bfloat16, if it is on."""
+
+    def forward(self, x: Any) -> Any:
+        return narrowed(super().forward(x))
+
+
+def narrowed(x: Any) -> Any:
+    """x in the dtype of autocast, if it is on."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
+class PackedTransformer(TorchTransformer):
+    """``TorchTransformer`` on ``Packed`` batches."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, attention=PackedAttention, norm=NarrowNorm)
+
+    def start(self, ids: Any, places: Any) -> Any:
+        x = self.embedding(ids) * math.sqrt(self.config.d_model) + self.positions[places]
+        return narrowed(functional.dropout(x, self.config.p_drop, self.training))
+
+    def forward(self, *batch: Any) -> Any:
+        """Summed loss of a ``Packed`` batch."""
+        packed = Packed(*batch)
+        memory, x = self.start(packed.source, packed.source_places), self.start(packed.target, packed.target_places)
+        for layer in self.encoder:
+            memory = layer(memory, None, packed.source_ends, packed.source_ends)
+        for layer in self.decoder:
+            x = layer(x, memory, packed.target_ends, packed.source_ends)
+        return functional.cross_entropy(
+            functional.linear(x, self.embedding.weight), packed.labels, ignore_index=NO_LABEL,
+            label_smoothing=self.config.label_smoothing, reduction="sum",
+        )  # fmt: skip
+
+
+def packed_training(
+    config: ModelConfig,
+    batches: list[IdPairs],
+    *,
+    bf16: bool,
+    device: str,
+    compilation: dict[str, Any] | None,
+) -> TorchTraining:
+    """Updates of the packed model."""
+    torch.manual_seed(1)
+    n_tokens, n_sentences = rooms(batches)
+    packed = [Packed.of(pairs, n_tokens, n_sentences) for pairs in batches]
+    return TorchTraining(
+        PackedTransformer(config), [tuple(batch) for batch in packed], count(batches), bf16=bf16, device=device,
+        compilation=compilation,
+    )  # fmt: skip
