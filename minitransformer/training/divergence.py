@@ -14,7 +14,7 @@ from minitransformer.data.store import TokenStore
 from minitransformer.errors import UserError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.capsule import UpdateFacts, write_capsule
-from minitransformer.training.checkpoint import TrainingState
+from minitransformer.training.state import TrainingState
 from parallel.communicator import Communicator
 
 PATIENCE = 10  # updates skipped in a row, after which training goes back to its last checkpoint

@@ -20,18 +20,20 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray, cut_into_shards, plan_epoch, read_batch
 from minitransformer.data.store import TokenStore
 from minitransformer.errors import UserError
+from minitransformer.evaluation.cost import update_flops
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import even_slices
 from minitransformer.training.capsule import UpdateFacts
-from minitransformer.training.checkpoint import Snapshot, TrainingState, load_newest_checkpoint
+from minitransformer.training.checkpoint import Snapshot, load_newest_checkpoint
 from minitransformer.training.divergence import Guard, give_up, require_finite
 from minitransformer.training.exchange import exchange_of
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.interval import Interval
-from minitransformer.training.monitor import Monitor, TrainingReport
+from minitransformer.training.monitor import Monitor
 from minitransformer.training.schedule import learning_rate
+from minitransformer.training.state import TrainingState
 from minitransformer.training.validation import Validation, keep_best
 from minitransformer.training.writer import CheckpointWriter
 from parallel.agreement import check_agreement, checksum
@@ -201,6 +203,9 @@ class Trainer:
         shards = [read_batch(self.store, indices[i]) if len(indices[i]) else None for i in self.shards]
         streams = [RandomStream(self.config.seed, self.state.step, shard) for shard in self.shards]
         loss = self.gradient.compute(shards, streams)
+        self.state = self.state.spending(
+            flops=update_flops(self.model.config, (self.store.lengths[shard] + 1 for shard in indices))
+        )
         self.exchange.sum_gradients(self._on_all_threads)
         gradients, per_token = self._gradients, 1 / float((self.store.lengths[batch, 1] + 1).sum())
 
@@ -239,22 +244,15 @@ class Trainer:
         )
 
     def _log(self, interval: Interval, monitor: Monitor) -> Interval:
-        loss = interval.loss() / interval.n_tokens
-        seconds = interval.seconds
+        loss = interval.loss()
         self.state = dataclasses.replace(
-            self.state, seconds=self.state.seconds + seconds, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0
+            interval.to_account(self.state),
+            seconds=self.state.seconds + interval.seconds,
+            unlogged_loss=0.0,
+            unlogged_tokens=0,
+            unlogged_seconds=0.0,
         )
-        monitor.report(
-            TrainingReport(
-                step=self.state.step,
-                epoch=self.state.epoch,
-                loss=loss,
-                learning_rate=self.learning_rate,
-                gradient_norm=self._norm,
-                target_tokens_per_second=interval.n_tokens / seconds,
-                seconds=self.state.seconds,
-            )
-        )
+        monitor.report(interval.report(self.state, loss, self.learning_rate, self._norm))
         return Interval(self.state, self.world)
 
     def _say_balance(self, monitor: Monitor) -> None:
@@ -282,7 +280,7 @@ class Trainer:
             "They agreed before: their processors, libraries or memory differ. The last checkpoint is unharmed",
         )
         self.state = dataclasses.replace(
-            self.state,
+            interval.to_account(self.state),
             unlogged_loss=interval.loss(),
             unlogged_tokens=interval.n_tokens,
             unlogged_seconds=interval.seconds,

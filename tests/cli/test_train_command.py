@@ -55,7 +55,7 @@ def test_metrics_are_json_lines_with_their_fields(trained: Trained) -> None:
     assert [record["step"] for record in of_kind["validation"]] == [30, 60]
     assert of_kind["training"][0].keys() == {
         "kind", "time", "step", "epoch", "loss", "learning_rate", "gradient_norm", "target_tokens_per_second",
-        "seconds",
+        "seconds", "flops",
     }  # fmt: skip
     assert of_kind["validation"][0].keys() == {
         "kind", "time", "step", "loss", "perplexity", "bleu", "signature", "best", "seconds",
@@ -67,8 +67,10 @@ def test_results_have_signature_code_and_configuration(trained: Trained) -> None
     results = json.loads((trained.run / "results.json").read_text())
     assert results.keys() == {
         "code", "configuration", "updates", "training_seconds", "parameters", "validation", "evaluation_seconds",
+        "flops", "flops_by_time", "device_seconds", "device_flops_per_second",
     }  # fmt: skip
     assert results["updates"] == 60
+    assert results["flops_by_time"] == results["device_seconds"] * results["device_flops_per_second"]
     assert "tok:13a" in results["validation"]["signature"]
     assert re.fullmatch(r"[0-9a-f]{10}", results["configuration"])
     assert results["code"]

@@ -18,13 +18,13 @@ from minitransformer.run import RunConfig
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
     Snapshot,
-    TrainingState,
     average_weights,
     load_checkpoint,
     save_checkpoint,
 )
 from minitransformer.training.job import open_or_prepare
 from minitransformer.training.metrics import MetricsLog
+from minitransformer.training.state import TrainingState
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
 RECIPE = Path(__file__).parents[2] / "recipes" / "wmt14-en-de-big.toml"

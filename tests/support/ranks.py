@@ -404,6 +404,7 @@ def train(
         "finished": finished,
         "shards": len(trainer.shards),
         "epoch": trainer.state.epoch,
+        "flops": trainer.state.flops,
         "way": trainer.exchange.said,
     }
 
