@@ -61,7 +61,7 @@ def test_base_and_big_share_their_prepared_data(pair: str) -> None:
 
 def test_the_search_is_the_papers() -> None:
     """Section 6.1: beam 4, α = 0.6, at most the length of the input + 50."""
-    search = SearchConfig()
+    search = SearchConfig().for_model(recipe("wmt14-en-de").model)
     assert (search.beam, search.alpha, search.max_extra_tokens, search.normalisation) == (4, 0.6, 50, "gnmt")
 
 
@@ -75,4 +75,5 @@ def test_parsing_is_the_papers(name: str, words: int) -> None:
     assert config.model.n_heads * config.model.d_k == config.model.n_heads * config.model.d_v == config.model.d_model
     assert (config.data.vocabulary_size, config.data.leaf_symbols) == (words, "normalised")
     assert config.data.train_trees[0] == "wsj-02-21.mrg"
-    assert (PARSING.beam, PARSING.alpha, PARSING.max_extra_tokens, PARSING.normalisation) == (21, 0.3, 300, "gnmt")
+    search = PARSING.for_model(config.model)
+    assert (search.beam, search.alpha, search.max_extra_tokens, search.normalisation) == (21, 0.3, 300, "gnmt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,17 @@ def test_a_finished_run_says_so_and_changes_nothing(trained: Trained) -> None:
     said = said_while(lambda: train(trained.arguments))
     assert "finished after 60 updates; nothing is left to do" in plain(said)
     assert contents(trained.run) == before
+
+
+def test_a_run_of_before_a_field_existed_had_its_default(trained: Trained, tmp_path: Path) -> None:
+    shutil.copytree(trained.run, tmp_path / "run")
+    of_run = json.loads((tmp_path / "run" / "run.json").read_text())
+    del of_run["model"]["normalisation"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(of_run))
+    again = [*trained.arguments, "--run", str(tmp_path / "run")]
+    assert "nothing is left to do" in said_while(lambda: train(again))
+    with pytest.raises(ConfigError, match="holds another run: model.normalisation is 'gnmt' there, 'length' here"):
+        train([*again, "--model.normalisation", "length"])
 
 
 def test_another_seed_in_the_same_run_is_refused_by_the_field(trained: Trained) -> None:
