@@ -194,7 +194,8 @@ class DataConfig:
     download_from: str = ""
     """Address of the folder to fetch missing files from."""
     sha256: tuple[str, ...] = ()
-    """Checksums of downloads, as "file name:hexadecimal digits"; a file without one is not downloaded."""
+    """Checksums of downloads, as "file name:hexadecimal digits", or a whole address for the name; a file without one is
+    not downloaded.  Out of archives (.tar, .tgz …) the text files above are taken."""
 
     def __post_init__(self) -> None:
         for name in ("held_out", "vocabulary_size", "max_length"):
