@@ -44,16 +44,19 @@ def peak() -> int:
 
 
 def measure(source: str, target: str, times: int) -> None:
-    """Print pairs, and the peaks of the three stages."""
+    """Print the peaks of the three stages, and the pairs."""
     config = DataConfig(train_source=(source,) * times, train_target=(target,) * times, vocabulary_size=VOCABULARY)
-    peaks: list[int] = []
+
+    def tell_of_tokenizer(line: str) -> None:
+        if line == "writing tokens":
+            print(f"| {times} | {peak():,} |", end=" ", flush=True)
+
     with tempfile.TemporaryDirectory() as name:
-        data = prepare(config, Path(name), lambda line: peaks.append(peak()) if line == "writing tokens" else None)
-        peaks.append(peak())
-        before = memory("VmRSS")
-        pairs = data.store("train")
+        data = prepare(config, Path(name), tell_of_tokenizer)
+        print(f"{peak():,} |", end=" ", flush=True)
+        before, pairs = memory("VmRSS"), data.store("train")
         plan_epoch(pairs.lengths, BATCH_TOKENS, seed=1, epoch=0)
-        print(f"| {times} | {len(pairs):,} | {peaks[0]:,} | {peaks[1]:,} | {peak():,} ({before:,}) |", flush=True)
+        print(f"{peak():,} ({before:,}) | {len(pairs):,} |", flush=True)
 
 
 def main() -> None:
@@ -70,7 +73,7 @@ def main() -> None:
         measure(*options.files, options.times[0])
         return
     describe_machine("sentencepiece")
-    print("| times | pairs | tokenizer, MB | writing, MB | epoch, MB (before) |\n|-|-|-|-|-|", flush=True)
+    print("| times | tokenizer, MB | writing, MB | epoch, MB (before) | pairs |\n|-|-|-|-|-|", flush=True)
     limits = ["--sample", str(options.sample), "--shard", str(options.shard)]
     for times in options.times:
         command = [sys.executable, __file__, *options.files, "--times", str(times), *limits, "--here"]
