@@ -15,7 +15,7 @@ from minitransformer.config import ModelConfig
 Lengths = np.ndarray[Any, Any]  # of sentences, in tokens, each with its end symbol
 
 BACKWARD = 2  # products of a backward pass for each product forward: one for either factor's gradient
-SQUARE: dict[Device, int] = {"cpu": 1024, "cuda": 8192}  # rows of the matrices by which a device is measured
+SQUARE: dict[Device, int] = {"cpu": 1024, "cuda": 4096}  # rows of the matrices by which a device is measured
 P100_FLOPS = 9.5e12  # single-precision FLOP/s that the paper assumed of the GPU it trained on (footnote 5)
 
 
