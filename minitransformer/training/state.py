@@ -19,7 +19,7 @@ class TrainingState:
 
     ``unlogged_…`` are sums over the updates since the last line.  ``avoided`` are epoch and place of batches that the
     run went back from, because their updates were not finite.  ``flops`` and ``device_seconds`` are what the updates
-    have cost (``minitransformer.training.account``); None if the run was begun before that was noted.
+    have cost (``minitransformer.evaluation.cost``); None if the run was begun before that was noted.
     """
 
     step: int = 0
