@@ -85,7 +85,7 @@ def flops_by_time(seconds: float, n_devices: int, flops_per_second: float) -> fl
     return seconds * n_devices * flops_per_second
 
 
-def sustained_flops_per_second(device: Device, size: int | None = None, repeats: int = 5) -> float:
+def sustained_flops_per_second(device: Device, size: int | None = None, repeats: int = 3) -> float:
     """What this process reaches in a product of two square float32 matrices, at its best of a few times.
 
     The matrices are large enough to keep the device busy, and small enough for a fraction of a second.
