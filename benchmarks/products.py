@@ -3,7 +3,7 @@
     python benchmarks/products.py [4 64 192 2000] [--rounds 30]
 
 A row is a hypothesis: beam 4 makes 4 of a sentence.  On one core; the matrices are those of the base model, each time
-another one, so that they come from memory as in a search.
+another one, so that they come from memory as in a search.  First as they are stored, then as search has them.
 """
 
 from __future__ import annotations
@@ -12,25 +12,42 @@ import argparse
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from contest import describe_machine
 from threadpoolctl import threadpool_limits
 
 from autograd import Tensor, no_tape, ops
+from autograd.array import Array
+from autograd.ops.linear import for_few_rows
 from minitransformer.memory import keep_freed_memory
 
 SHAPES = {"attention": (512, 512), "hidden": (512, 2048), "output": (2048, 512), "vocabulary": (512, 37_000)}
 BYTES = 200_000_000  # of all matrices of a shape: more than any cache
 
 
-def products() -> Iterator[tuple[str, tuple[int, int], Callable[[Tensor, np.ndarray], Tensor]]]:
-    """What is measured, the shape of x's factor as it is stored, and the product."""
+def matrices(random: np.random.Generator) -> Iterator[tuple[str, list[Array]]]:
+    """What is measured, and the matrices (I, O)."""
     for name, shape in SHAPES.items():
-        yield name, shape, lambda x, weight: ops.linear(x, weight, None)
-    d_model, n_words = SHAPES["vocabulary"]
-    yield "vocabulary, a row a word", (n_words, d_model), ops.linear_transposed
+        n_matrices = -(-BYTES // (4 * shape[0] * shape[1]))
+        stored = [random.standard_normal(shape, np.float32) for _ in range(n_matrices)]
+        if name == "vocabulary":
+            yield f"{name}, a row a word", [np.asfortranarray(matrix) for matrix in stored]
+        yield name, stored
+        yield f"{name}, for few rows", [for_few_rows(matrix) for matrix in stored]
+
+
+def gigaflops(n_rows: int, weights: list[Array], random: np.random.Generator, rounds: int) -> float:
+    """The median speed of products with so many rows, each with the next of the matrices."""
+    width, n_columns = weights[0].shape
+    x, seconds = Tensor(random.standard_normal((n_rows, width), np.float32)), []
+    with threadpool_limits(1, user_api="blas"), no_tape():
+        for weight in itertools.islice(itertools.cycle(weights), rounds):
+            start = time.perf_counter()
+            ops.linear(x, weight, None)
+            seconds.append(time.perf_counter() - start)
+    return 2e-9 * n_rows * width * n_columns / statistics.median(seconds)
 
 
 def main() -> None:
@@ -44,21 +61,9 @@ def main() -> None:
     random = np.random.default_rng(1)
     print("\n| GFLOP/s | " + " | ".join(f"{n_rows} rows" for n_rows in options.rows) + " |")
     print("|-|" + "-|" * len(options.rows))
-    for name, shape, product in products():
-        n_matrices = -(-BYTES // (4 * shape[0] * shape[1]))
-        weights = itertools.cycle([random.standard_normal(shape, np.float32) for _ in range(n_matrices)])
-        speeds = []
-        for n_rows in options.rows:
-            width = shape[1] if product is ops.linear_transposed else shape[0]
-            x, seconds = Tensor(random.standard_normal((n_rows, width), np.float32)), []
-            with threadpool_limits(1, user_api="blas"), no_tape():
-                for _ in range(options.rounds):
-                    weight = next(weights)
-                    start = time.perf_counter()
-                    product(x, weight)
-                    seconds.append(time.perf_counter() - start)
-            speeds.append(2e-9 * n_rows * shape[0] * shape[1] / statistics.median(seconds))
-        print(f"| {name} | " + " | ".join(f"{speed:.0f}" for speed in speeds) + " |")
+    for name, weights in matrices(random):
+        speeds = [gigaflops(n_rows, weights, random, options.rounds) for n_rows in options.rows]
+        print(f"| {name} | " + " | ".join(f"{speed:.0f}" for speed in speeds) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ import pytest
 from autograd.op import op, operations
 from cli.train import read_options
 from minitransformer.data.download import ARCHIVES
-from minitransformer.data.prepare import prepare
-from minitransformer.data.sources import files_of
+from minitransformer.data.prepare import prepare, text_files
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("MINITRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
@@ -69,7 +68,7 @@ def test_recipes_are_options(recipe: Path) -> None:
     assert all(re.fullmatch(r".+:[0-9a-f]{64}", entry) for entry in config.data.sha256)
     named = {entry.rpartition(":")[0] for entry in config.data.sha256}
     if config.data.download_from:
-        assert all(name.endswith(ARCHIVES) for name in named) or named >= files_of(config.data).keys()
+        assert all(name.endswith(ARCHIVES) for name in named) or named >= text_files(config.data).keys()
 
 
 def multi30k() -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autograd.array import Array, namespace
-from autograd.op import ShapeError, op, unbroadcast
+from autograd.op import Dispatch, ShapeError, op, unbroadcast
 from autograd.tensor import Backward
 
 
@@ -67,6 +67,16 @@ def check_linear(name: str, x: Array, weight: Array) -> None:
     """Raises: ShapeError if the arguments of ``linear`` or ``linear_relu`` do not fit together."""
     if x.ndim != 2 or x.shape[1] != weight.shape[0]:
         raise ShapeError(f"{name}: expected x (T, I) and weight (I, O); got x {x.shape}, weight {weight.shape}")
+
+
+@Dispatch
+def for_few_rows(weight: Array) -> Array:
+    """The same matrix, as it is multiplied fastest by a few rows at a time, again and again: y = x W.
+
+    What is returned may hold copies: it is of use as long as the matrix does not change.
+    Shapes: (I, O) → (I, O).
+    """
+    return namespace(weight).ascontiguousarray(weight)
 
 
 @op

@@ -11,7 +11,7 @@ from pathlib import Path
 import pooch
 
 from minitransformer.config import DataConfig
-from minitransformer.data.sources import files_of
+from minitransformer.data.prepare import text_files
 from minitransformer.data.survey import READ_ERRORS
 from minitransformer.errors import UserError
 from minitransformer.files import make_directory, written_whole
@@ -34,7 +34,7 @@ def download(config: DataConfig, say: Callable[[str], None] = lambda line: None)
         raise DownloadError("there is nothing to download: set data.download_from and data.sha256, as recipes/ do")
     paths = [_fetch(config, name, digest, say) for name, digest in sums.items()]
     for path in paths:
-        missing = {name: file for name, file in files_of(config).items() if not file.exists()}
+        missing = {name: file for name, file in text_files(config).items() if not file.exists()}
         if path.name.endswith(ARCHIVES) and missing:
             _unpack(path, missing, say)
     return paths

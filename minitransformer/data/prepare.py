@@ -12,7 +12,7 @@ from typing import Any
 
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, Pair
-from minitransformer.data.sources import corpus_of, files_of
+from minitransformer.data.sources import corpus_of
 from minitransformer.data.store import IdPair, TokenStore, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
@@ -80,7 +80,7 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
     Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written.
     """
     report("reading the text" if not config.is_demo else "generating the demo corpus")
-    files = {name: fingerprint_of_file(path) for name, path in files_of(config).items()}
+    files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
     corpus = corpus_of(config)
     _report_oddities(corpus, report)
     (directory / MANIFEST).unlink(missing_ok=True)  # until all is written, there is no prepared data here
@@ -108,7 +108,7 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
         "source_words": tokenizer.n_source_words,
         "target_words": tokenizer.n_target_words,
         "files": files,
-        "odd_lines": {name: odd[path] for name, path in files_of(config).items() if odd[path]},
+        "odd_lines": {name: odd[path] for name, path in text_files(config).items() if odd[path]},
         "config": fingerprint(config),
     }
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
@@ -141,11 +141,20 @@ def _report_oddities(corpus: Corpus, report: Report) -> None:
             report(f"{path}: {kind}: {found.count:,} lines ({found.places})")
 
 
+def text_files(config: DataConfig) -> dict[str, Path]:
+    """All files of raw text or of trees, by the names that the configuration gives them."""
+    names = (
+        *config.train_source, *config.train_target, *config.validation_source, *config.validation_target,
+        *config.train_trees, *config.validation_trees,
+    )  # fmt: skip
+    return {name: config.raw / name for name in names}
+
+
 def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, Any]]) -> list[Path]:
     """The text files that are no longer what their fingerprints say; one that is no longer there has not changed."""
     return [
         path
-        for name, path in files_of(config).items()
+        for name, path in text_files(config).items()
         if path.exists() and name in fingerprints and fingerprint_of_file(path) != fingerprints[name]
     ]
 

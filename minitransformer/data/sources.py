@@ -41,12 +41,3 @@ def corpus_of(config: DataConfig) -> Corpus:
     if config.is_treebank:
         return TreebankCorpus.of(config)
     return GeneratedCorpus() if config.is_demo else FileCorpus.of(config)
-
-
-def files_of(config: DataConfig) -> dict[str, Path]:
-    """The files of text or trees by the names that the configuration gives them."""
-    names = (
-        *config.train_source, *config.train_target, *config.validation_source, *config.validation_target,
-        *config.train_trees, *config.validation_trees,
-    )  # fmt: skip
-    return {name: config.raw / name for name in names}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from minitransformer.config import ConfigError, DataConfig, ModelConfig
-from minitransformer.data.prepare import PreparedData
+from minitransformer.config import ConfigError, ModelConfig
+from minitransformer.data.prepare import PreparedData, text_files
 from minitransformer.doctor.finding import Finding
 from minitransformer.doctor.memory import memory
 from minitransformer.errors import UserError
@@ -39,20 +39,13 @@ def data(config: RunConfig) -> Finding:
     """Whether the data are prepared, or can be."""
     if PreparedData.is_in(config.data_directory):
         return Finding("data", f"prepared in {config.data_directory}", if_ranks_differ=SHARE)
-    missing = [name for name in text_files(config.data) if not (config.data.raw / name).exists()]
+    missing = [name for name, path in text_files(config.data).items() if not path.exists()]
     if missing:
         found = f"{len(missing)} files are missing in {config.data.raw}, such as {missing[0]}"
         downloadable = "minitransformer-prepare --download fetches them, with the same options"
         return Finding("data", found, downloadable if config.data.download_from else "set --data.raw to their folder")
     source = "the demonstration's own corpus" if config.data.is_demo else f"the text in {config.data.raw}"
     return Finding("data", f"not prepared yet: training will begin with that, from {source}")
-
-
-def text_files(config: DataConfig) -> list[str]:
-    """All files of raw text or of trees, by their names."""
-    text = (config.train_source, config.train_target, config.validation_source, config.validation_target)
-    sides = (*text, config.train_trees, config.validation_trees)
-    return [name for side in sides for name in side]
 
 
 def parameters(config: RunConfig) -> Finding:

@@ -17,7 +17,7 @@ from minitransformer.inference.top import IntArray
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import available_cores, map_in_threads
 
-HYPOTHESES_AT_ONCE = 256  # live hypotheses of one batch: enough to fill the matrix products
+HYPOTHESES_AT_ONCE = 512  # live hypotheses of one batch: enough to fill the matrix products
 FEW = 8  # sentences: fewer than these are quicker together, with BLAS on all cores
 MAX_SOURCE_TOKENS = 1_024  # a longer line is no sentence; what is beyond is cut off, so that memory stays bounded
 

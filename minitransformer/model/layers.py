@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from autograd import BlockMask, Layer, Parameter, RandomStream, Tensor, ops, to_device
 from autograd.array import Array
+from autograd.ops.linear import for_few_rows
 from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
 from autograd.random import Site
 from minitransformer.config import ModelConfig
 
+AnyLayer = TypeVar("AnyLayer", bound=Layer)
 KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
 
 
@@ -30,11 +33,24 @@ class Linear(Layer):
     """y = x W + b, or y = x W.  Shapes: (T, in) → (T, out); weight (in, out), bias (out,)."""
 
     def __init__(self, d_in: int, d_out: int, *, bias: bool, gain: float = 1.0) -> None:
-        self.weight = Parameter((d_in, d_out), lambda site, shape: gain * glorot_uniform(site, shape))
+        self.weight: Tensor = Parameter((d_in, d_out), lambda site, shape: gain * glorot_uniform(site, shape))
         self.bias = Parameter((d_out,), zeros) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight, self.bias)
+
+
+def layer_for_few_rows(layer: AnyLayer) -> AnyLayer:
+    """A layer with the same parameters whose matrices are ``for_few_rows``, as long as they do not change."""
+    prepared = copy.copy(layer)
+    for name, value in vars(layer).items():
+        if isinstance(value, Layer):
+            setattr(prepared, name, layer_for_few_rows(value))
+        elif isinstance(value, list):
+            setattr(prepared, name, [layer_for_few_rows(each) for each in value])
+    if isinstance(prepared, Linear):
+        prepared.weight = Tensor(for_few_rows(prepared.weight.value))
+    return prepared
 
 
 class LayerNorm(Layer):

@@ -16,20 +16,20 @@ from autograd import (
     ParameterBuffer,
     RandomStream,
     Tensor,
-    namespace,
     no_tape,
     ops,
     to_device,
     to_host,
 )
 from autograd.array import Array, Device
+from autograd.ops.linear import for_few_rows
 from autograd.ops.normalisation import log_softmax_values
 from autograd.parameters import zeros
 from minitransformer.config import ModelConfig
 from minitransformer.errors import UserError
 from minitransformer.model.batch import Batch, IdArray
 from minitransformer.model.files import load_model_files, require_room, save_model_files
-from minitransformer.model.layers import Embedding, KeysValues, drop
+from minitransformer.model.layers import Embedding, KeysValues, drop, layer_for_few_rows
 from minitransformer.model.positions import positions_of
 from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.stacks import Decoder, Encoder, Past
@@ -121,12 +121,11 @@ class Transformer(Layer):
         """The same model with the same parameters, for steps of few rows, as long as the parameters do not change.
 
         It searches in float32, whatever the parameters are stored in.
-        It holds a copy of the projection's matrix as (D, W), which BLAS multiplies few rows with at once; of (W, D) it
-        would copy every panel into that order, at every step.
+        The decoder's matrices and the projection's, as (D, W), are ``for_few_rows``.
         """
         model = copy.copy(self.in_float32())
-        weight = model.projection.weight.value
-        model._projection_by_columns = namespace(weight).ascontiguousarray(weight.T)
+        model.decoder = layer_for_few_rows(model.decoder)
+        model._projection_by_columns = for_few_rows(model.projection.weight.value.T)
         return model
 
     def in_float32(self) -> Transformer:

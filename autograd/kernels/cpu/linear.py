@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array
+from autograd.kernels.cpu.panels import MatrixInPanels
 from autograd.ops.linear import check_linear, linear, linear_relu
 from autograd.tensor import Backward, PendingGradient
 
@@ -29,7 +30,9 @@ class PendingProduct(PendingGradient):
 
 
 def _product(x: Array, weight: Array) -> Array:
-    """x W; of few rows of x with a wide W row by row."""
+    """x W; by panels, if W has them; else of few rows of x with a wide W row by row."""
+    if isinstance(weight, MatrixInPanels):
+        return weight.product(x)
     n_columns = weight.shape[1]
     if len(x) > FEW or n_columns < PIECE:
         return x @ weight

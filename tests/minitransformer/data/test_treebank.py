@@ -9,11 +9,10 @@ import pytest
 from toy_treebank import write_toy_treebank
 
 from minitransformer.config import ConfigError, DataConfig
-from minitransformer.data.prepare import prepare
+from minitransformer.data.prepare import prepare, text_files
 from minitransformer.data.sources import corpus_of
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.doctor.plan import text_files
 
 TREES = """\
 ( (S (NP-SBJ-1 (NNP Mr.) (NNP Ox)) (VP (VBZ barks) (NP (-NONE- *T*-1))) (. .)) )
@@ -74,8 +73,8 @@ def test_symbols_are_taken_as_they_stand() -> None:
     assert ids[1] == [ids[0][0], 0, ids[0][-1]]
 
 
-def test_the_doctor_misses_treebanks_too(tmp_path: Path) -> None:
-    assert text_files(config_of(tmp_path)) == ["t.mrg", "v.mrg"]
+def test_treebanks_are_among_the_files_that_are_looked_for(tmp_path: Path) -> None:
+    assert list(text_files(config_of(tmp_path))) == ["t.mrg", "v.mrg"]
 
 
 @pytest.mark.parametrize(

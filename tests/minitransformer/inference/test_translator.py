@@ -43,7 +43,7 @@ def test_threads_change_nothing(translator: Translator, monkeypatch: pytest.Monk
 def test_sentences_are_dealt_out_by_length_and_none_is_lost() -> None:
     sources = [[3] * n for n in (5, 0, 2, 9, 7, 1, 3, 8, 4, 6)]
     assert [batch.tolist() for batch in _batches_by_length(sources, 4)] == [[3, 4, 0, 6, 5], [7, 9, 8, 2]]
-    assert [batch.tolist() for batch in _batches_by_length(sources, 64)] == [[3, 4, 0, 6], [7, 9, 8, 2], [5]]
+    assert [batch.tolist() for batch in _batches_by_length(sources, 128)] == [[3, 4, 0, 6], [7, 9, 8, 2], [5]]
     assert [batch.tolist() for batch in _batches_by_length(sources[:8], 4)] == [[3, 7, 4, 0, 6, 2, 5]]
     assert _batches_by_length([[]], 4) == []
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from autograd import RandomStream, Tensor, backward
+from autograd.ops.linear import for_few_rows
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.model.transformer import WeightsError
 
@@ -55,9 +56,21 @@ def test_the_loss_is_that_of_the_log_probabilities() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_model_for_search_shares_everything_but_the_projection_by_columns(variant: str) -> None:
+def test_the_model_for_search_has_the_same_parameters_and_all_matrices_of_its_steps_ready(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, batch = model_of(variant), batch_of([([3, 4, 5], [6, 5]), ([3], [4, 4, 4])])
+    prepared: list[tuple[int, ...]] = []
+
+    def recording(weight: Any) -> Any:
+        prepared.append(weight.shape)
+        return for_few_rows(weight)
+
+    for module in ("layers", "transformer"):
+        monkeypatch.setattr(f"minitransformer.model.{module}.for_few_rows", recording)
     searching = model.for_search()
+    matrices = [p.shape for name, p in model.named_parameters() if name.startswith("decoder.") and p.value.ndim == 2]
+    assert sorted(prepared) == sorted([*matrices, model.projection.weight.shape[::-1]])
     np.testing.assert_allclose(searching.log_probabilities(batch), model.log_probabilities(batch), rtol=1e-12)
     assert searching.parameters is model.parameters
     before = searching.project(Tensor(np.eye(6))).value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from minitransformer.reproduce.table3_report import Comparison, as_markdown, com
 from minitransformer.run import RunConfig
 from minitransformer.training.monitor import SilentMonitor
 from parallel.communicator import SerialCommunicator
+from tests.support.training import StoppingMonitor
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier"}
 SMALLEST = Scale(d_model=32, n_layers=3)
@@ -110,17 +110,6 @@ def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path:
     assert 0 <= found.bleu <= 100
     assert not (run / "checkpoints").exists()
     assert e.result("table3-E", 1) is None
-
-
-class StoppingMonitor(SilentMonitor):
-    """Interrupts after an update, as Ctrl-C does."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def advance(self, step: int) -> None:
-        if step == self.step:
-            signal.raise_signal(signal.SIGINT)
 
 
 def test_an_interrupted_cell_goes_on_and_ends_with_the_same_figures(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer.config import ModelConfig, TrainingConfig
-from minitransformer.data.store import TokenStore, write_store
+from minitransformer.config import TrainingConfig
 from minitransformer.model.transformer import Transformer
 from minitransformer.training import divergence
 from minitransformer.training.capsule import replay_capsule
@@ -21,8 +20,8 @@ from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.state import TrainingState
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
+from tests.support.training import TINY, copy_store
 
-TINY = ModelConfig(vocabulary_size=12, n_layers=1, d_model=16, d_ff=32, n_heads=2, d_k=8, d_v=8, p_drop=0.1)
 TRAINING = TrainingConfig(
     max_updates=20, batch_tokens=60, n_shards=2, warmup_steps=20, log_every=2, checkpoint_every=4, validate_every=100
 )
@@ -48,21 +47,13 @@ class Teller(SilentMonitor):
         self.went_back_to.append(step)
 
 
-def copy_store(folder: Path) -> TokenStore:
-    """Sixty sequences, each its own translation: six batches an epoch."""
-    ids = np.random.default_rng(1)
-    sequences = [ids.integers(3, 12, 3 + i % 4).tolist() for i in range(60)]
-    write_store(folder, "train", [(sequence, sequence) for sequence in sequences], 12)
-    return TokenStore(folder, "train")
-
-
 def trainer_of(
     folder: Path, is_bad: IsBad = lambda epoch, place: False, value: float = np.nan, **changes: Any
 ) -> Trainer:
     """One whose gradients have a number that is none, for batches that are bad."""
     config = dataclasses.replace(TRAINING, **changes)
     model = Transformer(TINY, seed=config.seed)
-    trainer = Trainer(model, copy_store(folder), None, config, folder / "run", SerialCommunicator(), n_threads=1)
+    trainer = Trainer(model, copy_store(folder, 60), None, config, folder / "run", SerialCommunicator(), n_threads=1)
     compute = trainer.gradient.compute
 
     def computing(*arguments: Any) -> Any:

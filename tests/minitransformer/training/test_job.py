@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import SilentMonitor
 from parallel.communicator import SerialCommunicator
+from tests.support.training import StoppingMonitor
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 PAIRS = [(f"{a} {b} {c}", f"{WORDS[a]} {WORDS[b]} {WORDS[c]}") for a in WORDS for b in WORDS for c in WORDS]
@@ -69,17 +69,6 @@ def test_a_failed_first_start_leaves_the_directory_free(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="cannot make 9000 pieces"):
         job_of(too_many)
     assert job_of(config).trainer.state.step == 0
-
-
-class StoppingMonitor(SilentMonitor):
-    """Interrupts a job as Ctrl-C does, after a given update."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def advance(self, step: int) -> None:
-        if step == self.step:
-            signal.raise_signal(signal.SIGINT)
 
 
 def test_an_interruption_leaves_no_trace_in_the_finished_model(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import pytest
 from autograd import RandomStream, backward
 from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.data.batching import plan_epoch, read_batch
-from minitransformer.data.store import TokenStore, write_store
 from minitransformer.evaluation.bleu import Score
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
@@ -27,12 +26,12 @@ from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.monitor import SilentMonitor, TrainingReport, ValidationReport
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
+from tests.support.training import TINY, copy_store
 
-TINY = ModelConfig(vocabulary_size=12, n_layers=1, d_model=16, d_ff=32, n_heads=2, d_k=8, d_v=8, p_drop=0.1)
 TRAINING = TrainingConfig(
     max_updates=8, batch_tokens=60, n_shards=2, warmup_steps=20, log_every=2, checkpoint_every=100, validate_every=100
 )
-BATCHES_PER_EPOCH = 3
+SEQUENCES, BATCHES_PER_EPOCH = 30, 3
 
 
 class Recorder(SilentMonitor):
@@ -69,14 +68,6 @@ class Judge:
         return ValidationReport(step, loss, math.exp(loss), score, best, 0.0)
 
 
-def copy_store(folder: Path) -> TokenStore:
-    """Thirty sequences of three to six tokens, each its own translation: 3 batches of 60 tokens."""
-    ids = np.random.default_rng(1)
-    sequences = [ids.integers(3, 12, 3 + i % 4).tolist() for i in range(30)]
-    write_store(folder, "train", [(sequence, sequence) for sequence in sequences], 12)
-    return TokenStore(folder, "train")
-
-
 def trainer_of(
     folder: Path,
     *,
@@ -89,7 +80,7 @@ def trainer_of(
     config = dataclasses.replace(TRAINING, **changes)
     network = Transformer(model, seed=config.seed, dtype=config.precision)
     world = SerialCommunicator()
-    return Trainer(network, copy_store(folder), validation, config, folder / run, world, n_threads=n_threads)
+    return Trainer(network, copy_store(folder, SEQUENCES), validation, config, folder / run, world, n_threads=n_threads)
 
 
 def trained(folder: Path, **changes: Any) -> Trainer:
@@ -115,7 +106,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def test_the_data_of_these_tests_makes_three_batches(tmp_path: Path) -> None:
-    assert len(plan_epoch(copy_store(tmp_path).lengths, 60, seed=1, epoch=0)) == BATCHES_PER_EPOCH
+    assert len(plan_epoch(copy_store(tmp_path, SEQUENCES).lengths, 60, seed=1, epoch=0)) == BATCHES_PER_EPOCH
 
 
 def test_what_a_process_left_that_was_killed_at_the_very_end_goes_when_the_run_is_taken_up(tmp_path: Path) -> None:

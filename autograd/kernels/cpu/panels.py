@@ -1,0 +1,97 @@
+"""Products of few rows with a matrix that is used again and again.
+
+Before a BLAS multiplies, it copies its arguments into the order in which its innermost loop reads them.  With thousands
+of rows this is a small part of the work; with 64 it is a fifth, with 4 more than a half.  OpenBLAS has kernels without
+that copy, for products of up to 10⁶ multiply-adds, on CPUs with AVX-512.  So the matrix is cut, once, into panels of 32
+columns, the rows into groups of 32, the sum into pieces of 512 terms, and every product is a small one.
+
+Source: OpenBLAS, kernel/x86_64/sgemm_small_kernel_permit_skylakex.c and the kernels beside it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from autograd.array import Array
+from autograd.ops.linear import for_few_rows
+
+ROWS, COLUMNS, TERMS = 32, 32, 512  # of a small product: the fastest tried, and half of what is allowed
+
+WITH_SMALL_KERNELS = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # what OpenBLAS calls the CPUs that it has them for
+
+
+class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
+    """A matrix (I, O) with a copy of itself in panels, to which ``product`` gives x (T, I) → x W (T, O).
+
+    Whoever knows nothing of panels sees a NumPy array; what is computed or cut out of it is one without.
+    """
+
+    _panels: list[tuple[slice, slice, Array]] | None = None  # terms, columns, and panels (P, terms, columns of one)
+
+    @classmethod
+    def of(cls, matrix: Array) -> MatrixInPanels:
+        """``matrix`` and its panels, which do not follow when its numbers change."""
+        in_panels: MatrixInPanels = matrix.view(cls)
+        n_terms, n_columns = matrix.shape
+        whole = n_columns - n_columns % COLUMNS
+        in_panels._panels = [
+            (terms, columns, _cut(matrix[terms, columns], width))
+            for terms in (slice(start, start + TERMS) for start in range(0, n_terms, TERMS))
+            for columns, width in ((slice(0, whole), COLUMNS), (slice(whole, n_columns), n_columns - whole))
+            if columns.start < columns.stop
+        ]
+        return in_panels
+
+    def product(self, x: Array) -> Array:
+        """x W by small products."""
+        if self._panels is None:
+            return np.matmul(x, self)
+        y = np.empty((len(x), self.shape[1]), np.result_type(x, self))
+        for terms, columns, panels in self._panels:
+            if terms.start == 0:
+                _multiply(x[:, terms], panels, y[:, columns])
+            else:
+                y[:, columns] += _multiply(x[:, terms], panels, np.empty_like(y[:, columns]))
+        return y
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Compute with it as with any array."""
+        return getattr(ufunc, method)(
+            *(np.asarray(x) if isinstance(x, MatrixInPanels) else x for x in inputs), **options
+        )
+
+
+def _cut(matrix: Array, width: int) -> Array:
+    """(K, P·width) → (P, K, width)."""
+    return np.ascontiguousarray(matrix.reshape(len(matrix), -1, width).swapaxes(0, 1))
+
+
+def _multiply(x: Array, panels: Array, out: Array) -> Array:
+    """Write x (T, K) times the matrix of panels (P, K, width) into ``out`` (T, P·width): whole groups, and the rest."""
+    n_panels, n_terms, width = panels.shape
+    whole = len(x) - len(x) % ROWS
+    for rows, height in ((slice(0, whole), ROWS), (slice(whole, len(x)), len(x) - whole)):
+        if rows.start < rows.stop:
+            groups = x[rows].reshape(-1, height, n_terms)
+            of_panels = out[rows].reshape(-1, height, n_panels, width).transpose(2, 0, 1, 3)
+            np.matmul(groups, panels[:, None], out=of_panels)
+    return out
+
+
+@cache
+def small_products_are_fast() -> bool:
+    """Whether NumPy's BLAS is an OpenBLAS that has chosen such kernels for this CPU."""
+    return any(
+        library["internal_api"] == "openblas" and library.get("architecture") in WITH_SMALL_KERNELS
+        for library in threadpool_info()
+    )
+
+
+@for_few_rows.kernel("cpu", supports=lambda weight: small_products_are_fast())
+def in_panels(weight: Array) -> Array:
+    """See ``MatrixInPanels``."""
+    return MatrixInPanels.of(weight)
