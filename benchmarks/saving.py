@@ -26,8 +26,9 @@ from autograd.optim import Adam
 from minitransformer import Batch, Transformer
 from minitransformer.memory import keep_freed_memory
 from minitransformer.threads import available_cores
-from minitransformer.training.checkpoint import Snapshot, TrainingState
+from minitransformer.training.checkpoint import Snapshot
 from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.state import TrainingState
 from minitransformer.training.writer import CheckpointWriter
 
 

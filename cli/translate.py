@@ -10,8 +10,8 @@ from typing import BinaryIO, Literal, cast
 
 from cli.command import run_command, say
 from cli.options import parse_options
-from minitransformer.config import ConfigError
-from minitransformer.inference.beam import Normalisation, SearchConfig
+from minitransformer.config import ConfigError, Normalisation
+from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.resumable import translate_file
 from minitransformer.inference.stream import (
     LINES_AT_ONCE,
@@ -37,8 +37,9 @@ class TranslateOptions:
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
     alpha: float = 0.6
     """Exponent of the length penalty."""
-    normalisation: Normalisation = "gnmt"
-    """The length penalty: ((5 + length)/6)^alpha, or length^alpha."""
+    normalisation: Normalisation | None = None
+    """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the model's own:
+    "gnmt" unless it was trained with another (--compat)."""
     n_best: int | None = None
     """Print so many translations of each line, with their scores."""
     threads: int | None = None

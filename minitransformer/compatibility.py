@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from autograd.array import Array
-from minitransformer.config import ConfigError, ModelConfig
-from minitransformer.inference.beam import Normalisation, SearchConfig
+from minitransformer.config import ConfigError, ModelConfig, Normalisation
+from minitransformer.inference.beam import SearchConfig
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
 
@@ -70,8 +70,9 @@ def conventions_of(system: str) -> Conventions:
 
 
 def compatible(config: ModelConfig, system: str) -> ModelConfig:
-    """A model with a system's conventions.  Raises: ConfigError for an unknown system."""
-    return dataclasses.replace(config, **conventions_of(system).model)
+    """A model with a system's conventions, of translations too.  Raises: ConfigError for an unknown system."""
+    conventions = conventions_of(system)
+    return dataclasses.replace(config, **conventions.model, normalisation=conventions.normalisation)
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,14 @@ PositionLayout = Literal["interleaved", "halves", "learned"]
 NormPlacement = Literal["post", "pre"]
 Tying = Literal["all", "target", "none"]
 Start = Literal["symbol", "zero", "end"]
+Normalisation = Literal["gnmt", "length"]
 TokenizerType = Literal["bpe", "unigram"]
 LeafSymbols = Literal["normalised", "tags"]
 Precision = Literal["float32", "bfloat16"]
 
 _CHOICES = {
     "positions": PositionLayout, "norm": NormPlacement, "tied": Tying, "label_smoothing_over": SmoothedClasses,
-    "start": Start,
+    "start": Start, "normalisation": Normalisation,
 }  # fmt: skip
 
 
@@ -85,6 +86,9 @@ class ModelConfig:
     """Share one matrix: source, target and softmax (the paper); target and softmax; or none."""
     neighbourhood: int | None = None
     """r: self-attention sees only positions at most r away (section 4); all if not given."""
+    normalisation: Normalisation = "gnmt"
+    """The length penalty of translations, unless a search asks for another: ((5 + length)/6)^α (the paper), or length^α
+    (fairseq, Marian, CTranslate2)."""
 
     def __post_init__(self) -> None:
         _require(self.vocabulary_size >= 0, "vocabulary_size", "≥ 0", self.vocabulary_size)
@@ -190,7 +194,8 @@ class DataConfig:
     download_from: str = ""
     """Address of the folder to fetch missing files from."""
     sha256: tuple[str, ...] = ()
-    """Checksums of downloads, as "file name:hexadecimal digits"; a file without one is not downloaded."""
+    """Checksums of downloads, as "file name:hexadecimal digits", or a whole address for the name; a file without one is
+    not downloaded.  Out of archives (.tar, .tgz …) the text files above are taken."""
 
     def __post_init__(self) -> None:
         for name in ("held_out", "vocabulary_size", "max_length"):

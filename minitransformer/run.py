@@ -87,20 +87,25 @@ class RunConfig:
         write_text(self.run / RUN_FILE, self.to_json())
 
     def check_directory(self) -> None:
-        """Raise ConfigError naming what differs, if the run's directory holds another run."""
+        """Raise ConfigError naming what differs, if the run's directory holds another run.
+
+        A field that did not exist yet when that was begun has its default there.
+        """
         path = self.run / RUN_FILE
         if not path.exists():
             return
         mine, theirs = json.loads(self.to_json()), read_json(path)
+        defaults = json.loads(RunConfig(model=ModelConfig(), training=TrainingConfig()).to_json())
         if not isinstance(theirs, dict) or not all(isinstance(theirs.get(part), dict) for part in mine):
             raise DamagedError(
                 f"{path}: does not say what this is a run of; remove it if you know, or choose another --run"
             )
         differences = [
-            f"{part}.{name} is {theirs[part].get(name)!r} there, {value!r} here"
+            f"{part}.{name} is {there!r} there, {value!r} here"
             for part, fields in mine.items()
             for name, value in fields.items()
-            if theirs[part].get(name) != value and not (part == "training" and name in _FREE)
+            if (there := theirs[part].get(name, defaults[part][name])) != value
+            and not (part == "training" and name in _FREE)
         ]
         if differences:
             raise ConfigError(

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import shutil
+import tarfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pooch
 
 from minitransformer.config import DataConfig
+from minitransformer.data.prepare import text_files
+from minitransformer.data.survey import READ_ERRORS
 from minitransformer.errors import UserError
+from minitransformer.files import make_directory, written_whole
+
+ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz")
 
 
 class DownloadError(UserError, RuntimeError):
@@ -19,24 +26,29 @@ class DownloadError(UserError, RuntimeError):
 def download(config: DataConfig, say: Callable[[str], None] = lambda line: None) -> list[Path]:
     """Fetch the files with a checksum in ``config.sha256`` into ``config.raw``; those already there are checked only.
 
-    Raises: DownloadError if there is no address, a file cannot be fetched, or its checksum is wrong.
+    Of archives the files of text that the configuration names, and that are not there yet, are taken out.
+    Raises: DownloadError if there is no address, a file cannot be fetched or unpacked, or its checksum is wrong.
     """
     sums = dict(_parse(entry) for entry in config.sha256)
-    if not config.download_from or not sums:
+    if not sums or not (config.download_from or all("://" in name for name in sums)):
         raise DownloadError("there is nothing to download: set data.download_from and data.sha256, as recipes/ do")
-    return [_fetch(config, name, digest, say) for name, digest in sums.items()]
+    paths = [_fetch(config, name, digest, say) for name, digest in sums.items()]
+    for path in paths:
+        missing = {name: file for name, file in text_files(config).items() if not file.exists()}
+        if path.name.endswith(ARCHIVES) and missing:
+            _unpack(path, missing, say)
+    return paths
 
 
 def _fetch(config: DataConfig, name: str, digest: str, say: Callable[[str], None]) -> Path:
-    address = f"{config.download_from.rstrip('/')}/{name}"
-    if (config.raw / name).exists() and pooch.file_hash(str(config.raw / name), alg="sha256") != digest:
-        raise DownloadError(
-            f"{config.raw / name}: is there, but its sha256 is not {digest}; remove it to fetch it again"
-        )
-    say(f"checking {config.raw / name}" if (config.raw / name).exists() else f"{config.raw / name} from {address}")
+    address = name if "://" in name else f"{config.download_from.rstrip('/')}/{name}"
+    path = config.raw / Path(name).name
+    if path.exists() and pooch.file_hash(str(path), alg="sha256") != digest:
+        raise DownloadError(f"{path}: is there, but its sha256 is not {digest}; remove it to fetch it again")
+    say(f"checking {path}" if path.exists() else f"{path} from {address}")
     pooch.get_logger().setLevel("WARNING")  # the line above says it
     try:
-        return Path(pooch.retrieve(address, f"sha256:{digest}", fname=name, path=config.raw, progressbar=False))
+        return Path(pooch.retrieve(address, f"sha256:{digest}", fname=path.name, path=config.raw, progressbar=False))
     except OSError as error:  # requests' errors are OSErrors
         raise DownloadError(
             f"{address}: cannot be fetched ({error}); fetch it by hand into {config.raw}, or try again later"
@@ -48,8 +60,29 @@ def _fetch(config: DataConfig, name: str, digest: str, say: Callable[[str], None
         ) from error
 
 
+def _unpack(archive: Path, wanted: Mapping[str, Path], say: Callable[[str], None]) -> None:
+    """Write the wanted files of an archive where they belong; nothing else of it, wherever that may lead."""
+    try:
+        with tarfile.open(archive, "r|*") as members:
+            for member in members:
+                path = wanted.get(member.name.removeprefix("./"))
+                content = members.extractfile(member) if path and member.isfile() else None
+                if path and content:
+                    say(f"{path} out of {archive.name}")
+                    make_directory(path.parent)
+                    with written_whole(path) as temporary, temporary.open("wb") as target:
+                        shutil.copyfileobj(content, target)
+    except (tarfile.TarError, *READ_ERRORS) as error:
+        raise DownloadError(
+            f"{archive}: cannot be unpacked ({error}); unpack it by hand into {archive.parent}"
+        ) from error
+
+
 def _parse(entry: str) -> tuple[str, str]:
     name, _, digest = entry.rpartition(":")
-    if name in ("", "..") or Path(name).name != name or not re.fullmatch("[0-9a-fA-F]{64}", digest):
-        raise DownloadError(f'data.sha256: expected "file name:64 hexadecimal digits", got {entry!r}')
+    parts = name.split("/")
+    if parts[-1] == "" or ".." in parts or not re.fullmatch("[0-9a-fA-F]{64}", digest):
+        raise DownloadError(
+            f'data.sha256: expected "file name:64 hexadecimal digits" (or an address for the name), got {entry!r}'
+        )
     return name, digest.lower()

@@ -6,23 +6,22 @@ models were decoded.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 
 from autograd import namespace, no_tape, to_device
 from autograd.array import Array
-from minitransformer.config import ConfigError
+from minitransformer.config import ConfigError, ModelConfig, Normalisation
 from minitransformer.inference.cache import LayerCache, Memory
 from minitransformer.inference.top import FloatArray, IntArray, likeliest, take, top
 from minitransformer.model.batch import Ids, pack_sequences
 from minitransformer.model.spans import cached_sets, self_attention_spans
 from minitransformer.model.transformer import Transformer
 from minitransformer.symbols import END, START, UNKNOWN
-
-Normalisation = Literal["gnmt", "length"]
 
 NEVER_GENERATED = [UNKNOWN, START]
 
@@ -39,8 +38,8 @@ class SearchConfig:
     """Translations returned for each sentence, best first."""
     max_extra_tokens: int = 50
     """A translation has at most so many tokens more than its source."""
-    normalisation: Normalisation = "gnmt"
-    """The length penalty: ((5 + length)/6)^α (the paper), or length^α, as in CTranslate2 and Marian."""
+    normalisation: Normalisation | None = None
+    """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; the model's own if not given."""
 
     def __post_init__(self) -> None:
         if self.beam < 1 or not 1 <= self.n_best <= self.beam:
@@ -49,10 +48,14 @@ class SearchConfig:
             raise ConfigError(
                 f"search: expected alpha ≥ 0 and max_extra_tokens ≥ 1; got {self.alpha}, {self.max_extra_tokens}"
             )
-        if self.normalisation not in get_args(Normalisation):
+        if self.normalisation not in (None, *get_args(Normalisation)):
             raise ConfigError(
                 f"search: normalisation must be one of {get_args(Normalisation)}; got {self.normalisation!r}"
             )
+
+    def for_model(self, config: ModelConfig) -> SearchConfig:
+        """The search with the model's own length penalty, unless it has another."""
+        return dataclasses.replace(self, normalisation=self.normalisation or config.normalisation)
 
     def length_penalty(self, length: float | IntArray) -> Any:
         """What log p is divided by, for a length in tokens, the end symbol counted: greater for longer ones."""
@@ -102,7 +105,7 @@ def beam_search(
     if not sources:
         return []
     with no_tape():
-        return _Search(model, sources, config or SearchConfig(), constraint).run()
+        return _Search(model, sources, (config or SearchConfig()).for_model(model.config), constraint).run()
 
 
 class _Search:

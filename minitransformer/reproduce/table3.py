@@ -103,7 +103,10 @@ class Scale:
 
 @dataclass(frozen=True)
 class Result:
-    """What a trained cell of the table is: held-out perplexity per token and BLEU (beam 4), and what it cost."""
+    """What a trained cell of the table is: held-out perplexity per token and BLEU (beam 4), and what it cost.
+
+    ``flops`` are counted ones; None of a cell that was begun before they were.
+    """
 
     perplexity: float
     bleu: float
@@ -111,6 +114,7 @@ class Result:
     updates: int
     seconds: float
     code: str
+    flops: int | None = None
 
 
 @dataclass(frozen=True)
@@ -205,4 +209,5 @@ def _result_of(job: TrainingJob) -> Result:
         updates=results["updates"],
         seconds=results["training_seconds"],
         code=code_version(),
+        flops=results["flops"],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,10 +55,10 @@ def comparisons(results: Results) -> Iterator[Comparison]:
 
 
 def as_markdown(results: Results, scale: Scale) -> str:
-    """The table: what a row changes, held-out perplexity and BLEU over seeds, the paper's, and parameters."""
+    """The table: what a row changes, held-out perplexity and BLEU over seeds, the paper's, parameters, FLOPs."""
     lines = [
-        f"| | {' | '.join(_COLUMNS.values())} | updates | PPL | paper | BLEU | paper | params ×10⁶ |",
-        f"|{'-|' * (len(_COLUMNS) + 7)}",
+        f"| | {' | '.join(_COLUMNS.values())} | updates | PPL | paper | BLEU | paper | params ×10⁶ | FLOPs |",
+        f"|{'-|' * (len(_COLUMNS) + 8)}",
     ]
     base = scale.of("base")
     for row, by_seed in results.items():
@@ -77,9 +78,15 @@ def _line(row: str, config: ModelConfig, base: ModelConfig, results: Sequence[Re
     perplexity, bleu = (Estimate.of([getattr(result, name) for result in results]) for name in ("perplexity", "bleu"))
     numbers = (
         f"{results[0].updates:,}", str(perplexity), f"{PRINTED[row].perplexity:.2f}", str(bleu),
-        f"{PRINTED[row].bleu:.1f}", f"{results[0].parameters / 1e6:.2f}",
+        f"{PRINTED[row].bleu:.1f}", f"{results[0].parameters / 1e6:.2f}", _flops(results),
     )  # fmt: skip
     return f"| {letter} | {' | '.join([*changed, *numbers])} |"
+
+
+def _flops(results: Sequence[Result]) -> str:
+    """What one training cost, in the mean of the cells of which it is known."""
+    counted = [result.flops for result in results if result.flops is not None]
+    return f"{statistics.fmean(counted):.2g}" if counted else "?"
 
 
 def verdicts_as_markdown(results: Results) -> str:

@@ -25,7 +25,7 @@ from minitransformer.files import CheckpointError, read_arrays, read_json, write
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import code_version
-from minitransformer.training.checkpoint import TrainingState
+from minitransformer.training.state import TrainingState
 
 UPDATE_FILE, BATCH_FILE = "update.json", "batch.safetensors"
 _SIDES = ("source", "target")

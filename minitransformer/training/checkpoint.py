@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import re
 import shutil
@@ -23,7 +22,7 @@ import numpy as np
 from autograd import to_device, to_host
 from autograd.array import Array
 from autograd.optim import Adam
-from minitransformer.checksums import CHECKSUMS_FILE, check_files, has_checksums, write_checksums
+from minitransformer.checksums import check_files, has_checksums, write_checksums
 from minitransformer.config import ModelConfig
 from minitransformer.files import (
     CheckpointError,
@@ -31,7 +30,6 @@ from minitransformer.files import (
     UnfitError,
     make_directory,
     read_arrays,
-    read_json,
     sync,
     write_arrays,
     write_text,
@@ -39,34 +37,11 @@ from minitransformer.files import (
 from minitransformer.model.files import MODEL_FILES, load_model_files, write_model_files
 from minitransformer.model.transformer import Transformer, WeightsError
 from minitransformer.training.metrics import METRICS_FILE
+from minitransformer.training.state import STATE_FILE, TrainingState, read_state
 
 OPTIMIZER_FILE = "optimizer.safetensors"
-STATE_FILE = "state.json"
 CHECKPOINT_FILES = (*MODEL_FILES, OPTIMIZER_FILE, STATE_FILE)
 _NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
-
-
-@dataclass(frozen=True)
-class TrainingState:
-    """Where a run stands: updates done, the place in the data of the next one, and what the next log line begins with.
-
-    ``unlogged_…`` are sums over the updates since the last line.  ``avoided`` are epoch and place of batches that the
-    run went back from, because their updates were not finite.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    next_batch: int = 0
-    best_loss: float | None = None
-    seconds: float = 0.0
-    unlogged_loss: float = 0.0
-    unlogged_tokens: int = 0
-    unlogged_seconds: float = 0.0
-    avoided: tuple[tuple[int, int], ...] = ()
-
-
-_COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens")
-_OF_FIRST_FORMAT = {"step", "epoch", "next_batch", "best_loss", "seconds"}  # before there were checksums
 
 
 @dataclass(frozen=True)
@@ -179,7 +154,7 @@ def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState
         raise UnfitError(f"{path}: is of another model: {'; '.join(changed)}")
     moments = read_arrays(path / OPTIMIZER_FILE)
     _require_same_shapes(path / OPTIMIZER_FILE, moments, _moments(model, adam))
-    state = _read_state(path / STATE_FILE)
+    state = read_state(path / STATE_FILE)
     try:
         model.set_weights(weights)
     except WeightsError as error:
@@ -188,38 +163,6 @@ def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState
         parameter.view_of(adam.m)[...] = to_device(moments[f"m.{name}"], model.device)
         parameter.view_of(adam.v)[...] = to_device(moments[f"v.{name}"], model.device)
     return state
-
-
-def _read_state(path: Path) -> TrainingState:
-    fields = read_json(path)
-    known = {field.name for field in dataclasses.fields(TrainingState)}
-    if not isinstance(fields, dict) or not all(_is_in_range(name, value) for name, value in fields.items()):
-        fields = {}
-    if fields.keys() == known and not has_checksums(path.parent):
-        raise DamagedError(f"{path.parent / CHECKSUMS_FILE}: not found; without it nothing can be verified")
-    if fields.keys() not in (known, _OF_FIRST_FORMAT):
-        raise DamagedError(
-            f"{path}: expected an object with the numbers {', '.join(sorted(known))}; the checkpoint is damaged or of"
-            " another version: use another one"
-        )
-    avoided = tuple((epoch, place) for epoch, place in fields.get("avoided", ()))
-    return TrainingState(**{**fields, "avoided": avoided})
-
-
-def _is_in_range(name: str, value: object) -> bool:
-    if name == "avoided":
-        return isinstance(value, list) and all(
-            isinstance(pair, list) and len(pair) == 2 and all(map(_is_count, pair)) for pair in value
-        )
-    if name in _COUNTS:
-        return _is_count(value)
-    if value is None:
-        return name == "best_loss"
-    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**63
 
 
 def _require_same_shapes(path: Path, got: Mapping[str, Array], expected: Mapping[str, Array]) -> None:

@@ -6,7 +6,8 @@ import math
 import time
 
 from autograd.array import Array
-from minitransformer.training.checkpoint import TrainingState
+from minitransformer.training.monitor import TrainingReport
+from minitransformer.training.state import TrainingState
 from parallel.communicator import Communicator
 
 
@@ -22,6 +23,7 @@ class Interval:
         self._losses: list[Array] = [since.unlogged_loss] if world.rank == 0 else []
         self.n_tokens = since.unlogged_tokens
         self._start = time.perf_counter() - since.unlogged_seconds
+        self._on_account = since.unlogged_seconds
 
     @property
     def seconds(self) -> float:
@@ -36,6 +38,25 @@ class Interval:
     def loss(self) -> float:
         """The sum over all ranks, in nats."""
         return self._world.sum_of_numbers(math.fsum(float(loss) for loss in self._losses))
+
+    def to_account(self, state: TrainingState) -> TrainingState:
+        """The state with the device time that has passed since the last call, of all ranks, on its account."""
+        seconds = self.seconds
+        new, self._on_account = seconds - self._on_account, seconds
+        return state.spending(device_seconds=self._world.size * max(0.0, new))
+
+    def report(self, state: TrainingState, loss: float, learning_rate: float, gradient_norm: float) -> TrainingReport:
+        """The log line of an interval whose summed loss and time have been counted."""
+        return TrainingReport(
+            step=state.step,
+            epoch=state.epoch,
+            loss=loss / self.n_tokens,
+            learning_rate=learning_rate,
+            gradient_norm=gradient_norm,
+            target_tokens_per_second=self.n_tokens / self.seconds,
+            seconds=state.seconds,
+            flops=state.flops,
+        )
 
     def leave_out(self, seconds: float) -> None:
         """Do not count time that went into something else than training."""

@@ -13,6 +13,7 @@ from typing import Any
 from minitransformer.config import ConfigError, ModelConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData, changed_files, fingerprint, prepare
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.evaluation.cost import Cost, sustained_flops_per_second
 from minitransformer.files import CheckpointError, DamagedError, read_json, remove_unfinished, write_text
 from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer
@@ -96,15 +97,25 @@ class TrainingJob:
         return self.world.broadcast(isinstance(told, dict) and told.get("updates") == step)
 
     def finish(self, monitor: Monitor) -> None:
-        """Make the final model, save it in the run's directory, and say how good it is on held-out text."""
+        """Make the final model, save it in the run's directory, and say what it has cost, and how good it is."""
+        cost = self._cost()
         with self.world.waiting_for_rank_0():
             if self.trainer.validation is not None:
-                self._finish(self.trainer.validation, monitor)
+                self._finish(self.trainer.validation, cost, monitor)
 
-    def _finish(self, validation: Validation, monitor: Monitor) -> None:
+    def _cost(self) -> Cost | None:
+        """What the training has cost, if the run has kept an account from its beginning; all ranks must call."""
+        state, rate = self.trainer.state, sustained_flops_per_second(self.config.device)
+        rate = self.world.sum_of_numbers(rate) / self.world.size
+        if state.flops is None or state.device_seconds is None:
+            return None
+        return Cost(state.flops, state.device_seconds, rate)
+
+    def _finish(self, validation: Validation, cost: Cost | None, monitor: Monitor) -> None:
         start = time.perf_counter()
         self._choose_final_weights(validation, monitor)
-        model, results = self.trainer.model, self._provenance()
+        model, results = self.trainer.model, self._provenance() | _told(cost)
+        monitor.say(f"training cost: {cost or 'not known, because the run was begun before this was counted'}")
         for split in ("validation", "test"):
             text = self.data.text(split)
             if text:
@@ -147,6 +158,18 @@ class TrainingJob:
             "training_seconds": self.trainer.state.seconds,
             "parameters": self.trainer.model.n_parameters,
         }
+
+
+def _told(cost: Cost | None) -> dict[str, Any]:
+    """A cost as ``results.json`` has it."""
+    if cost is None:
+        return {"flops": None}
+    return {
+        "flops": cost.flops,
+        "flops_by_time": cost.flops_by_time,
+        "device_seconds": cost.device_seconds,
+        "device_flops_per_second": cost.flops_per_second,
+    }
 
 
 def _about_idleness(training: TrainingConfig, world: Communicator, n_threads: int) -> Iterator[str]:

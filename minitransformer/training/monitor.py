@@ -18,7 +18,10 @@ from minitransformer.training.metrics import METRICS_FILE, MetricsLog
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """An interval of training: means over it (loss in nats per target token, label smoothing included)."""
+    """An interval of training: means over it (loss in nats per target token, label smoothing included).
+
+    ``seconds`` and ``flops`` are those of the whole run up to its end.
+    """
 
     step: int
     epoch: int
@@ -27,6 +30,7 @@ class TrainingReport:
     gradient_norm: float
     target_tokens_per_second: float
     seconds: float
+    flops: int | None
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,14 @@ from minitransformer.errors import UserError
 from minitransformer.files import make_directory, read_arrays, read_json
 from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.run import RunConfig
-from minitransformer.training.checkpoint import OPTIMIZER_FILE, STATE_FILE, checkpoint_path
+from minitransformer.training.checkpoint import OPTIMIZER_FILE, checkpoint_path
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.metrics import METRICS_FILE
 from minitransformer.training.monitor import ConsoleMonitor, SilentMonitor
+from minitransformer.training.state import STATE_FILE
 from parallel.communicator import Communicator
 
-_OF_THE_CLOCK = ("time", "seconds", "unlogged_seconds", "target_tokens_per_second")
+_OF_THE_CLOCK = ("time", "seconds", "unlogged_seconds", "device_seconds", "target_tokens_per_second")
 
 
 class ResumeError(UserError, RuntimeError):

@@ -20,13 +20,14 @@ from minitransformer.errors import UserError
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.capsule import UpdateFacts
-from minitransformer.training.checkpoint import Snapshot, TrainingState, load_newest_checkpoint
+from minitransformer.training.checkpoint import Snapshot, load_newest_checkpoint
 from minitransformer.training.divergence import Guard, give_up, require_finite
 from minitransformer.training.exchange import exchange_of
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.interval import Interval
-from minitransformer.training.monitor import Monitor, TrainingReport
+from minitransformer.training.monitor import Monitor
+from minitransformer.training.state import TrainingState
 from minitransformer.training.update import Outcome, UpdateParts, updates_with
 from minitransformer.training.validation import Validation, keep_best
 from minitransformer.training.writer import CheckpointWriter
@@ -194,6 +195,7 @@ class Trainer:
         """Make, or enqueue, the update that the state is at; returns what has become known of updates."""
         start = time.perf_counter()
         outcomes = self._updates.run(batch, self.state)
+        self.state = self.state.spending(flops=self._parts.flops(batch))
         self._seconds += time.perf_counter() - start
         return outcomes
 
@@ -213,21 +215,15 @@ class Trainer:
         return bool(self._guard.in_a_row) or step == config.max_updates or any(step % every == 0 for every in due)
 
     def _log(self, interval: Interval, monitor: Monitor) -> Interval:
-        loss, seconds = interval.loss() / interval.n_tokens, interval.seconds
+        loss = interval.loss()
         self.state = dataclasses.replace(
-            self.state, seconds=self.state.seconds + seconds, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0
+            interval.to_account(self.state),
+            seconds=self.state.seconds + interval.seconds,
+            unlogged_loss=0.0,
+            unlogged_tokens=0,
+            unlogged_seconds=0.0,
         )
-        monitor.report(
-            TrainingReport(
-                step=self.state.step,
-                epoch=self.state.epoch,
-                loss=loss,
-                learning_rate=self._parts.learning_rate(self.state.step),
-                gradient_norm=self._norm,
-                target_tokens_per_second=interval.n_tokens / seconds,
-                seconds=self.state.seconds,
-            )
-        )
+        monitor.report(interval.report(self.state, loss, self._parts.learning_rate(self.state.step), self._norm))
         return Interval(self.state, self.world)
 
     def _say_balance(self, monitor: Monitor) -> None:
@@ -255,7 +251,7 @@ class Trainer:
             "They agreed before: their processors, libraries or memory differ. The last checkpoint is unharmed",
         )
         self.state = dataclasses.replace(
-            self.state,
+            interval.to_account(self.state),
             unlogged_loss=interval.loss(),
             unlogged_tokens=interval.n_tokens,
             unlogged_seconds=interval.seconds,

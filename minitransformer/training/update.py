@@ -14,11 +14,12 @@ from autograd.optim import Adam, clip_gradients
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray, cut_into_shards, read_batch
 from minitransformer.data.store import TokenStore
+from minitransformer.evaluation.cost import update_flops
 from minitransformer.threads import even_slices
-from minitransformer.training.checkpoint import TrainingState
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.graph import GraphedUpdates, is_capturable
 from minitransformer.training.schedule import learning_rate
+from minitransformer.training.state import TrainingState
 from parallel.communicator import Communicator, Exchange
 
 
@@ -79,6 +80,11 @@ class UpdateParts:
     def n_tokens(self, batch: IntArray) -> int:
         """Target tokens of a global batch, end symbols included."""
         return int((self.store.lengths[batch, 1] + 1).sum())
+
+    def flops(self, batch: IntArray) -> int:
+        """Those of the matrix products of an update with this global batch."""
+        shards = cut_into_shards(batch, self.store.lengths, self.config.n_shards)
+        return update_flops(self.gradient.model.config, (self.store.lengths[shard] + 1 for shard in shards))
 
 
 def updates_with(parts: UpdateParts) -> Updates:

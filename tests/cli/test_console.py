@@ -12,7 +12,7 @@ from rich.console import Console
 from minitransformer.evaluation.bleu import Score
 from minitransformer.training.monitor import ConsoleMonitor, TrainingReport, ValidationReport
 
-TRAINING_REPORT = TrainingReport(5, 0, 1.5, 1e-3, 0.25, 4_000.0, 2.0)
+TRAINING_REPORT = TrainingReport(5, 0, 1.5, 1e-3, 0.25, 4_000.0, 2.0, 10**9)
 VALIDATION_REPORT = ValidationReport(5, 1.25, 3.49, Score("BLEU", 17.5, "signature", "detail"), True, 0.5)
 
 

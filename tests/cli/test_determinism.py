@@ -39,9 +39,16 @@ TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-he
 # while this runs.
 NOT_COMPARED = {
     "metrics.jsonl": ("time", "seconds", "target_tokens_per_second"),
-    "state.json": ("seconds", "unlogged_seconds"),
+    "state.json": ("seconds", "unlogged_seconds", "device_seconds"),
     "checksums.json": ("state.json",),
-    "results.json": ("training_seconds", "evaluation_seconds", "code"),
+    "results.json": (
+        "training_seconds",
+        "evaluation_seconds",
+        "flops_by_time",
+        "device_seconds",
+        "device_flops_per_second",
+        "code",
+    ),
 }
 
 

@@ -30,6 +30,7 @@ TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-he
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
 OF_THE_CLOCK = {
     "time", "seconds", "unlogged_seconds", "target_tokens_per_second", "training_seconds", "evaluation_seconds",
+    "device_seconds", "device_flops_per_second", "flops_by_time",
 }  # fmt: skip
 Life = tuple[str, float]  # killed in a "call", during "validation", … (killed.py): in which one, as a share of all
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import json
+import lzma
+import random
+import re
 from pathlib import Path
 
 import pytest
+from small_run import NUMBERS, said_while
+from toy_treebank import toy_tree
 
-from cli.train import read_options
+from cli.prepare import prepare_data
+from cli.train import read_options, train
 from minitransformer import presets
+from minitransformer.config import DataConfig
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.parser import PARSING
 from minitransformer.run import RunConfig
@@ -50,7 +59,7 @@ def test_training_is_the_papers(name: str) -> None:
 def test_the_vocabulary_is_joint_and_of_the_papers_size(name: str, words: int) -> None:
     data = recipe(name).data
     assert (data.vocabulary_size, data.joint_vocabulary, data.tokenizer) == (words, True, "bpe")
-    assert data.validation_source == ("newstest2013.en",)
+    assert data.validation_source == ("dev/newstest2013.en",)
 
 
 @pytest.mark.parametrize("pair", ["wmt14-en-de", "wmt14-en-fr"])
@@ -59,9 +68,62 @@ def test_base_and_big_share_their_prepared_data(pair: str) -> None:
     assert recipe(pair).run != recipe(f"{pair}-big").run
 
 
+CORPORA = {
+    "wmt14-en-de": ["europarl-v7", "commoncrawl", "news-commentary-v9"],
+    "wmt14-en-fr": ["europarl-v7", "commoncrawl", "undoc.2000", "giga-fren", "news-commentary-v9"],
+}
+
+
+@pytest.mark.parametrize("pair", CORPORA)
+def test_the_text_is_that_of_the_shared_task_of_2014_and_every_file_stands_beside_its_translation(pair: str) -> None:
+    data, language = recipe(pair).data, pair[-2:]
+    assert [[name for name in CORPORA[pair] if name in file] for file in data.train_source] == [
+        [name] for name in CORPORA[pair]
+    ]
+    for source, target in zip(data.train_source, data.train_target, strict=True):
+        assert re.sub(r"\.en(?=$|\.gz)", f".{language}", source) == target
+    assert len(data.sha256) == len(CORPORA[pair]) + 1  # archives, one of them with newstest2013
+
+
+def write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)(path, "wt", encoding="utf-8") as file:
+        file.write(text)
+
+
+def write_little_text(data: DataConfig, raw: Path) -> None:
+    """Under the names of a recipe's files, a few sentences or trees each."""
+    draw = random.Random(1)
+    for name in (*data.train_trees, *data.validation_trees):
+        write_text(raw / name, "".join(f"{toy_tree(draw)}\n" for _ in range(30)))
+    texts = (data.train_source, data.train_target), (data.validation_source, data.validation_target)
+    for source, target in (pair for sides in texts for pair in zip(*sides, strict=True)):
+        lines = [draw.choices(list(NUMBERS), k=draw.randint(1, 5)) for _ in range(30)]
+        write_text(raw / source, "".join(f"{' '.join(line)}\n" for line in lines))
+        write_text(raw / target, "".join(f"{' '.join(NUMBERS[word] for word in line)}\n" for line in lines))
+
+
+SIZES = """--model.n-layers 1 --model.d-model 16 --model.d-ff 16 --model.n-heads 2 --model.d-k 8 --model.d-v 8
+    --training.max-updates 1 --training.batch-tokens 200 --training.warmup-steps 1 --training.validate-every 1
+    --training.checkpoint-every 1"""
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_prepares_and_trains_an_update(path: Path, tmp_path: Path) -> None:
+    """As it stands but for sizes, on a little text under the names of its files."""
+    write_little_text(read_options(["--config", str(path)]).data, tmp_path / "raw")
+    words = ["--config", str(path), "--run", str(tmp_path / "run"), "--data.raw", str(tmp_path / "raw")]
+    words += ["--data.directory", str(tmp_path / "data"), "--data.vocabulary-size", "40"]
+    assert "training pairs" in said_while(lambda: prepare_data(words))
+    assert "training cost: " in said_while(lambda: train([*words, *SIZES.split()]))
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["updates"] == 1
+    assert results["flops"] > 0
+
+
 def test_the_search_is_the_papers() -> None:
     """Section 6.1: beam 4, α = 0.6, at most the length of the input + 50."""
-    search = SearchConfig()
+    search = SearchConfig().for_model(recipe("wmt14-en-de").model)
     assert (search.beam, search.alpha, search.max_extra_tokens, search.normalisation) == (4, 0.6, 50, "gnmt")
 
 
@@ -75,4 +137,5 @@ def test_parsing_is_the_papers(name: str, words: int) -> None:
     assert config.model.n_heads * config.model.d_k == config.model.n_heads * config.model.d_v == config.model.d_model
     assert (config.data.vocabulary_size, config.data.leaf_symbols) == (words, "normalised")
     assert config.data.train_trees[0] == "wsj-02-21.mrg"
-    assert (PARSING.beam, PARSING.alpha, PARSING.max_extra_tokens, PARSING.normalisation) == (21, 0.3, 300, "gnmt")
+    search = PARSING.for_model(config.model)
+    assert (search.beam, search.alpha, search.max_extra_tokens, search.normalisation) == (21, 0.3, 300, "gnmt")

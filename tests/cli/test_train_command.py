@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def test_metrics_are_json_lines_with_their_fields(trained: Trained) -> None:
     assert [record["step"] for record in of_kind["validation"]] == [30, 60]
     assert of_kind["training"][0].keys() == {
         "kind", "time", "step", "epoch", "loss", "learning_rate", "gradient_norm", "target_tokens_per_second",
-        "seconds",
+        "seconds", "flops",
     }  # fmt: skip
     assert of_kind["validation"][0].keys() == {
         "kind", "time", "step", "loss", "perplexity", "bleu", "signature", "best", "seconds",
@@ -67,8 +68,10 @@ def test_results_have_signature_code_and_configuration(trained: Trained) -> None
     results = json.loads((trained.run / "results.json").read_text())
     assert results.keys() == {
         "code", "configuration", "updates", "training_seconds", "parameters", "validation", "evaluation_seconds",
+        "flops", "flops_by_time", "device_seconds", "device_flops_per_second",
     }  # fmt: skip
     assert results["updates"] == 60
+    assert results["flops_by_time"] == results["device_seconds"] * results["device_flops_per_second"]
     assert "tok:13a" in results["validation"]["signature"]
     assert re.fullmatch(r"[0-9a-f]{10}", results["configuration"])
     assert results["code"]
@@ -82,6 +85,17 @@ def test_a_finished_run_says_so_and_changes_nothing(trained: Trained) -> None:
     said = said_while(lambda: train(trained.arguments))
     assert "finished after 60 updates; nothing is left to do" in plain(said)
     assert contents(trained.run) == before
+
+
+def test_a_run_of_before_a_field_existed_had_its_default(trained: Trained, tmp_path: Path) -> None:
+    shutil.copytree(trained.run, tmp_path / "run")
+    of_run = json.loads((tmp_path / "run" / "run.json").read_text())
+    del of_run["model"]["normalisation"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(of_run))
+    again = [*trained.arguments, "--run", str(tmp_path / "run")]
+    assert "nothing is left to do" in said_while(lambda: train(again))
+    with pytest.raises(ConfigError, match="holds another run: model.normalisation is 'gnmt' there, 'length' here"):
+        train([*again, "--model.normalisation", "length"])
 
 
 def test_another_seed_in_the_same_run_is_refused_by_the_field(trained: Trained) -> None:

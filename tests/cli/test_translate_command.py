@@ -5,11 +5,16 @@ from __future__ import annotations
 import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_run import Trained, as_command, translated
+from small_run import Trained, as_command, said_while, translated
+
+from cli.train import train
+from minitransformer import Transformer
+from minitransformer.compatibility import CONVENTIONS, compatible
 
 
 @pytest.mark.parametrize(
@@ -120,6 +125,22 @@ def test_scores_are_divided_by_the_penalty_that_is_asked_for(trained: Trained) -
     score, log_p = float(by_length[1]), float(by_length[2])
     assert min(abs(score - log_p / length**2) for length in range(1, 60)) < 1.1e-4  # four decimals are printed
     assert min(abs(float(by_gnmt[1]) - log_p / ((5 + n) / 6) ** 2) for n in range(1, 60)) < 1.1e-4
+
+
+@pytest.mark.parametrize("system", CONVENTIONS)
+def test_a_model_of_a_systems_conventions_is_translated_with_by_them(
+    trained: Trained, tmp_path: Path, system: str
+) -> None:
+    """From its own directory alone: nobody has to name them again."""
+    words = [*trained.arguments, "--run", str(tmp_path / "run"), "--compat", system, "--training.max-updates", "2"]
+    run = Trained(tmp_path / "run", words, said_while(lambda: train(words)))
+    config = Transformer.load(run.run).config
+    assert config == compatible(config, system)
+    options = ["--n-best", "2", "--alpha", "2"]
+    of_system, (other,) = CONVENTIONS[system].normalisation, {"gnmt", "length"} - {CONVENTIONS[system].normalisation}
+    found = translated(run, b"one two\n", *options)
+    assert found == translated(run, b"one two\n", *options, "--normalisation", of_system)
+    assert found != translated(run, b"one two\n", *options, "--normalisation", other)
 
 
 def test_the_first_of_the_n_best_is_the_translation(trained: Trained) -> None:

@@ -11,8 +11,9 @@ from small_run import SMALL_MODEL, contents, plain, said_while, write_parallel_t
 from cli.train import train
 from minitransformer.config import ConfigError
 from minitransformer.training import checkpoint as checkpoint_module
-from minitransformer.training.checkpoint import TrainingState
+from minitransformer.training import state as state_module
 from minitransformer.training.rehearsal import ResumeError
+from minitransformer.training.state import TrainingState
 
 
 @pytest.fixture
@@ -44,10 +45,10 @@ def test_a_resume_that_forgets_something_is_found(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, forgotten: dict[str, Any], message: str
 ) -> None:
     def forgetful(path: Path) -> TrainingState:
-        fields = checkpoint_module.read_json(path) | forgotten
+        fields = state_module.read_json(path) | forgotten
         return TrainingState(**fields)
 
-    monkeypatch.setattr(checkpoint_module, "_read_state", forgetful)
+    monkeypatch.setattr(checkpoint_module, "read_state", forgetful)
     with pytest.raises(ResumeError, match=message):
         train([*arguments, "--verify-resume", "6"])
 

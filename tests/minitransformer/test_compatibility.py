@@ -42,6 +42,7 @@ def test_the_switches_of_each_system() -> None:
     assert fairseq.attention_gain == pytest.approx(1 / np.sqrt(2))
     assert (marian.start, marian.label_smoothing_over, marian.softmax_bias) == ("zero", "V", True)
     assert (t2t.attention_bias, fairseq.attention_bias, marian.attention_bias) == (False, True, True)
+    assert (t2t.normalisation, fairseq.normalisation, marian.normalisation) == ("gnmt", "length", "length")
 
 
 def test_an_effect_is_that_of_its_switch_alone() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import tracemalloc
-from dataclasses import dataclass, field
-from typing import Any
 
+import metered as metered_arrays
 import numpy as np
 import pytest
+from metered import Meter, flops, watched
 
 from autograd import RandomStream, backward, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
@@ -18,48 +18,15 @@ CONFIG = ModelConfig(vocabulary_size=50, n_layers=2, d_model=24, d_ff=40, n_head
 SOURCE, TARGET, N_PAIRS = 14, 18, 5  # tokens of every sentence, with its end: no padding
 
 
-@dataclass
-class Meter:
-    """What ufuncs were asked to do with arrays that descend from a model's parameters."""
-
-    products: list[tuple[int, ...]] = field(default_factory=list)  # M, K, N, and how many of these
-    fresh: list[int] = field(default_factory=list)  # sizes of results for which there was no room yet
-    dtypes: set[str] = field(default_factory=set)
-
-
-METER = Meter()
-
-
-class Metered(np.ndarray):
-    """An array whose descendants report what is done with them."""
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
-        plain = [x.view(np.ndarray) if isinstance(x, Metered) else x for x in inputs]
-        room = tuple(x.view(np.ndarray) if isinstance(x, Metered) else x for x in out) if out else None
-        result = getattr(ufunc, method)(*plain, **({"out": room} if room else {}), **more)
-        if ufunc is np.matmul and min(np.ndim(x) for x in plain) > 1:
-            (*stack, m, k), n = plain[0].shape, plain[1].shape[-1]
-            METER.products.append((m, k, n, int(np.prod(stack, dtype=int))))
-        if not isinstance(result, np.ndarray):
-            return result
-        METER.dtypes.add(result.dtype.name if result.ndim else "")
-        if room is None:
-            METER.fresh.append(result.size)
-            return result.view(Metered)
-        return out[0]
-
-
 @pytest.fixture
 def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
     fresh = Meter()
-    monkeypatch.setitem(globals(), "METER", fresh)
+    monkeypatch.setattr(metered_arrays, "METER", fresh)
     return fresh
 
 
 def metered(config: ModelConfig = CONFIG, n_pairs: int = N_PAIRS) -> tuple[Transformer, Batch]:
-    model = Transformer(config)
-    for _, parameter in model.named_parameters():
-        parameter.value = parameter.value.view(Metered)
+    model = watched(Transformer(config))
     random = np.random.default_rng(1)
     ids = [random.integers(3, config.vocabulary_size, (n_pairs, n - 1)).tolist() for n in (SOURCE, TARGET)]
     return model, Batch.from_token_ids(*ids)
@@ -67,10 +34,6 @@ def metered(config: ModelConfig = CONFIG, n_pairs: int = N_PAIRS) -> tuple[Trans
 
 def update(model: Transformer, batch: Batch) -> None:
     backward(model.loss(batch, RandomStream(1)))
-
-
-def flops(meter: Meter) -> int:
-    return sum(2 * m * k * n * times for m, k, n, times in meter.products)
 
 
 @pytest.mark.parametrize("sizes", [{}, {"d_k": 5, "d_v": 11, "n_heads": 2, "d_ff": 13, "n_layers": 1}])

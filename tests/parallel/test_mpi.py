@@ -218,11 +218,16 @@ def test_mpirun_of_another_mpi_library_is_an_error_that_names_the_remedy(tmp_pat
 
 
 @pytest.fixture(scope="module")
-def trained_alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def trained_alone(told_alone: dict[str, Any]) -> Any:
     """The parameters after six updates in one process on one thread."""
+    return parameters_of(told_alone["directory"])
+
+
+@pytest.fixture(scope="module")
+def told_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a process alone tells of six updates."""
     directory = corpus_in(tmp_path_factory.mktemp("alone"))
-    train(SerialCommunicator(), directory, "6", "1")
-    return parameters_of(directory)
+    return train(SerialCommunicator(), directory, "6", "1") | {"directory": directory}
 
 
 def test_every_update_of_the_training_below_changes_the_parameters(trained_alone: Any, tmp_path: Path) -> None:
@@ -244,10 +249,11 @@ def test_training_on_threads_gives_the_same_bits(n_threads: int, trained_alone: 
 @needs_mpi
 @pytest.mark.parametrize(("n_ranks", "shards"), [(1, [8]), (2, [4, 4]), (3, [4, 4, 0]), (4, [2] * 4)])
 def test_training_in_processes_gives_the_same_bits_on_every_rank(
-    n_ranks: int, shards: list[int], trained_alone: Any, tmp_path: Path
+    n_ranks: int, shards: list[int], trained_alone: Any, told_alone: dict[str, Any], tmp_path: Path
 ) -> None:
     results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1)
     assert [result["shards"] for result in results] == shards
+    assert [result["flops"] for result in results] == [told_alone["flops"]] * n_ranks
     assert all(result["finished"] for result in results)
     way = "gradients travel through shared memory; added in one fixed order (--training.sum exact)"
     assert [result["way"] for result in results] == [way if n_ranks > 1 else "gradients stay where they are"] * n_ranks
@@ -307,11 +313,12 @@ def test_a_process_keeps_the_moments_of_its_part_alone(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_training_resumed_in_another_number_of_processes_gives_the_same_bits(
-    trained_alone: Any, tmp_path: Path
+    trained_alone: Any, told_alone: dict[str, Any], tmp_path: Path
 ) -> None:
     run_ranks(4, "train", corpus_in(tmp_path), 3, 1)
     results = run_ranks(2, "train", tmp_path, 6, 2)
     assert [result["first update"] for result in results] == [3, 3]
+    assert [result["flops"] for result in results] == [told_alone["flops"]] * 2
     assert np.array_equal(parameters_of(tmp_path), trained_alone)
 
 

@@ -28,13 +28,13 @@ from minitransformer.training.capsule import UpdateFacts, replay_capsule, write_
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
     Snapshot,
-    TrainingState,
     average_weights,
     load_checkpoint,
     save_checkpoint,
 )
 from minitransformer.training.job import open_or_prepare
 from minitransformer.training.metrics import MetricsLog
+from minitransformer.training.state import TrainingState
 from minitransformer.trees.penn import read_tree, read_trees, write_tree
 from minitransformer.trees.plain import plain
 

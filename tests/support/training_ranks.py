@@ -68,6 +68,7 @@ def train(
         "shards": len(trainer.shards),
         "moments": len(trainer.adam.m),
         "epoch": trainer.state.epoch,
+        "flops": trainer.state.flops,
         "way": trainer.exchange.said,
     }
 

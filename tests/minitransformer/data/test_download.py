@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import hashlib
+import io
 import socket
+import tarfile
 import threading
 import warnings
 from collections.abc import Iterator
@@ -161,3 +164,60 @@ def test_a_file_name_may_not_lead_out_of_the_folder(tmp_path: Path, address: str
     with pytest.raises(DownloadError):
         download(config_of(tmp_path, address, f"../text.en:{DIGEST}"))
     assert not (tmp_path / "text.en").exists()
+
+
+MEMBERS = {
+    "training/a.en": b"one\n",
+    "./a.de": b"eins\n",
+    "training/unwanted.en": b"two\n",
+    "../outside.en": b"three\n",
+}
+
+
+def archive(path: Path) -> str:
+    """Write an archive; return its checksum."""
+    with tarfile.open(path, "w:gz") as members:
+        for name, content in MEMBERS.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            members.addfile(member, io.BytesIO(content))
+        link = tarfile.TarInfo("link.en")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+        members.addfile(link)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def of_archive(config: DataConfig) -> DataConfig:
+    return dataclasses.replace(config, train_source=("training/a.en", "link.en"), train_target=("a.de", "absent.de"))
+
+
+def test_of_an_archive_the_text_is_taken_out_and_nothing_else(tmp_path: Path, address: str) -> None:
+    (tmp_path / "served" / "wmt13").mkdir()
+    digest, said = archive(tmp_path / "served" / "wmt13" / "text.tgz"), list[str]()
+    config = of_archive(config_of(tmp_path, address, f"wmt13/text.tgz:{digest}"))
+    download(config, said.append)
+    raw = tmp_path / "raw"
+    assert {str(path.relative_to(raw)) for path in raw.rglob("*")} == {"text.tgz", "training", "training/a.en", "a.de"}
+    assert (raw / "training" / "a.en").read_bytes() == b"one\n"
+    assert (raw / "a.de").read_bytes() == b"eins\n"
+    assert said == [
+        f"{raw / 'text.tgz'} from {address}/wmt13/text.tgz",
+        f"{raw / 'training' / 'a.en'} out of text.tgz",
+        f"{raw / 'a.de'} out of text.tgz",
+    ]
+
+
+def test_text_that_is_there_is_not_taken_out_again(tmp_path: Path, address: str, requested: list[str]) -> None:
+    config = config_of(tmp_path, "", f"{address}/text.tgz:{archive(tmp_path / 'served' / 'text.tgz')}")
+    config = of_archive(config)
+    download(config)
+    (tmp_path / "raw" / "a.de").write_bytes(b"changed by hand\n")
+    download(config)
+    assert (tmp_path / "raw" / "a.de").read_bytes() == b"changed by hand\n"
+    assert requested == ["/text.tgz"]
+
+
+def test_an_archive_that_is_none_is_named(tmp_path: Path, address: str) -> None:
+    (tmp_path / "served" / "text.tar").write_bytes(CONTENT)
+    with pytest.raises(DownloadError, match=r"text\.tar: cannot be unpacked \(.*unpack it by hand"):
+        download(of_archive(config_of(tmp_path, address, f"text.tar:{DIGEST}")))

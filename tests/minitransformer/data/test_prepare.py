@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any, Never
 
@@ -353,3 +354,24 @@ def test_a_damaged_tokenizer_is_not_silently_replaced(tmp_path: Path) -> None:
     (config.directory / "tokenizer.model").write_bytes(b"damaged")
     with pytest.raises(CheckpointError, match="no usable tokenizer here"):
         open_or_prepare(RunConfig(data=config), lambda line: None)
+
+
+def test_python_holds_no_more_of_a_text_that_is_eight_times_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With lines at once, shards and the tokenizer's sample so small that either text is many times as long."""
+    monkeypatch.setattr(prepare_module, "_LINES_AT_ONCE", 40)
+    monkeypatch.setattr("minitransformer.data.store.PAIRS_PER_SHARD", 40)
+    monkeypatch.setattr("minitransformer.data.tokenizer.MAX_TRAINING_SENTENCES", 100)
+
+    def peak(times: int) -> int:
+        config = config_of(tmp_path, GOOD * 10, train_source=("en",) * times, train_target=("de",) * times)
+        tracemalloc.start()
+        try:
+            assert prepared(config).manifest["train_pairs"] == 200 * times
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1)  # what is made once is made
+    assert peak(8) < 1.1 * peak(1)

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from searching import SEEDS, SOURCES, VARIANTS, exhaustive, hypothesis_of, log_p, next_log_p, plain_beam, random_model
 
-from minitransformer import Transformer
+from minitransformer import ModelConfig, Transformer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
 
 ALPHAS = st.sampled_from([0.0, 0.6, 1.5])
@@ -173,6 +173,18 @@ def test_length_penalty_is_that_of_gnmt() -> None:
     assert SearchConfig(alpha=0.0).length_penalty(100) == 1
 
 
+def test_the_length_penalty_is_the_models_own_unless_the_search_has_one() -> None:
+    """In these searches, of a model with random weights, the penalties find different translations."""
+    model, sources = random_model(1), [[3], [4, 3], [5, 5, 4]]
+    by_length, by_gnmt = (
+        beam_search(model, sources, SearchConfig(alpha=1.5, normalisation=name)) for name in ("length", "gnmt")
+    )
+    assert by_length != by_gnmt == beam_search(model, sources, SearchConfig(alpha=1.5))
+    model.config = dataclasses.replace(model.config, normalisation="length")
+    assert beam_search(model, sources, SearchConfig(alpha=1.5)) == by_length
+    assert beam_search(model, sources, SearchConfig(alpha=1.5, normalisation="gnmt")) == by_gnmt
+
+
 def test_or_the_length_itself() -> None:
     assert SearchConfig(alpha=2.0, normalisation="length").length_penalty(7) == 49
     assert SearchConfig(alpha=0.0, normalisation="length").length_penalty(7) == 1
@@ -186,7 +198,7 @@ def test_what_was_found_does_not_change_nor_how() -> None:
 
 
 def test_the_defaults_are_the_papers() -> None:
-    assert SearchConfig() == SearchConfig(4, 0.6, 1, 50, "gnmt")
+    assert SearchConfig().for_model(ModelConfig()) == SearchConfig(4, 0.6, 1, 50, "gnmt")
 
 
 @pytest.mark.parametrize(

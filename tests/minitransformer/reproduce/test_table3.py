@@ -40,7 +40,7 @@ def train(experiment: Experiment, row: str, seed: int = 1, monitor: SilentMonito
 
 
 def result(perplexity: float, bleu: float) -> Result:
-    return Result(perplexity, bleu, parameters=1_234_567, updates=1_000, seconds=9.0, code="abc")
+    return Result(perplexity, bleu, parameters=1_234_567, updates=1_000, seconds=9.0, code="abc", flops=12_345_678)
 
 
 def test_every_row_of_the_paper_has_its_printed_figures() -> None:
@@ -107,6 +107,7 @@ def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path:
     assert found is not None
     assert (found.updates, found.parameters) == (20, Transformer.load(run).n_parameters)
     assert math.isfinite(found.perplexity)
+    assert (found.flops or 0) > 0
     assert 0 <= found.bleu <= 100
     assert not (run / "checkpoints").exists()
     assert e.result("table3-E", 1) is None
@@ -212,10 +213,15 @@ def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None
         "big": {},
     }  # fmt: skip
     header, rule, base, h1, learned = as_markdown(results, Scale(d_model=128, n_layers=3)).splitlines()
-    assert header.count("|") == rule.count("|") == base.count("|") == h1.count("|") == 16
-    assert base == "| base | 3 | 128 | 512 | 8 | 16 | 16 | 0.1 | 0.1 | 1,000 | 5.00 | 4.92 | 20.00 | 25.8 | 1.23 |"
-    assert h1 == "| (A) |  |  |  | 1 | 128 | 128 |  |  | 1,000 | 6.00 | 5.29 | 19.00 | 24.9 | 1.23 |"
+    assert header.count("|") == rule.count("|") == base.count("|") == h1.count("|") == 17
+    assert (
+        base
+        == "| base | 3 | 128 | 512 | 8 | 16 | 16 | 0.1 | 0.1 | 1,000 | 5.00 | 4.92 | 20.00 | 25.8 | 1.23 | 1.2e+07 |"
+    )
+    assert h1 == "| (A) |  |  |  | 1 | 128 | 128 |  |  | 1,000 | 6.00 | 5.29 | 19.00 | 24.9 | 1.23 | 1.2e+07 |"
     assert learned.startswith("| (E) learned positions |  |  |")
+    uncounted = {"base": {1: dataclasses.replace(result(5.0, 20.0), flops=None)}}
+    assert as_markdown(uncounted, Scale(d_model=128, n_layers=3)).endswith("| 1.23 | ? |\n")
     verdicts = verdicts_as_markdown(results).splitlines()
     assert verdicts[2] == "| A-h1 | PPL | +0.37 | +1.00 | same sign |"
     assert verdicts[3] == "| A-h1 | BLEU | -0.90 | -1.00 | same sign |"

@@ -25,7 +25,6 @@ from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
     Snapshot,
-    TrainingState,
     average_weights,
     checkpoint_path,
     checkpoints,
@@ -33,6 +32,7 @@ from minitransformer.training.checkpoint import (
     load_newest_checkpoint,
     save_checkpoint,
 )
+from minitransformer.training.state import TrainingState
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
 STATE = TrainingState(20, 3, 7, 1 / 3, 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
@@ -261,6 +261,7 @@ STATES = [
     "[]", "3", '{"step": 20, "place": 7}', '{"step": "many"}', STATE_WITH('"step": 20', '"step": 20.5'),
     STATE_WITH('"step": 20', '"step": -1'), STATE_WITH('"step": 20', '"step": null'), STATE_WITH("12.25", "NaN"),
     STATE_WITH('"epoch": 3', '"epoch": true'), STATE_WITH('"epoch": 3', f'"epoch": {2**70}'),
+    STATE_WITH('"flops": 0', '"flops": 0.5'),
 ]  # fmt: skip
 
 
@@ -378,4 +379,5 @@ def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
     assert state == {
         "step": 20, "epoch": 3, "next_batch": 7, "best_loss": 1 / 3, "seconds": 12.25, "unlogged_loss": 61.5,
         "unlogged_tokens": 30, "unlogged_seconds": 0.5, "avoided": [],
+        "flops": 0, "device_seconds": 0.0,
     }  # fmt: skip

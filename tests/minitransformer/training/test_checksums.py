@@ -19,12 +19,12 @@ from minitransformer.model.files import load_model_files
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
     Snapshot,
-    TrainingState,
     checkpoint_path,
     load_checkpoint,
     load_newest_checkpoint,
     save_checkpoint,
 )
+from minitransformer.training.state import TrainingState
 
 TINY = ModelConfig(vocabulary_size=5, n_layers=1, d_model=2, d_ff=2, n_heads=1, d_k=1, d_v=1)
 STATE = TrainingState(20, 3, 7, 1 / 3, 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
@@ -130,7 +130,7 @@ def of_first_format(path: Path) -> None:
 def test_a_checkpoint_from_before_there_were_checksums_is_read_and_said_to_be_unverified(tmp_path: Path) -> None:
     of_first_format(saved(tmp_path))
     state, said = resumed(tmp_path)
-    assert state == TrainingState(20, 3, 7, 1 / 3, 12.25)
+    assert state == TrainingState(20, 3, 7, 1 / 3, 12.25, flops=None, device_seconds=None)
     assert [line.partition(": ")[2] for line in said] == [
         "was written before checkpoints had checksums; its content cannot be verified"
     ]

@@ -15,9 +15,10 @@ from minitransformer.config import TrainingConfig
 from minitransformer.model.transformer import Transformer
 from minitransformer.training import divergence
 from minitransformer.training.capsule import replay_capsule
-from minitransformer.training.checkpoint import TrainingState, checkpoints
+from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.divergence import Guard, TrainingDivergedError
 from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.state import TrainingState
 from minitransformer.training.trainer import Trainer
 from minitransformer.training.update import Outcome
 from parallel.communicator import SerialCommunicator

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from minitransformer import ModelConfig, Transformer
+from minitransformer.checksums import write_checksums
 from minitransformer.config import ConfigError, DataConfig, TrainingConfig
 from minitransformer.data.prepare import prepare
 from minitransformer.data.survey import CorpusError
 from minitransformer.files import CheckpointError
 from minitransformer.run import RunConfig
+from minitransformer.training.checkpoint import CHECKPOINT_FILES, checkpoint_path
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import SilentMonitor
@@ -77,6 +79,32 @@ def test_an_interruption_leaves_no_trace_in_the_finished_model(tmp_path: Path) -
     assert not job_of(interrupted).trainer.train(StoppingMonitor(14))
     finished(interrupted)
     np.testing.assert_array_equal(weights(straight), weights(interrupted))
+
+
+def test_the_cost_is_that_of_the_run_however_often_it_was_taken_up(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    straight, interrupted, without = (run_of(tmp_path / name) for name in ("a", "b", "c"))
+    cost = finished(straight)
+    assert cost["flops_by_time"] == cost["device_seconds"] * cost["device_flops_per_second"] > 0
+    for config in (interrupted, without):
+        assert not job_of(config).trainer.train(StoppingMonitor(14))
+    assert finished(interrupted)["flops"] == cost["flops"] > 0
+    take_account_away(checkpoint_path(without.run, 14))
+    listener = Listener(step=-1)
+    job = job_of(without)
+    assert job.trainer.train(listener)
+    job.finish(listener)
+    assert "training cost: not known, because the run was begun before this was counted" in listener.said
+    assert json.loads((without.run / "results.json").read_text())["flops"] is None
+
+
+def take_account_away(checkpoint: Path) -> None:
+    """As a checkpoint was before costs were counted."""
+    state = json.loads((checkpoint / "state.json").read_text())
+    del state["flops"], state["device_seconds"]
+    (checkpoint / "state.json").write_text(json.dumps(state))
+    write_checksums(checkpoint, CHECKPOINT_FILES)
 
 
 def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.checkpoint import (
     Snapshot,
-    TrainingState,
     checkpoints,
     load_checkpoint,
     load_newest_checkpoint,
     save_checkpoint,
 )
 from minitransformer.training.metrics import METRICS_FILE
+from minitransformer.training.state import TrainingState
 
 TINY = ModelConfig(vocabulary_size=5, n_layers=1, d_model=2, d_ff=2, n_heads=1, d_k=1, d_v=1)
 

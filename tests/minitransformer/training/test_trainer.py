@@ -93,7 +93,8 @@ def trained(folder: Path, **changes: Any) -> Trainer:
 def everything(trainer: Trainer) -> tuple[Any, ...]:
     """All that the future of a run depends on, bit for bit."""
     arrays = (trainer.model.parameters.values, trainer.adam.m, trainer.adam.v)
-    return (*(array.tobytes() for array in arrays), dataclasses.replace(trainer.state, seconds=0, unlogged_seconds=0))
+    clocks = {"seconds": 0, "unlogged_seconds": 0, "device_seconds": 0}
+    return (*(array.tobytes() for array in arrays), dataclasses.replace(trainer.state, **clocks))
 
 
 def interrupting_at(step: int, number: signal.Signals = signal.SIGINT) -> Recorder:

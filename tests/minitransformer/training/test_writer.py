@@ -19,12 +19,12 @@ from minitransformer.files import CheckpointError
 from minitransformer.training import writer as writer_module
 from minitransformer.training.checkpoint import (
     Snapshot,
-    TrainingState,
     checkpoint_path,
     checkpoints,
     load_checkpoint,
     save_checkpoint,
 )
+from minitransformer.training.state import TrainingState
 from minitransformer.training.writer import CheckpointWriter
 
 CONFIG = ModelConfig(vocabulary_size=50, n_layers=1, d_model=16, d_ff=16, n_heads=1, d_k=4, d_v=4)

@@ -1,0 +1,82 @@
+"""Where a training run stands, as every checkpoint notes it beside the weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from minitransformer.checksums import CHECKSUMS_FILE, has_checksums
+from minitransformer.files import DamagedError, read_json
+
+STATE_FILE = "state.json"
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Where a run stands: updates done, the place in the data of the next one, and what the next log line begins with.
+
+    ``unlogged_…`` are sums over the updates since the last line.  ``avoided`` are epoch and place of batches that the
+    run went back from, because their updates were not finite.  ``flops`` and ``device_seconds`` are what the updates
+    have cost (``minitransformer.evaluation.cost``); None if the run was begun before that was noted.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    next_batch: int = 0
+    best_loss: float | None = None
+    seconds: float = 0.0
+    unlogged_loss: float = 0.0
+    unlogged_tokens: int = 0
+    unlogged_seconds: float = 0.0
+    avoided: tuple[tuple[int, int], ...] = ()
+    flops: int | None = 0
+    device_seconds: float | None = 0.0
+
+    def spending(self, *, flops: int = 0, device_seconds: float = 0.0) -> TrainingState:
+        """The same with so much more on its account, if it has one."""
+        if self.flops is None or self.device_seconds is None:
+            return self
+        return dataclasses.replace(self, flops=self.flops + flops, device_seconds=self.device_seconds + device_seconds)
+
+
+_COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens")
+_MAY_BE_NONE = ("best_loss", "flops", "device_seconds")
+_ALL = {field.name for field in dataclasses.fields(TrainingState)}
+_WITHOUT_ACCOUNT = _ALL - {"flops", "device_seconds"}  # before the cost was noted
+_OF_FIRST_FORMAT = {"step", "epoch", "next_batch", "best_loss", "seconds"}  # before there were checksums
+
+
+def read_state(path: Path) -> TrainingState:
+    """What a checkpoint's state file says, of this format or an earlier one.  Raises: DamagedError."""
+    fields = read_json(path)
+    if not isinstance(fields, dict) or not all(_is_in_range(name, value) for name, value in fields.items()):
+        fields = {}
+    if fields.keys() in (_ALL, _WITHOUT_ACCOUNT) and not has_checksums(path.parent):
+        raise DamagedError(f"{path.parent / CHECKSUMS_FILE}: not found; without it nothing can be verified")
+    if fields.keys() not in (_ALL, _WITHOUT_ACCOUNT, _OF_FIRST_FORMAT):
+        raise DamagedError(
+            f"{path}: expected an object with the numbers {', '.join(sorted(_ALL))}; the checkpoint is damaged or of"
+            " another version: use another one"
+        )
+    avoided = tuple((epoch, place) for epoch, place in fields.get("avoided", ()))
+    return TrainingState(**{"flops": None, "device_seconds": None, **fields, "avoided": avoided})
+
+
+def _is_in_range(name: str, value: object) -> bool:
+    if name == "avoided":
+        return isinstance(value, list) and all(
+            isinstance(pair, list) and len(pair) == 2 and all(map(_is_count, pair)) for pair in value
+        )
+    if name in _COUNTS:
+        return _is_count(value)
+    if value is None:
+        return name in _MAY_BE_NONE
+    if name == "flops":
+        return type(value) is int and 0 <= value < 2**127  # a big model's are more than 2⁶³
+    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
