@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from safetensors import SafetensorError
@@ -96,14 +98,28 @@ def read_json(path: Path) -> Any:
 def read_record(path: Path, kind: type[Record]) -> Record:
     """The dataclass ``kind`` that was written as a JSON object, of numbers, texts and objects.
 
+    What has a default may be missing.
     Raises: DamagedError if the file is missing, or holds anything else.
     """
-    fields, types = read_json(path), get_type_hints(kind)
-    expected = {name: get_origin(of) or of for name, of in types.items()}
-    if not isinstance(fields, dict) or {name: type(value) for name, value in fields.items()} != expected:
-        named = ", ".join(f"{name} ({of.__name__})" for name, of in expected.items())
+    fields, types = read_json(path), {name: _json_types(hint) for name, hint in get_type_hints(kind).items()}
+    needed = {
+        field.name
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if field.default is dataclasses.MISSING
+    }
+    if (
+        not isinstance(fields, dict)
+        or not needed <= fields.keys() <= types.keys()
+        or any(type(value) not in types[name] for name, value in fields.items())
+    ):
+        named = ", ".join(f"{name} ({' or '.join(t.__name__ for t in of)})" for name, of in types.items())
         raise DamagedError(f"{path}: is damaged, or of another kind: expected an object with {named}; remove it")
     return kind(**fields)
+
+
+def _json_types(hint: Any) -> tuple[type, ...]:
+    """What a field may be: of ``int | None`` two types, of ``dict[str, str]`` one."""
+    return get_args(hint) if isinstance(hint, UnionType) else (get_origin(hint) or hint,)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -23,6 +23,8 @@ from parallel.route import choose_route
 N_SUMMED = PIECE + 5  # more than is sent at once
 N_SHARDS = 8
 
+COPIES = ("upload", "read")  # between host and device, as the stand-in for CuPy calls them
+
 NEIGHBOURHOODS: dict[str, Callable[[int], int]] = {
     "shared": lambda place: 0,
     "messages": lambda place: place,
@@ -144,7 +146,7 @@ def sum_on_gpus(
     there.add_up(array)
     np.save(directory / f"{world.rank}.npy", array.get())
     return {
-        "gpu": place.gpu, "said": there.said, "calls": fake_cuda.CALLS,
+        "gpu": place.gpu, "said": there.said, "calls": [call for call in fake_cuda.CALLS if call[0] not in COPIES],
         "sum": hashlib.blake2b(array.get()).hexdigest(), "error": distance_of_sum(array.get(), world, order),
     }  # fmt: skip
 

@@ -113,7 +113,32 @@ def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path:
     assert e.result("table3-E", 1) is None
 
 
-@pytest.mark.parametrize("written", ["[]", "{}", '{"perplexity": "low"}', '{"cell": 1}', "{"])
+OLD_CELL = {"perplexity": 9.5, "bleu": 1.5, "parameters": 7, "updates": 20, "seconds": 3.5, "code": "x"}
+
+
+@pytest.mark.parametrize("cost", [{}, {"flops": None}, {"flops": 8}])
+def test_figures_from_before_costs_were_counted_are_read(tmp_path: Path, cost: dict[str, int | None]) -> None:
+    e = experiment(tmp_path)
+    file = e.cell("base", 1).run / "cell.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(OLD_CELL | cost))
+    found = e.result("base", 1)
+    assert found is not None
+    assert (found.perplexity, found.flops) == (9.5, cost.get("flops"))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        json.dumps(OLD_CELL | {"flops": "8"}),
+        json.dumps(OLD_CELL | {"more": 1}),
+        "[]",
+        "{}",
+        '{"perplexity": "low"}',
+        '{"cell": 1}',
+        "{",
+    ],
+)
 def test_figures_that_are_damaged_are_named_with_the_remedy(tmp_path: Path, written: str) -> None:
     e = experiment(tmp_path)
     file = e.cell("base", 1).run / "cell.json"
