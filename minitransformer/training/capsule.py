@@ -164,7 +164,7 @@ def _read_facts(directory: Path) -> UpdateFacts:
         raise CheckpointError(f"{path}: is not what a divergence capsule holds; expected {', '.join(known)}")
     facts = UpdateFacts(**{name: fields[name] for name in known})
     checks: dict[str, Callable[[Any], bool]] = {
-        "step": lambda n: n >= 1, "seed": lambda n: 0 <= n < 2**64, "n_shards": lambda n: 1 <= n <= 2**16,
+        "step": lambda n: 1 <= n < 2**63, "seed": lambda n: 0 <= n < 2**64, "n_shards": lambda n: 1 <= n <= 2**16,
     }  # fmt: skip
     for name, is_right in checks.items():
         value = getattr(facts, name)

@@ -93,6 +93,7 @@ def test_everything_that_is_known_of_the_update_stands_in_the_file(tmp_path: Pat
     ("changes", "message"),
     [
         ({"step": "many"}, "step is 'many'; the capsule is damaged"),
+        ({"step": 2**64}, "step is 18446744073709551616; the capsule is damaged"),
         ({"n_shards": 0}, "n_shards is 0; the capsule is damaged"),
         ({"seed": -1}, "seed is -1; the capsule is damaged"),
     ],
