@@ -34,7 +34,7 @@ class OurTraining:
         world = SerialCommunicator()
         self.parts = UpdateParts(
             TokenStore(directory, "train"), training, world,
-            exchange_of(self.model.parameters, world, training.n_shards, training.sum),
+            exchange_of(self.model.parameters, world, training),
             Adam(self.model.parameters), ShardedGradient(self.model, n_threads=1), [0],
         )  # fmt: skip
         self._updates: Updates = UpdatesAsGraphs(self.parts) if in_graphs else UpdatesInTurn(self.parts)
