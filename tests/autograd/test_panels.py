@@ -57,6 +57,15 @@ def test_linear_maps_multiply_by_panels(bias: np.ndarray | None, monkeypatch: py
             np.testing.assert_allclose(relu, np.maximum(expected, 0), atol=1e-12)
 
 
+def test_large_results_are_not_written_in_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, in_panels = numbers(4, 6), MatrixInPanels.of(numbers(6, 5))
+    product = x @ in_panels
+    np.asarray(in_panels)[...] = np.nan
+    np.testing.assert_allclose(in_panels.product(x), product)
+    monkeypatch.setattr(panels, "LARGEST_RESULT", 19)
+    assert np.isnan(in_panels.product(x)).all()
+
+
 def test_who_knows_nothing_of_panels_sees_an_array() -> None:
     x, matrix = numbers(4, 6), numbers(6, 5)
     in_panels = MatrixInPanels.of(matrix)

@@ -21,6 +21,8 @@ from autograd.ops.linear import for_few_rows
 
 ROWS, COLUMNS, TERMS = 32, 32, 512  # of a small product: the fastest tried, and half of what is allowed
 
+LARGEST_RESULT = 4_000_000  # numbers: a larger one goes to memory, where narrow stripes of it are written slowly
+
 WITH_SMALL_KERNELS = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # what OpenBLAS calls the CPUs that it has them for
 
 
@@ -35,7 +37,7 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
     @classmethod
     def of(cls, matrix: Array) -> MatrixInPanels:
         """``matrix`` and its panels, which do not follow when its numbers change."""
-        in_panels: MatrixInPanels = matrix.view(cls)
+        in_panels: MatrixInPanels = np.ascontiguousarray(matrix).view(cls)
         n_terms, n_columns = matrix.shape
         whole = n_columns - n_columns % COLUMNS
         in_panels._panels = [
@@ -47,8 +49,8 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
         return in_panels
 
     def product(self, x: Array) -> Array:
-        """x W by small products."""
-        if self._panels is None:
+        """x W, by small products if the result is not large."""
+        if self._panels is None or len(x) * self.shape[1] > LARGEST_RESULT:
             return np.matmul(x, self)
         y = np.empty((len(x), self.shape[1]), np.result_type(x, self))
         for terms, columns, panels in self._panels:
@@ -67,7 +69,7 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
 
 def _cut(matrix: Array, width: int) -> Array:
     """(K, P·width) → (P, K, width)."""
-    return np.ascontiguousarray(matrix.reshape(len(matrix), -1, width).swapaxes(0, 1))
+    return matrix.reshape(len(matrix), -1, width).swapaxes(0, 1).copy()
 
 
 def _multiply(x: Array, panels: Array, out: Array) -> Array:
