@@ -176,7 +176,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
     """The mean of the weights of several checkpoints, added in float64.
 
     Source: Vaswani et al. 2017, section 6.1 (the last 5 of base models, 20 of big ones).
-    Raises: CheckpointError if one cannot be read or is of another shape than the first.
+    Raises: CheckpointError if one cannot be read, is not finite, or is of another shape than the first.
     """
     if not paths:
         raise CheckpointError("average: there are no checkpoints to average")
@@ -187,6 +187,8 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
         if sums and {n: w.shape for n, w in weights.items()} != {n: s.shape for n, s in sums.items()}:
             raise CheckpointError(f"{path}: is of a model of another shape than {paths[0]}; they cannot be averaged")
         for name, value in weights.items():
+            if not np.isfinite(value).all():
+                raise CheckpointError(f"{path}: {name} has numbers that are not finite; leave this checkpoint out")
             dtypes[name] = value.dtype
             sums[name] = sums.get(name, 0) + value.astype(np.float64)
     return {name: (total / len(paths)).astype(dtypes[name]) for name, total in sums.items()}

@@ -381,3 +381,10 @@ def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
         "unlogged_tokens": 30, "unlogged_seconds": 0.5, "avoided": [],
         "flops": 0, "device_seconds": 0.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_no_number_is_not_averaged(tmp_path: Path, value: float) -> None:
+    paths = [weights_of(tmp_path / "one", 1.0), weights_of(tmp_path / "other", value)]
+    with pytest.raises(CheckpointError, match="other: gain has numbers that are not finite; leave this checkpoint out"):
+        average_weights(paths)
