@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_on_cpu import from_bf16, near, to_bf16
+from kernel_models import attention as model
 
 from autograd import Blocks, KeySpans
 from autograd.kernels.cuda import attention
@@ -45,6 +46,22 @@ def test_attention(name: str, width: int) -> None:
     for got, expected in zip(backward(dy), exact_backward(from_bf16(dy).astype(float)), strict=True):
         near(from_bf16(got), expected, 1e-2)
         assert not from_bf16(got)[~expected.any((1, 2))].any()
+
+
+@pytest.mark.parametrize("name", SPANS)
+def test_what_kernels_leave_for_one_another_is_the_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logarithms of denominators and ⟨dy, y⟩ are float32: nearer to the model's than any result in 16 bits could be."""
+    run, launches, tiles = attention.launch, [], tiles_of(SPANS[name], np.empty(0))
+    monkeypatch.setattr(attention, "launch", lambda *launched: (launches.append(launched), run(*launched)))
+    *qkv, dy = draw(SPANS[name], 2, 32)
+    y, backward = attention.attention_in_tiles(*qkv, spans=SPANS[name])
+    backward(dy)
+    (*_, log_normalisers, _, _, _), (*_, along, _, _, _), _ = launches  # three numbers follow
+    for head in range(2):
+        q, k, v, y_of_head, dy_of_head = (from_bf16(x[:, head]) for x in (*qkv, y, dy))
+        _, expected = model.attention_forward(q, k, v, tiles, 32**-0.5)
+        near(log_normalisers[:, head], expected, 1e-6)
+        near(along[:, head], (y_of_head * dy_of_head).sum(1), 1e-6)
 
 
 def test_large_scores_neither_overflow_nor_vanish() -> None:

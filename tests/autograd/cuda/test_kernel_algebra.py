@@ -1,0 +1,303 @@
+"""The algebra of the CUDA kernels, in NumPy alone: tests/support/kernel_models against the reference operations.
+
+A fault here is one of mathematics; one that only the tests of the sources find is one of CUDA.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, NamedTuple
+
+import kernel_models
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from kernel_models import attention, common, cross_entropy, embedding, philox
+
+from autograd import Blocks, KeySpans
+from autograd.kernels.cuda.compiler import SOURCES
+from autograd.ops.attention import attention as attention_operation
+from autograd.ops.cross_entropy import cross_entropy as cross_entropy_operation
+from autograd.ops.cross_entropy import smoothed_masses
+from autograd.ops.dropout import dropout_mask, threshold_and_scale
+from autograd.ops.linear import embedding as embedding_operation
+from autograd.ops.normalisation import log_normaliser
+from autograd.precision import rounded
+from autograd.random import Site, random_uint16
+from autograd.tiles import ROWS, Tiles, tiles_on_host
+
+SEEDS = st.integers(0, 2**32 - 1)
+DTYPES = st.sampled_from(["float64", "float32"])
+ROUNDINGS = 8  # how many units of the dtype a number may be off, for every unit of what is added up
+
+
+def near(got: Any, expected: Any, size: float) -> None:
+    """As near as rounding allows, by the dtype of ``got``, where numbers of this size were added up."""
+    np.testing.assert_allclose(got, expected, rtol=0, atol=ROUNDINGS * np.finfo(got.dtype).eps * size)
+
+
+def test_every_source_is_modelled_or_said_to_be_the_references_formula() -> None:
+    said = " ".join(module.__doc__ for module in (kernel_models, attention, common, cross_entropy, embedding, philox))
+    assert {path.name for path in SOURCES.glob("*.cu*")} == set(re.findall(r"\w+\.cuh?\b", said))
+
+
+# Attention.
+
+LENGTHS = st.sampled_from([1, 2, 15, 16, 17, 63, 64, 65, 250])
+WIDTH = 16
+
+
+@st.composite
+def spans_of_keys(draw: Any) -> KeySpans:
+    """One to three sentences over blocks of keys that lie apart; spans that grow, move, jump, or have one key."""
+    lengths = draw(st.lists(st.tuples(LENGTHS, LENGTHS, st.integers(0, 3)), min_size=1, max_size=3))
+    n_queries, n_keys, room = np.array(lengths).T
+    queries, keys = Blocks.of_lengths(n_queries), Blocks(np.cumsum(n_keys + room) - n_keys, n_keys)
+    place, n = queries.place_in_block, np.repeat(n_keys, n_queries)
+    kind = draw(st.sampled_from(["whole", "causal", "neighbours", "any", "one key"]))
+    if kind == "any":
+        first, last = np.sort(np.random.default_rng(draw(SEEDS)).integers(0, n, (2, len(n))), axis=0)
+    else:
+        here = place % n
+        first = {"neighbours": np.maximum(0, here - 20), "one key": here}.get(kind, np.zeros_like(n))
+        last = {"whole": n - 1, "neighbours": np.minimum(n - 1, here + 3)}.get(kind, here)
+    start = keys.starts[queries.block_of_token]
+    return KeySpans(start + first, start + last + 1, queries, keys)
+
+
+class Case(NamedTuple):
+    """Spans, q, k, v and dy of one head, NaN in rows of no block, and the greatest score there may be."""
+
+    spans: KeySpans
+    arrays: tuple[Any, ...]
+    greatest_score: float
+
+
+@st.composite
+def attention_cases(draw: Any) -> Case:
+    spans, random, dtype = draw(spans_of_keys()), np.random.default_rng(draw(SEEDS)), draw(DTYPES)
+    n_queries, n_keys = spans.queries.n_tokens, spans.keys.end + 2
+    q, k, v, dy = (random.standard_normal((n, WIDTH)) for n in (n_queries, n_keys, n_keys, n_queries))
+    of_no_block = np.setdiff1d(np.arange(n_keys), spans.keys.tokens)
+    k[of_no_block] = v[of_no_block] = 0
+    greatest_score = draw(st.sampled_from([1e-3, 3.0, 100.0, 1e4]))
+    q *= greatest_score / np.abs(q @ k.T / math.sqrt(WIDTH)).max()
+    k[of_no_block] = v[of_no_block] = np.nan
+    return Case(spans, tuple(x.astype(dtype) for x in (q, k, v, dy)), greatest_score)
+
+
+def by_tiles(case: Case, tiles: Tiles) -> list[Any]:
+    """Value and gradients by the model: what the kernels' launches do, one after the other."""
+    *qkv, dy = case.arrays
+    scale = 1 / math.sqrt(WIDTH)
+    y, log_normalisers = attention.attention_forward(*qkv, tiles, scale)
+    dq, along = attention.attention_backward_of_queries(*qkv, y, dy, tiles, log_normalisers, scale)
+    return [y, dq, *attention.attention_backward_of_keys(*qkv, dy, tiles, log_normalisers, along, scale)]
+
+
+def by_reference(case: Case) -> list[Any]:
+    """In float64; keys of no block are 0 here: the reference multiplies them by 0."""
+    *qkv, dy = (np.nan_to_num(x.astype(float))[:, None] for x in case.arrays)
+    y, backward = attention_operation.reference(*qkv, spans=case.spans)
+    return [x[:, 0] for x in (y, *backward(dy))]
+
+
+def sizes_of_results(case: Case) -> list[float]:
+    """What y, dq, dk and dv are added up of; exp turns the rounding of a score into that many units of a weight."""
+    q, k, v, dy = (float(np.nanmax(np.abs(x))) for x in case.arrays)
+    score, n_queries = 1 + case.greatest_score, len(case.arrays[0])
+    of_score = WIDTH * dy * v / math.sqrt(WIDTH)
+    return [score * v, score * of_score * k, n_queries * score * of_score * q, n_queries * score * dy]
+
+
+@settings(max_examples=100)
+@given(attention_cases())
+def test_attention_by_tiles_is_the_references(case: Case) -> None:
+    results = zip(by_tiles(case, tiles_on_host(case.spans)), by_reference(case), sizes_of_results(case), strict=True)
+    for got, expected, size in results:
+        near(got, expected, size)
+
+
+@settings(max_examples=30)
+@given(attention_cases())
+def test_the_logarithm_that_is_kept_is_that_of_softmaxs_denominator(case: Case) -> None:
+    q, k, v, _ = case.arrays
+    _, log_normalisers = attention.attention_forward(q, k, v, tiles_on_host(case.spans), 0.25)
+    scores = np.where(case.spans.mask(), q.astype(float) @ k[: case.spans.keys.end].astype(float).T / 4, -np.inf)
+    size = 1 + case.greatest_score + math.log(scores.shape[1])
+    near(log_normalisers, np.add(*log_normaliser.reference(scores))[:, 0], size)
+
+
+@settings(max_examples=30)
+@given(attention_cases())
+def test_the_score_of_a_lone_key_has_no_gradient_and_keys_that_nobody_sees_have_none(case: Case) -> None:
+    _, dq, dk, dv = by_tiles(case, tiles_on_host(case.spans))
+    is_lone = case.spans.last - case.spans.first == 1
+    assert not dq[is_lone].any()
+    unseen = np.ones(len(dk), bool)
+    unseen[: case.spans.keys.end] = ~case.spans.mask().any(0)
+    only_lone = unseen.copy()
+    only_lone[: case.spans.keys.end] |= ~case.spans.mask()[~is_lone].any(0)
+    assert not dv[unseen].any()
+    assert not dk[only_lone].any()
+
+
+@settings(max_examples=20)
+@given(attention_cases(), st.integers(1, 3))
+def test_empty_tiles_change_nothing(case: Case, n: int) -> None:
+    """Which fill up an update of fixed capacity."""
+    tiles, empty = tiles_on_host(case.spans), np.zeros((n, 4), np.int32)
+    filled = Tiles(np.concatenate([tiles.of_queries, empty]), np.concatenate([empty, tiles.of_keys]), tiles.spans)
+    for got, expected in zip(by_tiles(case, filled), by_tiles(case, tiles), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+# The inverse of spans, which is NumPy itself.
+
+
+@given(spans_of_keys())
+def test_every_pair_is_met_once_from_either_side_and_tiles_meet_no_others_before_or_behind(spans: KeySpans) -> None:
+    tiles, mask = tiles_on_host(spans), spans.mask()
+    for of_rows, allowed in ((tiles.of_queries, mask), (tiles.of_keys, mask.T)):
+        times_met = np.zeros(allowed.shape, int)
+        for first, end, first_other, end_other in of_rows:
+            rows = slice(first, min(first + ROWS, end))
+            times_met[rows, first_other:end_other] += 1
+            seen = np.flatnonzero(allowed[rows].any(0))
+            assert seen.tolist()[:: max(1, len(seen) - 1)][:2] in ([], [first_other], [first_other, end_other - 1])
+            assert len(seen) or first_other >= end_other
+        assert (times_met[allowed] == 1).all()
+        assert (times_met <= 1).all()
+
+
+# Cross-entropy.
+
+SMOOTHINGS: list[dict[str, Any]] = [
+    {},
+    {"smoothing": 0.1},
+    {"smoothing": 0.1, "over": "V"},
+    {"smoothing": 0.1, "over": "V-2", "impossible": 1},
+]
+
+
+def logits_of(kind: str, random: np.random.Generator, shape: tuple[int, int]) -> Any:
+    """As large as 1e4, in orders in which the greatest so far changes always, never, or once."""
+    normal = random.standard_normal(shape)
+    return {
+        "normal": 3 * normal,
+        "extreme": np.where(normal > 0, 1e4, -1e4),
+        "all low": normal - 1e4,
+        "rising": np.sort(1e3 * normal),
+        "falling": -np.sort(1e3 * normal),
+        "equal": np.zeros(shape),
+        "one high": np.where(np.arange(shape[1]) == shape[1] // 2, 1e4, normal),
+    }[kind]
+
+
+KINDS = ["normal", "extreme", "all low", "rising", "falling", "equal", "one high"]
+
+
+@pytest.mark.parametrize("static", SMOOTHINGS, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=20)
+@given(
+    seed=SEEDS,
+    n_words=st.sampled_from([3, 31, 32, 33, 1000, 1025, 3001]),
+    n_threads=st.sampled_from([32, 1024]),
+    dtype=DTYPES,
+)
+@example(seed=0, n_words=8193, n_threads=1024, dtype="float32")
+def test_cross_entropy_in_place_is_the_references(
+    kind: str, static: dict[str, Any], seed: int, n_words: int, n_threads: int, dtype: str
+) -> None:
+    random = np.random.default_rng(seed)
+    logits = logits_of(kind, random, (4, n_words)).astype(dtype)
+    targets = np.array([0, n_words - 1, -1, static.get("impossible", 2)])
+    share, of_target = smoothed_masses(
+        n_classes=n_words, **{"smoothing": 0.0, "over": "V-1", "impossible": None, **static}
+    )
+    gradient, size = logits.copy(), 1 + np.abs(logits).max()
+    gradient[2] = np.nan  # whose target is −1
+    losses = cross_entropy.cross_entropy_in_place(
+        gradient, targets, share, of_target - share, static.get("impossible", -1), n_threads
+    )
+    for row in range(len(logits)):
+        one = slice(row, row + 1)
+        loss, backward = cross_entropy_operation.reference(logits[one].astype(float), targets[one], **static)
+        near(losses[one], loss[None], size * math.sqrt(n_words))
+        near(gradient[one], backward(np.float64(1))[0], size)
+    assert losses[2] == 0
+    assert not gradient[2].any()
+
+
+# Philox, and who draws what.
+
+WORDS = st.integers(0, 2**64 - 1)
+SITES = st.builds(Site, seed=WORDS, site=WORDS, update=WORDS, shard=WORDS)
+
+
+@given(SITES, st.integers(0, 2**40))
+def test_a_block_is_that_of_numpys_philox(site: Site, block: int) -> None:
+    """NumPy's steps its counter before it draws, the kernel's adds 1."""
+    key, counter = [site.seed, site.site], [block, site.shard, site.update, 0]
+    numpys = np.random.Philox(key=np.array(key, np.uint64), counter=np.array(counter, np.uint64))
+    assert philox.philox_block(site, block) == numpys.random_raw(4).tolist()
+
+
+@settings(max_examples=25)
+@given(SITES, st.sampled_from([1, 16, 511, 512, 513, 1100]), st.sampled_from([0.0, 0.1, 0.9999999]))
+def test_the_draw_of_every_element_is_the_references(site: Site, n: int, rate: float) -> None:
+    draws = np.array(philox.draws_of_dropout(site, n))
+    np.testing.assert_array_equal(draws, random_uint16(np.empty(0), site=site, count=n))
+    threshold, scale = threshold_and_scale(rate)
+    np.testing.assert_array_equal(np.where(draws >= threshold, scale, 0), dropout_mask(np.empty(n), rate, site))
+
+
+@settings(max_examples=10)
+@given(SITES, st.sampled_from([128, 256, 512]))
+def test_the_draws_of_rows_are_those_of_their_elements(site: Site, width: int) -> None:
+    draws = [philox.draws_of_row(site, row, width) for row in range(3)]
+    np.testing.assert_array_equal(np.concatenate(draws), random_uint16(np.empty(0), site=site, count=3 * width))
+
+
+# The embedding's gradient.
+
+
+@settings(max_examples=40)
+@given(SEEDS, st.integers(1, 100), st.integers(1, 30), DTYPES)
+def test_rows_added_in_the_order_of_sorted_ids_are_the_references(seed: int, n: int, n_words: int, dtype: str) -> None:
+    random = np.random.default_rng(seed)
+    ids, dy = random.integers(0, n_words, n), random.standard_normal((n, 5)).astype(dtype)
+    sorted_ids, order = embedding.sort_ids(ids)
+    np.testing.assert_array_equal(order, np.argsort(ids, kind="stable"))
+    np.testing.assert_array_equal(sorted_ids, np.sort(ids))
+    before = random.standard_normal((n_words, 5)).astype(dtype)
+    table = before.copy()
+    embedding.add_rows(dy, sorted_ids, order, table)
+    _, backward = embedding_operation.reference(before.astype(float), ids)
+    near(table, before + backward(dy.astype(float))[0], n)
+
+
+# Sixteen bits.
+
+BITS = st.integers(0, 2**32 - 1) | st.integers(0, 2**16 - 1).flatmap(
+    lambda high: st.sampled_from([0x7FFF, 0x8000, 0x8001]).map(lambda low: high << 16 | low)
+)
+
+
+@settings(max_examples=500)
+@given(BITS)
+@example(0x7F800001)  # a NaN whose upper half is that of infinity
+@example(0xFFFFFFFF)  # a NaN that would carry
+@example(0x7F7FFFFF)  # rounds to infinity
+@example(0x00000001)  # subnormal
+def test_rounding_to_sixteen_bits_is_that_of_ml_dtypes(bits: int) -> None:
+    x = np.array([bits], np.uint32).view(np.float32)
+    with np.errstate(invalid="ignore"):
+        got, expected = common.bf16_bits(x), rounded(x).view(np.uint16)
+    if np.isnan(x[0]):  # any NaN will do
+        assert np.isnan((got.astype(np.uint32) << 16).view(np.float32)[0])
+    else:
+        assert got[0] == expected[0]
