@@ -1,6 +1,7 @@
 """The algebra of the CUDA kernels, in NumPy alone: tests/support/kernel_models against the reference operations.
 
-A fault here is one of mathematics; one that only the tests of the sources find is one of CUDA.
+A fault here is one of mathematics.  What only the tests of the sources find is that a source does not do what its model
+does: a fault of CUDA.
 """
 
 from __future__ import annotations
