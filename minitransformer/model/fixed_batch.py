@@ -22,6 +22,7 @@ from minitransformer.model.spans import BatchSpans
 
 Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]  # with a dtype each
 
+OF_SOURCE, OF_TARGET = ("source_ids", "source_places"), ("decoder_ids", "target_places", "labels")
 ALIGNMENT = 256  # bytes
 NO_LABEL = -1  # see ``cross_entropy``
 
@@ -52,8 +53,7 @@ class Capacity(NamedTuple):
 
     def shapes(self) -> Shapes:
         """Of the arrays of a ``FixedBatch``."""
-        ids = {"source_ids": self.source, "source_places": self.source, "decoder_ids": self.target,
-               "target_places": self.target, "labels": self.target}  # fmt: skip
+        ids = dict.fromkeys(OF_SOURCE, self.source) | dict.fromkeys(OF_TARGET, self.target)
         shapes: dict[str, tuple[tuple[int, ...], str]] = {name: ((n,), "int64") for name, n in ids.items()}
         sides = {"encoder": (self.source_tiles, self.source_tiles, self.source),
                  "decoder": (self.target_tiles, self.target_tiles, self.target),
@@ -83,37 +83,19 @@ def _filled(blocks: Blocks, room: int) -> Blocks:
 class FixedBatch:
     """A ``ModelInput`` whose arrays lie on a device, and on the host the spans whose shapes they have."""
 
-    arrays: Mapping[str, Array]
+    source_ids: Array
+    source_places: Array
+    decoder_ids: Array
+    target_places: Array
+    labels: Array
     of_model: BatchSpans
 
-    def __post_init__(self) -> None:
-        for name, spans in self.of_model._asdict().items():
-            keep_tiles(spans, Tiles(*(self.arrays[f"{name}.{part}"] for part in Tiles._fields)))
-
-    @property
-    def source_ids(self) -> Array:
-        """(S,) int64."""
-        return self.arrays["source_ids"]
-
-    @property
-    def source_places(self) -> Array:
-        """(S,) int64."""
-        return self.arrays["source_places"]
-
-    @property
-    def decoder_ids(self) -> Array:
-        """(T,) int64."""
-        return self.arrays["decoder_ids"]
-
-    @property
-    def target_places(self) -> Array:
-        """(T,) int64."""
-        return self.arrays["target_places"]
-
-    @property
-    def labels(self) -> Array:
-        """(T,) int64; NO_LABEL where there is nothing to predict."""
-        return self.arrays["labels"]
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array], spans: BatchSpans) -> FixedBatch:
+        """What lies in arrays of the shapes of a ``Capacity``, with the spans that ``fill`` returned."""
+        for name, of_name in spans._asdict().items():
+            keep_tiles(of_name, Tiles(*(arrays[f"{name}.{part}"] for part in Tiles._fields)))
+        return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, of_model=spans)
 
     def spans(self, neighbourhood: int | None) -> BatchSpans:
         """Those of the host, whose tiles lie with the other arrays; they were made for the same neighbourhood."""
@@ -124,7 +106,7 @@ class FixedBatch:
 def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood: int | None) -> BatchSpans:
     """Write a batch, filled up, into arrays of the shapes of a ``Capacity``; return its spans."""
     padded, spans = _padded(batch, len(arrays["source_ids"]), len(arrays["labels"]), neighbourhood)
-    for name in ("source_ids", "source_places", "decoder_ids", "target_places", "labels"):
+    for name in (*OF_SOURCE, *OF_TARGET):
         arrays[name][...] = getattr(padded, name)
     for name, n_keys in (
         ("encoder", batch.n_source_tokens), ("decoder", batch.n_target_tokens), ("source", batch.n_source_tokens),

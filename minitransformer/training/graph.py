@@ -140,7 +140,7 @@ class _Room:
         written["update"][...], written["numbers"][...] = step, numbers
         spans = [fill(_of_shard(written, i), shard, neighbourhood) for i, shard in enumerate(shards)]
         if not self.batches:
-            self.batches = [FixedBatch(_of_shard(self._arrays, i), of_shard) for i, of_shard in enumerate(spans)]
+            self.batches = [FixedBatch.of(_of_shard(self._arrays, i), of_shard) for i, of_shard in enumerate(spans)]
 
     def upload(self, turn: int, stream: Any) -> Any:
         """Copy it to the device; returns the event behind that."""

@@ -195,7 +195,6 @@ class Trainer:
         """Make, or enqueue, the update that the state is at; returns what has become known of updates."""
         start = time.perf_counter()
         outcomes = self._updates.run(batch, self.state)
-        self.state = self.state.spending(flops=self._parts.flops(batch))
         self._seconds += time.perf_counter() - start
         return outcomes
 
@@ -203,6 +202,7 @@ class Trainer:
         """Count what was learnt; returns whether the last of these updates has changed the parameters."""
         for outcome in outcomes:
             self._guard.note(outcome)
+            self.state = self.state.spending(flops=outcome.flops)
             if outcome.is_sound:
                 self._norm = outcome.norm
                 interval.add(outcome.loss, outcome.n_tokens)

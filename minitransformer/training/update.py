@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from autograd import RandomStream
@@ -32,6 +34,8 @@ class Outcome:
     batch: IntArray
     n_tokens: int
     """Target tokens of the global batch."""
+    flops: int
+    """Of the matrix products of all ranks, whatever became of them."""
     loss: Array | float
     """This rank's, summed, in nats."""
     norm: float
@@ -81,9 +85,12 @@ class UpdateParts:
         """Target tokens of a global batch, end symbols included."""
         return int((self.store.lengths[batch, 1] + 1).sum())
 
-    def flops(self, batch: IntArray) -> int:
-        """Those of the matrix products of an update with this global batch."""
-        shards = cut_into_shards(batch, self.store.lengths, self.config.n_shards)
+    def shards_of(self, batch: IntArray) -> list[IntArray]:
+        """The pairs of each shard of a global batch; some may have none."""
+        return cut_into_shards(batch, self.store.lengths, self.config.n_shards)
+
+    def flops(self, shards: Sequence[IntArray]) -> int:
+        """Those of the matrix products of an update with these shards."""
         return update_flops(self.gradient.model.config, (self.store.lengths[shard] + 1 for shard in shards))
 
 
@@ -106,8 +113,8 @@ class UpdatesInTurn:
     def run(self, batch: IntArray, state: TrainingState) -> list[Outcome]:
         """See ``Updates``."""
         parts, world, store = self._parts, self._parts.world, self._parts.store
-        indices = cut_into_shards(batch, store.lengths, parts.config.n_shards)
-        shards = [read_batch(store, indices[i]) if len(indices[i]) else None for i in parts.shards]
+        pairs = parts.shards_of(batch)
+        shards = [read_batch(store, pairs[i]) if len(pairs[i]) else None for i in parts.shards]
         streams = [RandomStream(parts.config.seed, state.step, shard) for shard in parts.shards]
         loss = parts.gradient.compute(shards, streams)
         parts.exchange.sum_gradients(self._on_all_threads)
@@ -119,7 +126,7 @@ class UpdatesInTurn:
         self._on_all_threads(take_mean)
         norm = clip_gradients(gradients, parts.config.clip_norm or math.inf, parts.exchange.of_all_parts)
         loss_is_finite = not world.any(not math.isfinite(float(loss)))
-        outcome = Outcome(state, batch, n_tokens, loss, norm, loss_is_finite)
+        outcome = Outcome(state, batch, n_tokens, parts.flops(pairs), loss, norm, loss_is_finite)
         if outcome.is_sound:
             rate = parts.learning_rate(state.step)
             self._on_all_threads(lambda within: parts.adam.update(rate, state.step, within))
@@ -149,17 +156,16 @@ class UpdatesAsGraphs:
     def __init__(self, parts: UpdateParts) -> None:
         self._parts = parts
         self._graphs = GraphedUpdates(parts.gradient, parts.adam, parts.config, parts.shards)
-        self._under_way: list[tuple[TrainingState, IntArray]] = []
+        self._under_way: deque[Callable[[float, float, bool], Outcome]] = deque()  # of their verdicts
 
     def run(self, batch: IntArray, state: TrainingState) -> list[Outcome]:
         """See ``Updates``."""
-        parts = self._parts
-        indices = cut_into_shards(batch, parts.store.lengths, parts.config.n_shards)
+        parts, pairs, n_tokens = self._parts, self._parts.shards_of(batch), self._parts.n_tokens(batch)
         self._graphs.begin(
-            [read_batch(parts.store, of_shard) for of_shard in indices],  # some may be empty
-            step=state.step, learning_rate=parts.learning_rate(state.step), n_tokens=parts.n_tokens(batch),
+            [read_batch(parts.store, of_shard) for of_shard in pairs],  # some may be empty
+            step=state.step, learning_rate=parts.learning_rate(state.step), n_tokens=n_tokens,
         )  # fmt: skip
-        self._under_way.append((state, batch))
+        self._under_way.append(partial(Outcome, state, batch, n_tokens, parts.flops(pairs)))
         return self._outcomes(but=1)
 
     def finish(self) -> list[Outcome]:
@@ -169,7 +175,6 @@ class UpdatesAsGraphs:
     def _outcomes(self, *, but: int) -> list[Outcome]:
         outcomes = []
         while len(self._under_way) > but:
-            state, batch = self._under_way.pop(0)
             loss, norm = self._graphs.verdict()
-            outcomes.append(Outcome(state, batch, self._parts.n_tokens(batch), loss, norm, math.isfinite(loss)))
+            outcomes.append(self._under_way.popleft()(loss, norm, math.isfinite(loss)))
         return outcomes

@@ -114,7 +114,7 @@ class MemoryPool:
     """Memory of somebody's own."""
 
     def malloc(self, size: int) -> Any:
-        raise NotImplementedError("the stand-in only asks whose memory it is")
+        raise RuntimeError("the stand-in gives no memory of its own: it only looks whose allocator is in use")
 
     def total_bytes(self) -> int:
         return 0

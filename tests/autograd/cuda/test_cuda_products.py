@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_on_cpu import near
+from placed import TOLERANCE, TYPES, Placed, draw, nothing
 
 from autograd import to_device, to_host
 from autograd.array import namespace
@@ -14,47 +15,6 @@ from autograd.kernels.cuda.products import PendingProduct, mask_shape, multiplie
 from autograd.op import ShapeError
 
 pytestmark = pytest.mark.usefixtures("device_products")
-
-TYPES = [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "float32")]
-TOLERANCE = {"float32": 2e-6, "bfloat16": 4e-3}
-MARGIN = 8  # rows and columns around every matrix, which nobody may touch
-
-
-def rounded(x: Any, dtype: str) -> Any:
-    """Numbers that a dtype can hold, in float64."""
-    if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes (pip install ml_dtypes)")
-    return np.asarray(x).astype(np.dtype(dtype)).astype(np.float64)
-
-
-def draw(*shape: int, dtype: str = "float32") -> Any:
-    return rounded(np.random.default_rng(sum(shape)).standard_normal(shape), dtype)
-
-
-class Placed:
-    """A matrix on the device, amid NaN: what is read beside it spoils sums, what is written there is noticed."""
-
-    def __init__(self, values: Any, dtype: str, *, transposed: bool = False) -> None:
-        rows, columns = values.T.shape if transposed else values.shape
-        surroundings = np.full((rows + 2 * MARGIN, columns + 2 * MARGIN), np.nan).astype(np.dtype(dtype))
-        self.inside = slice(MARGIN, MARGIN + rows), slice(MARGIN, MARGIN + columns)
-        surroundings[self.inside] = values.T if transposed else values
-        self.surroundings = to_device(surroundings, "cuda")
-        inside = self.surroundings[self.inside]
-        self.array = inside.T if transposed else inside
-
-    def values(self) -> Any:
-        """What is in the matrix, in float64; beside it is what was there."""
-        surroundings = to_host(self.surroundings).astype(np.float64)
-        values = surroundings[self.inside].copy()
-        surroundings[self.inside] = np.nan
-        assert np.isnan(surroundings).all(), "a product wrote beside its result"
-        return values
-
-
-def nothing(rows: int, columns: int, dtype: str) -> Placed:
-    return Placed(np.full((rows, columns), np.nan), dtype)
-
 
 SHAPES = [(1, 1, 1), (1, 5, 3), (3, 1, 5), (5, 3, 1), (7, 13, 9), (16, 8, 24), (33, 64, 17)]
 
@@ -68,7 +28,7 @@ def test_a_product_is_written_and_added(
     m, k, n = shape
     x, y = draw(m, k, dtype=dtype), draw(k, n, dtype=dtype)
     left, right = Placed(x, dtype, transposed=transposed[0]), Placed(y, dtype, transposed=transposed[1])
-    out = nothing(m, n, dtype_out)
+    out = nothing(m, n, dtype=dtype_out)
     product(left.array, right.array, out.array)
     near(out.values(), x @ y, TOLERANCE[dtype_out])
     before = out.values()
@@ -80,7 +40,7 @@ def test_a_product_is_written_and_added(
 @pytest.mark.parametrize(("dtype", "dtype_out"), TYPES, ids=str)
 def test_a_product_is_written_to_a_transposed_matrix(dtype: str, dtype_out: str) -> None:
     x, y = draw(7, 13, dtype=dtype), draw(13, 9, dtype=dtype)
-    out = nothing(9, 7, dtype_out)
+    out = nothing(9, 7, dtype=dtype_out)
     product(Placed(x, dtype).array, Placed(y, dtype).array, out.array.T)
     product(Placed(x, dtype).array, Placed(y, dtype).array, out.array.T, add=True)
     near(out.values(), 2 * (x @ y).T, TOLERANCE[dtype_out])
@@ -92,7 +52,7 @@ def test_epilogues_of_the_forward_pass(n: int, dtype: str, dtype_out: str) -> No
     x, y, b = draw(9, 5, dtype=dtype), draw(5, n, dtype=dtype), draw(n, dtype=dtype_out)
     left, right, bias = Placed(x, dtype), Placed(y, dtype), to_device(b.astype(np.dtype(dtype_out)), "cuda")
     for epilogue, expected in {"bias": x @ y + b, "relu_bias": np.maximum(x @ y + b, 0)}.items():
-        out = nothing(9, n, dtype_out)
+        out = nothing(9, n, dtype=dtype_out)
         product(left.array, right.array, out.array, epilogue=epilogue, bias=bias)
         near(out.values(), expected, TOLERANCE[dtype_out])
 
@@ -105,7 +65,7 @@ def test_the_mask_of_the_forward_pass_is_read_by_the_backward_pass(n: int, dtype
     dy, v = draw(9, 6, dtype=dtype), draw(n, 6, dtype=dtype)
     of = np.dtype(dtype)
     mask, bias = (to_device(values, "cuda") for values in (np.zeros(mask_shape(9, n), np.uint8), b.astype(of)))
-    h, dz = nothing(9, n, dtype), nothing(9, n, dtype)
+    h, dz = nothing(9, n, dtype=dtype), nothing(9, n, dtype=dtype)
     product(Placed(x, dtype).array, Placed(w, dtype).array, h.array, epilogue="relu_mask_bias", bias=bias, mask=mask)
     expected = np.where(x @ w + b > 0, dy @ v.T, 0)
     near(h.values(), np.maximum(x @ w + b, 0), TOLERANCE[dtype])
@@ -120,7 +80,7 @@ def test_the_mask_of_the_forward_pass_is_read_by_the_backward_pass(n: int, dtype
 
 def test_products_of_nothing() -> None:
     left, right = to_device(np.ones((3, 0), np.float32), "cuda"), to_device(np.ones((0, 4), np.float32), "cuda")
-    out = nothing(3, 4, "float32")
+    out = nothing(3, 4, dtype="float32")
     product(left, right, out.array)
     assert not out.values().any()
     out.array[...] = 2

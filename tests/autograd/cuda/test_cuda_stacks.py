@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder
 from cuda_on_cpu import near
+from placed import MARGIN, TOLERANCE, TYPES, Placed, draw, nothing
 
 from autograd import to_device, to_host
 from autograd.kernels.cuda import algorithms
@@ -17,49 +18,8 @@ from autograd.kernels.cuda.products import PendingProducts, PendingSum, product,
 from autograd.op import ShapeError
 from autograd.tensor import PendingGradient
 
-TYPES = [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "float32")]
-TOLERANCE = {"float32": 2e-6, "bfloat16": 4e-3}
 SHAPES = [(1, 1, 1), (7, 13, 9), (33, 64, 17)]
 N = 3  # products of a stack
-MARGIN = 5  # rows and columns around every matrix, which nobody may touch
-
-
-def draw(*shape: int, dtype: str = "float32") -> Any:
-    """Numbers that the dtype can hold, in float64."""
-    if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes (pip install ml_dtypes)")
-    numbers = np.random.default_rng(sum(shape)).standard_normal(shape)
-    return numbers.astype(np.dtype(dtype)).astype(np.float64)
-
-
-class Placed:
-    """Matrices (N, rows, columns) of one array on the device, each amid NaN."""
-
-    def __init__(self, values: Any, dtype: str = "float32", *, transposed: bool = False) -> None:
-        values = values.swapaxes(1, 2) if transposed else values
-        n, rows, columns = values.shape
-        surroundings = np.full((n, rows + 2 * MARGIN, columns + 2 * MARGIN), np.nan).astype(np.dtype(dtype))
-        self.inside = slice(None), slice(MARGIN, MARGIN + rows), slice(MARGIN, MARGIN + columns)
-        surroundings[self.inside] = values
-        self.surroundings = to_device(surroundings, "cuda")
-        inside = [self.surroundings[i][self.inside[1:]] for i in range(n)]
-        self.matrices = [matrix.T for matrix in inside] if transposed else inside
-
-    @property
-    def stack(self) -> Any:
-        return stack_of(self.matrices)
-
-    def values(self) -> Any:
-        """What is in the matrices, in float64; beside them is what was there."""
-        surroundings = to_host(self.surroundings).astype(np.float64)
-        values = surroundings[self.inside].copy()
-        surroundings[self.inside] = np.nan
-        assert np.isnan(surroundings).all(), "a product wrote beside its result"
-        return values
-
-
-def nothing(*shape: int, dtype: str = "float32") -> Placed:
-    return Placed(np.full(shape, np.nan), dtype)
 
 
 @pytest.mark.usefixtures("device_products")
@@ -73,10 +33,10 @@ def test_a_stack_of_products_is_written_and_added(
     x, y = draw(N, m, k, dtype=dtype), draw(N, k, n, dtype=dtype)
     left, right = Placed(x, dtype, transposed=transposed[0]), Placed(y, dtype, transposed=transposed[1])
     out = nothing(N, m, n, dtype=dtype_out)
-    product(left.stack, right.stack, out.stack)
+    product(stack_of(left.matrices), stack_of(right.matrices), stack_of(out.matrices))
     near(out.values(), x @ y, TOLERANCE[dtype_out])
     before = out.values()
-    product(left.stack, right.stack, out.stack, add=True)
+    product(stack_of(left.matrices), stack_of(right.matrices), stack_of(out.matrices), add=True)
     near(out.values(), before + x @ y, TOLERANCE[dtype_out])
 
 
@@ -85,17 +45,17 @@ def test_a_stack_of_products_is_written_and_added(
 def test_a_factor_may_be_shared(dtype: str, dtype_out: str) -> None:
     x, y = draw(1, 7, 13, dtype=dtype), draw(N, 13, 9, dtype=dtype)
     shared, stack, out = Placed(x, dtype).matrices[0], Placed(y, dtype), nothing(N, 7, 9, dtype=dtype_out)
-    product(shared, stack.stack, out.stack)
+    product(shared, stack_of(stack.matrices), stack_of(out.matrices))
     near(out.values(), x @ y, TOLERANCE[dtype_out])
     out = nothing(N, 9, 7, dtype=dtype_out)
-    product(stack.stack.swapaxes(1, 2), shared.T, out.stack)
+    product(stack_of(stack.matrices).swapaxes(1, 2), shared.T, stack_of(out.matrices))
     near(out.values(), (x @ y).swapaxes(1, 2), TOLERANCE[dtype_out])
 
 
 @pytest.mark.usefixtures("device_products")
 def test_results_may_be_transposed() -> None:
     x, y, out = draw(N, 7, 13), draw(N, 13, 9), nothing(N, 9, 7)
-    product(Placed(x).stack, Placed(y).stack, out.stack.swapaxes(1, 2))
+    product(stack_of(Placed(x).matrices), stack_of(Placed(y).matrices), stack_of(out.matrices).swapaxes(1, 2))
     near(out.values(), (x @ y).swapaxes(1, 2), TOLERANCE["float32"])
 
 
@@ -108,7 +68,7 @@ def test_every_product_has_its_bias_or_all_the_same(n: int, dtype: str, dtype_ou
     for b, per_product in ((biases, biases[:, None]), (biases[0], biases[0])):
         out = nothing(N, 7, n, dtype=dtype_out)
         bias = to_device(b.astype(np.dtype(dtype_out)), "cuda")
-        product(shared, stack.stack, out.stack, epilogue="relu_bias", bias=bias)
+        product(shared, stack_of(stack.matrices), stack_of(out.matrices), epilogue="relu_bias", bias=bias)
         near(out.values(), np.maximum(x @ y + per_product, 0), TOLERANCE[dtype_out])
 
 
@@ -118,7 +78,7 @@ def test_a_stack_of_one_and_of_empty_sums() -> None:
     product(x.matrices[0][None], y.matrices[0][None], out.matrices[0][None])
     near(out.values(), draw(1, 7, 5) @ draw(1, 5, 3), TOLERANCE["float32"])
     out = nothing(N, 7, 3)
-    product(x.matrices[0][:, :0], y.matrices[0][:0], out.stack)
+    product(x.matrices[0][:, :0], y.matrices[0][:0], stack_of(out.matrices))
     assert not out.values().any()
 
 
@@ -145,7 +105,7 @@ def test_timing_adds_nothing_to_a_stack_and_has_room_for_all_of_it(
 
     monkeypatch.setattr(algorithms, "_scratch", remembered)
     x, out = Placed(np.ones((N, 4, 4))), Placed(np.ones((N, 4, 4)))
-    product(x.stack, x.stack, out.stack, add=True)
+    product(stack_of(x.matrices), stack_of(x.matrices), stack_of(out.matrices), add=True)
     assert (out.values() == 1 + 4).all()
     (room,) = rooms
     width, last = 4 + 2 * MARGIN, (N - 1) * (4 + 2 * MARGIN) ** 2

@@ -24,7 +24,7 @@ def fixed(batch: Batch, capacity: Capacity, neighbourhood: int | None = None) ->
     """In arrays on the host that were full of something else."""
     stretch = Stretch(capacity.shapes())
     arrays = stretch.views(np.full(stretch.n_bytes, 0x7F, np.uint8))
-    return FixedBatch(arrays, fill(arrays, batch, neighbourhood))
+    return FixedBatch.of(arrays, fill(arrays, batch, neighbourhood))
 
 
 def results(model: Transformer, batch: Any) -> tuple[float, Any]:
@@ -71,8 +71,12 @@ def test_batches_of_one_capacity_have_the_same_shapes() -> None:
     many_short = Batch.from_token_ids([[]] * 15, [[]] * 15)
     capacity = Capacity.of([BATCH, many_short], 16)
     assert capacity == Capacity.of([many_short], 16)
-    shapes = [{name: x.shape for name, x in fixed(batch, capacity).arrays.items()} for batch in (BATCH, many_short)]
-    assert shapes[0] == shapes[1]
+    one, other = (fixed(batch, capacity) for batch in (BATCH, many_short))
+    for name in ("source_ids", "source_places", "decoder_ids", "target_places", "labels"):
+        assert getattr(one, name).shape == getattr(other, name).shape
+    for spans in zip(one.of_model, other.of_model, strict=True):
+        tiles, others = (tiles_of(of, np.empty(0)) for of in spans)
+        assert [part.shape for part in tiles] == [part.shape for part in others]
 
 
 def test_arrays_of_a_stretch_are_aligned_and_apart() -> None:

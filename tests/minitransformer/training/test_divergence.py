@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 
 from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import IntArray
 from minitransformer.model.transformer import Transformer
 from minitransformer.training import divergence
+from minitransformer.training import trainer as trainer_module
 from minitransformer.training.capsule import replay_capsule
 from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.divergence import Guard, TrainingDivergedError
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.state import TrainingState
 from minitransformer.training.trainer import Trainer
-from minitransformer.training.update import Outcome
+from minitransformer.training.update import Outcome, UpdateParts, UpdatesInTurn
 from parallel.communicator import SerialCommunicator
 from tests.support.training import TINY, copy_store
 
@@ -41,6 +43,10 @@ class Teller(SilentMonitor):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.went_back_to: list[int] = []
+        self.reports: list[Any] = []
+
+    def report(self, report: Any) -> None:
+        self.reports.append(report)
 
     def say(self, line: str) -> None:
         self.said.append(line)
@@ -180,9 +186,53 @@ def test_without_a_checkpoint_there_is_nothing_to_go_back_to(tmp_path: Path) -> 
     assert (tmp_path / "run" / "divergence" / "step-00000002" / "update.json").exists()
 
 
+class ToldLater(UpdatesInTurn):
+    """Each is made at once, but what became of it is known when the next has been made, as with graphs of a GPU."""
+
+    def __init__(self, parts: UpdateParts) -> None:
+        super().__init__(parts)
+        self.untold: list[Outcome] = []
+
+    def run(self, batch: IntArray, state: TrainingState) -> list[Outcome]:
+        told, self.untold = self.untold, super().run(batch, state)
+        return told
+
+    def finish(self) -> list[Outcome]:
+        told, self.untold = self.untold, []
+        return told
+
+
+def two_in_a_row(epoch: int, place: int) -> bool:
+    return epoch == 0 and place in (4, 5)  # updates 5 and 6: the second is under way when the first is told
+
+
+@pytest.mark.parametrize(
+    "is_bad", [bad_pair, two_in_a_row, lambda epoch, place: place == 2, lambda epoch, place: epoch == 2 and place > 1]
+)
+def test_an_outcome_that_is_told_later_changes_neither_what_is_done_nor_what_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_bad: IsBad
+) -> None:
+    found: list[Any] = []
+    for updates in (UpdatesInTurn, ToldLater):
+        monkeypatch.setattr(trainer_module, "updates_with", updates)
+        folder, monitor, end = tmp_path / updates.__name__, Teller(), ""
+        folder.mkdir()
+        trainer = trainer_of(folder, is_bad, log_every=10)
+        try:
+            trainer.train(monitor)
+        except TrainingDivergedError as error:
+            end = str(error).replace(str(folder), "")
+        whole = {path.name: path.read_bytes() for path in (folder / "run").rglob("divergence/*/*")}
+        account = dataclasses.replace(trainer.state, seconds=0, unlogged_seconds=0, device_seconds=0)
+        steps = [(report.step, report.loss, report.flops) for report in monitor.reports]
+        saved = [path.name for path in checkpoints(folder / "run")]
+        found.append((end, bits(trainer), monitor.said, monitor.went_back_to, account, steps, saved, whole))
+    assert found[0] == found[1]
+
+
 def sound_at(step: int, norm: float) -> Outcome:
     state = TrainingState(step=step, epoch=0, next_batch=step)
-    return Outcome(state, np.arange(2), n_tokens=9, loss=1.0, norm=norm, loss_is_finite=True)
+    return Outcome(state, np.arange(2), n_tokens=9, flops=0, loss=1.0, norm=norm, loss_is_finite=True)
 
 
 def test_a_gradient_ten_times_as_large_as_usual_is_told() -> None:
