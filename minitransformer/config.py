@@ -201,6 +201,8 @@ class DataConfig:
         for name in ("held_out", "vocabulary_size", "max_length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"data: {name} must be at least 1; got {getattr(self, name)}")
+        if not self.max_ratio >= 1:
+            raise ConfigError(f"data: max_ratio must be at least 1; got {self.max_ratio}")
         for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
             a, b = getattr(self, side_a), getattr(self, side_b)
             if len(a) != len(b):

@@ -64,13 +64,14 @@ class FileCorpus:
         """The corpus that a configuration names.
 
         Every file is read once here, so that a broken one is known before hours of work.
-        Raises: CorpusError for files that are missing, empty, not UTF-8 or of unequal lengths.
+        Raises: CorpusError for files that are missing, empty, not UTF-8 or of unequal lengths, and for too few pairs to
+        hold any out.
         """
         train = _paths(config, config.train_source, config.train_target)
         validation = _paths(config, config.validation_source, config.validation_target)
         surveys = {path: survey(path) for path in dict.fromkeys(itertools.chain(*train, *validation))}
         for source, target in (*train, *validation):
-            _check_aligned(source, target, surveys)
+            check_aligned((source, surveys[source].n_lines), (target, surveys[target].n_lines))
         n_pairs = sum(surveys[source].n_lines for source, _ in train)
         if n_pairs == 0:
             raise CorpusError(f"{train[0][0]}: the training text is empty; nothing can be learnt from it")
@@ -78,7 +79,13 @@ class FileCorpus:
             if not any(surveys[source].n_lines for source, _ in validation):
                 raise CorpusError(f"{validation[0][0]}: the validation text is empty")
             return cls(train, validation, surveys=surveys)
-        return cls(train, (), stride=max(10, n_pairs // max(1, config.held_out)), surveys=surveys)
+        corpus = cls(train, (), stride=max(10, n_pairs // config.held_out), surveys=surveys)
+        if n_pairs <= corpus.stride // 2:
+            raise CorpusError(
+                f"{train[0][0]}: {n_pairs} pairs are too few to hold any of them out; name --data.validation-source and"
+                " --data.validation-target"
+            )
+        return corpus
 
     def train(self) -> Iterator[Pair]:
         """The training pairs."""
@@ -112,12 +119,13 @@ class FileCorpus:
         return self.stride > 0 and i % self.stride == self.stride // 2
 
 
-def _check_aligned(source: Path, target: Path, surveys: Mapping[Path, Survey]) -> None:
-    shorter, longer = sorted((source, target), key=lambda path: surveys[path].n_lines)
-    if surveys[shorter].n_lines < surveys[longer].n_lines:
+def check_aligned(*files: tuple[Path, int]) -> None:
+    """Compare the numbers of lines of two files.  Raises: CorpusError naming the shorter one."""
+    (shorter, n_shorter), (longer, n_longer) = sorted(files, key=lambda file: file[1])
+    if n_shorter < n_longer:
         raise CorpusError(
-            f"{shorter}: ends after line {surveys[shorter].n_lines:,}, but {longer} has {surveys[longer].n_lines:,};"
-            " line n of one file must translate line n of the other: look for lines that were lost or split"
+            f"{shorter}: ends after line {n_shorter:,}, but {longer} has {n_longer:,}; line n of one file must"
+            " translate line n of the other: look for lines that were lost or split"
         )
 
 

@@ -83,7 +83,7 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
     files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
     corpus = corpus_of(config)
     _report_oddities(corpus, report)
-    (directory / MANIFEST).unlink(missing_ok=True)  # until all is written, there is no prepared data here
+    _remove_manifest(directory)  # until all is written, there is no prepared data here
     report(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
     tokenizer = Tokenizer.train(
         _Rereadable(corpus.train),
@@ -117,6 +117,16 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
     losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
     report(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
     return PreparedData.open(directory)
+
+
+def _remove_manifest(directory: Path) -> None:
+    try:
+        (directory / MANIFEST).unlink(missing_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"{directory / MANIFEST}: cannot be removed ({error}), so nothing can be prepared there; choose another"
+            " --run (or --data.directory)"
+        ) from error
 
 
 def _write_pairs(

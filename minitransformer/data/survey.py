@@ -75,8 +75,9 @@ def byte_lines(path: Path) -> Iterator[bytes]:
             for line in stream:
                 number += 1
                 yield line
-    except FileNotFoundError as error:
-        raise _not_found(path) from error
+    except (FileNotFoundError, IsADirectoryError) as error:
+        what = "is a directory" if path.is_dir() else "not found"
+        raise CorpusError(f"{path}: {what}; expected a text file, plain, .gz or .xz") from error
     except READ_ERRORS as error:
         raise CorpusError(f"{path}: cannot be read after line {number}: {error}; the file may be incomplete") from error
 
@@ -140,16 +141,12 @@ def _not_utf8(path: Path, line: bytes, number: int, error: UnicodeDecodeError) -
 
 
 def fingerprint_of_file(path: Path) -> dict[str, Any]:
-    """By what a file is known again: its size in bytes, and its checksum.  Raises: CorpusError."""
+    """By what a file of a corpus is known again: its size in bytes, and its checksum.  Raises: CorpusError."""
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
             return {"bytes": stream.tell(), "blake2b": digest}
     except FileNotFoundError as error:
-        raise _not_found(path) from error
+        raise CorpusError(f"{path}: not found; --data.raw names the folder that holds the text files") from error
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read: {error}") from error
-
-
-def _not_found(path: Path) -> CorpusError:
-    return CorpusError(f"{path}: not found; --data.raw names the folder that holds the text files")

@@ -177,8 +177,9 @@ def _train_model(lines: Iterable[str], **options: Any) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    """The sentence of sentencepiece's message that helps, if there is one."""
-    limit = re.search(r"<= (\d+)|larger than (\d+)", str(error))
-    if "<=" in str(error) and limit:
-        return f": at most {limit.group(1)} are possible"
+    """What of sentencepiece's message helps, if anything does."""
+    if most := re.search(r"<= (\d+)", str(error)):
+        return f": at most {most[1]} are possible"
+    if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error)):
+        return f": its characters and the reserved symbols are {least[1]}"
     return f": {str(error).splitlines()[-1].strip()}" if str(error).strip() else ""

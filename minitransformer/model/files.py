@@ -27,7 +27,9 @@ def save_model_files(directory: Path, config: ModelConfig, weights: Mapping[str,
         write_model_files(directory, config, weights)
         write_checksums(directory, MODEL_FILES)
     except OSError as error:
-        raise CheckpointError(f"{directory}: cannot be written ({error}); free some space") from error
+        raise CheckpointError(
+            f"{directory}: cannot be written ({error}); free some space or choose another one"
+        ) from error
 
 
 def write_model_files(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import FileCorpus, read_pairs
 from minitransformer.data.sources import corpus_of
-from minitransformer.data.survey import CorpusError, Found, read_lines, survey
+from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file, read_lines, survey
 
 ANY_TEXT = st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=30)
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -181,15 +182,20 @@ def test_plain_text_under_a_compressed_name_names_the_file(tmp_path: Path, suffi
     assert str(path) in str(caught.value)
 
 
-def test_missing_file_is_named_with_the_option_that_says_where_to_look(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"nowhere: not found; --data\.raw names the folder"):
+def test_missing_file_is_named_with_what_was_expected(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"nowhere: not found; expected a text file, plain, \.gz or \.xz"):
         list(read_lines(tmp_path / "nowhere"))
 
 
+def test_missing_file_of_a_corpus_is_named_with_the_option_that_says_where_to_look(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"nowhere: not found; --data\.raw names the folder"):
+        fingerprint_of_file(tmp_path / "nowhere")
+
+
 def test_directory_instead_of_a_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="cannot be read") as caught:
+    with pytest.raises(CorpusError) as caught:
         list(read_lines(tmp_path))
-    assert str(tmp_path) in str(caught.value)
+    assert str(caught.value) == f"{tmp_path}: is a directory; expected a text file, plain, .gz or .xz"
 
 
 @pytest.mark.parametrize(("n_source", "n_target", "shorter"), [(3, 5, "en"), (5, 3, "de")])
@@ -286,7 +292,7 @@ def test_named_validation_files_are_the_held_out_text_and_training_is_whole(tmp_
 
 
 @settings(max_examples=50)
-@given(texts=st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=1, max_size=40), with_end=st.booleans())
+@given(texts=st.lists(st.tuples(ANY_TEXT, ANY_TEXT), min_size=6, max_size=40), with_end=st.booleans())
 def test_arbitrary_text_is_never_paired_wrongly(
     tmp_path_factory: pytest.TempPathFactory, texts: list[tuple[str, str]], with_end: bool
 ) -> None:
@@ -306,7 +312,7 @@ def test_arbitrary_text_is_never_paired_wrongly(
 
 
 @settings(max_examples=60, deadline=None)
-@given(n=st.integers(1, 400), held_out=st.integers(1, 60))
+@given(n=st.integers(6, 400), held_out=st.integers(1, 60))
 def test_held_out_pairs_and_training_pairs_divide_the_text(
     tmp_path_factory: pytest.TempPathFactory, n: int, held_out: int
 ) -> None:
@@ -318,10 +324,18 @@ def test_held_out_pairs_and_training_pairs_divide_the_text(
 
 
 @settings(max_examples=60, deadline=None)
-@given(n=st.integers(1, 400), held_out=st.integers(1, 60))
+@given(n=st.integers(6, 400), held_out=st.integers(1, 60))
 def test_at_most_a_tenth_is_held_out(tmp_path_factory: pytest.TempPathFactory, n: int, held_out: int) -> None:
     corpus = corpus_of_numbers(tmp_path_factory.mktemp("held-out"), n, held_out=held_out)
     assert len(list(corpus.validation())) <= -(-n // 10)
+
+
+def test_text_of_which_no_pair_can_be_held_out_is_refused(tmp_path: Path) -> None:
+    assert list(corpus_of_numbers(tmp_path, 6).validation()) == [("en 5", "de 5")]
+    with pytest.raises(
+        CorpusError, match=r"en: 5 pairs are too few to hold any of them out; name --data\.validation-s"
+    ):
+        corpus_of_numbers(tmp_path, 5)
 
 
 def test_as_many_pairs_are_held_out_as_asked_for(tmp_path: Path) -> None:
@@ -350,3 +364,12 @@ def test_a_configuration_without_files_is_the_generated_corpus(monkeypatch: pyte
 def test_source_files_without_as_many_target_files_are_refused() -> None:
     with pytest.raises(ConfigError, match="expected as many train_target files as train_source files; got 0 and 1"):
         DataConfig(train_source=("en",))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("held_out", 0), ("vocabulary_size", 0), ("max_length", 0), ("max_ratio", 0.5), ("max_ratio", math.nan)],
+)
+def test_values_with_which_no_pair_would_be_left_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"data: {name} must be at least 1; got {value}"):
+        DataConfig(**{name: value})  # type: ignore[arg-type]

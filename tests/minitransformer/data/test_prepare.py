@@ -276,6 +276,15 @@ def test_preparing_again_and_being_interrupted_leaves_no_manifest_of_before(
     assert without_manifest(config.directory)
 
 
+def test_a_directory_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    assert config.directory is not None
+    config.directory.write_text("a file in the place of the directory")
+    with pytest.raises(CheckpointError, match=r"data/manifest\.json: cannot be removed .*; choose another --run"):
+        prepared(config)
+    assert config.directory.read_text() == "a file in the place of the directory"
+
+
 def test_after_an_interruption_preparing_again_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(tmp_path, GOOD)
     with monkeypatch.context() as patch:

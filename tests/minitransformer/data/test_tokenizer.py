@@ -131,9 +131,13 @@ def test_too_large_a_unigram_vocabulary_is_told_the_largest_possible_which_then_
     assert Tokenizer.train(PAIRS, vocabulary_size=largest, kind="unigram").n_source_words == largest
 
 
-def test_too_small_a_vocabulary_is_refused() -> None:
-    with pytest.raises(CorpusError, match="cannot make 5 pieces of this text"):
+def test_too_small_a_vocabulary_is_told_the_smallest_possible_which_then_works() -> None:
+    with pytest.raises(
+        CorpusError, match=r"cannot make 5 pieces .*: its characters and the reserved symbols are \d+;"
+    ) as e:
         Tokenizer.train(PAIRS, vocabulary_size=5)
+    smallest = int(str(e.value).split("symbols are ")[1].split(";")[0])
+    assert Tokenizer.train(PAIRS, vocabulary_size=smallest).n_source_words == smallest
 
 
 def test_no_text_at_all_is_refused() -> None:
