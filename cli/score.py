@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from cli.command import run_command
-from minitransformer.data.corpus import read_pairs
+from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.evaluation.audit import Language, audit
@@ -137,9 +137,11 @@ def _read(options: BleuOptions | AuditOptions) -> tuple[list[str], list[list[str
     if not options.references:
         raise CorpusError("score: name at least one file of references after the file of translations")
     hypotheses = list(read_lines(options.hypothesis))
-    references = [[line for _, line in read_pairs(options.hypothesis, path)] for path in options.references]
     if not hypotheses:
         raise CorpusError(f"{options.hypothesis}: is empty")
+    references = [list(read_lines(path)) for path in options.references]
+    for path, lines in zip(options.references, references, strict=True):
+        check_aligned((options.hypothesis, len(hypotheses)), (path, len(lines)))
     return hypotheses, references
 
 

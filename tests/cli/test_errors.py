@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -96,6 +97,42 @@ def test_a_reader_that_leaves_early_ends_the_command_without_a_word(trained: Tra
         assert running.stderr.read() == b""
         assert running.wait(timeout=60) == 141
     assert first.endswith(b"\n")
+
+
+def scoring(tmp_path: Path, output: int) -> subprocess.CompletedProcess[bytes]:
+    """A command with little to say, which stays in a buffer to its end."""
+    text = written(tmp_path / "text", "eins zwei drei vier\n")
+    code = "import sys, cli.score; sys.exit(cli.score.main())"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONUNBUFFERED", None)
+    command = [sys.executable, "-c", code, "bleu", text, text]
+    return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, env=environment, timeout=60, check=False)
+
+
+def test_a_reader_that_left_before_the_last_words_is_no_error(tmp_path: Path) -> None:
+    end_to_read, end_to_write = os.pipe()
+    os.close(end_to_read)
+    try:
+        done = scoring(tmp_path, end_to_write)
+    finally:
+        os.close(end_to_write)
+    assert (done.returncode, re.sub(rb"code .*\n", b"", done.stderr)) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_standard_output_on_a_full_disk_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = scoring(tmp_path, full.fileno())
+    assert done.returncode == 1
+    assert re.fullmatch(rb"code .*\nerror: .*No space left on device; free some space, and .*\n", done.stderr)
+
+
+def test_other_errors_of_the_system_keep_their_traceback() -> None:
+    def fail() -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with pytest.raises(PermissionError):
+        run_command(fail)
 
 
 def test_a_line_is_translated_before_the_next_is_written(trained: Trained) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -31,6 +32,19 @@ def test_a_translation_may_match_any_of_several_references(tmp_path: Path, capsy
     assert capsys.readouterr().out.startswith("BLEU = 100.00")
     score(["bleu", hypothesis, one])
     assert not capsys.readouterr().out.startswith("BLEU = 100.00")
+
+
+def test_each_file_is_read_once_so_that_it_may_be_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "eins zwei drei vier\nsechs drei zwei eins\n"
+    one, two = (written(tmp_path / name, lines) for name in ("one", "two"))
+    end_to_read, end_to_write = os.pipe()
+    os.write(end_to_write, lines.encode())
+    os.close(end_to_write)
+    try:
+        assert score(["bleu", f"/dev/fd/{end_to_read}", one, two]) == 0
+    finally:
+        os.close(end_to_read)
+    assert capsys.readouterr().out.startswith("BLEU = 100.00")
 
 
 def test_case_matters_unless_said_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
