@@ -9,6 +9,7 @@ from rich.console import Console
 
 from cli.command import EXPECTED
 from cli.train import monitor_of, read_options
+from minitransformer.files import write_text
 from minitransformer.reproduce.table3 import Experiment, Result, Scale, rows_named
 from minitransformer.reproduce.table3_report import as_markdown, verdicts_as_markdown
 from parallel.communicator import Communicator
@@ -53,7 +54,7 @@ def reproduce_table3(options: Table3Options) -> int:
             return 130
         if world.rank == 0:
             tables = _tables(experiment)
-            (options.directory / "table3.md").write_text(tables, encoding="utf-8")
+            write_text(options.directory / "table3.md", tables)
             print(tables, end="")
     return 0
 

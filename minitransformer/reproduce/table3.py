@@ -69,7 +69,7 @@ def rows_named(words: Sequence[str]) -> list[str]:
         return list(PRINTED)
     wanted = {"base"}
     for word in words:
-        rows = [row for row in PRINTED if row == word or row.startswith(f"table3-{word}")]
+        rows = [row for row in PRINTED if row == word or (row in presets.TABLE3 and row.split("-")[1] == word)]
         if not rows:
             raise ConfigError(f"table3: rows are A, B, C, D, E or one of {', '.join(PRINTED)}; got {word!r}")
         wanted |= set(rows)
@@ -189,7 +189,7 @@ class Experiment:
         config = self.cell(row, seed)
         job = TrainingJob.of(config, world, say)
         with monitor_of(job) as monitor:
-            if not job.trainer.train(monitor):
+            if not job.train(monitor):
                 return False
             job.finish(monitor)
         if world.rank == 0:

@@ -92,7 +92,7 @@ def _train(config: RunConfig, world: Communicator, say: Callable[[str], None], d
     job = TrainingJob.of(config, world, say)
     with _monitor(job, dies_in) as monitor:
         try:
-            if not job.trainer.train(monitor):
+            if not job.train(monitor):
                 raise KeyboardInterrupt
         except _DeathError:
             world.barrier()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from minitransformer.inference.parser import PARSING, Parser
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator
 from minitransformer.model.transformer import Transformer
+from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.monitor import ValidationReport
 from minitransformer.trees.linear import tree_of
 
@@ -32,8 +34,15 @@ class Validation:
         self.tokenizer, self.n_threads = data.tokenizer, n_threads
 
     def loss(self, model: Transformer) -> CorpusScore:
-        """Loss and perplexity, without label smoothing and dropout."""
-        return CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
+        """Loss and perplexity, without label smoothing and dropout.
+
+        Raises: TrainingDivergedError if they are not finite, with whatever finite parameters: no loss could be compared
+        with them, and no checkpoint may hold them for the best.
+        """
+        score = CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
+        if not math.isfinite(score.loss):
+            raise _diverged(f"the loss is {score.loss}")
+        return score
 
     def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
         """Loss, perplexity and the BLEU (or, of trees, F1) of greedy search."""
@@ -45,7 +54,16 @@ class Validation:
         return ValidationReport(step, score.loss, score.perplexity, greedy, best, seconds)
 
     def score(self, model: Transformer, text: Sequence[Pair], *, beam: int) -> Score:
-        """BLEU of the translations of raw text, or F1 of the trees of words."""
+        """BLEU of the translations of raw text, or F1 of the trees of words.
+
+        Raises: TrainingDivergedError if log-probabilities are not finite.
+        """
+        try:
+            return self._score(model, text, beam)
+        except FloatingPointError as error:
+            raise _diverged(f"{error}") from error
+
+    def _score(self, model: Transformer, text: Sequence[Pair], beam: int) -> Score:
         translator = Translator(model, self.tokenizer)
         sources, references = [source for source, _ in text], [target for _, target in text]
         if not self.is_treebank:
@@ -54,6 +72,14 @@ class Validation:
         gold = [tree_of(target.split(" "), words) for target, words in zip(references, sentences, strict=True)]
         search = dataclasses.replace(PARSING, beam=beam)
         return bracketing_f1(Parser(translator).parse(sentences, search, n_threads=self.n_threads), gold)
+
+
+def _diverged(what: str) -> TrainingDivergedError:
+    return TrainingDivergedError(
+        f"validation: {what}, though the parameters are finite. Lower --training.learning-rate-factor, or set"
+        " --training.clip-norm, and give the same command again, which goes on from the last checkpoint; or begin anew"
+        " with another --run"
+    )
 
 
 def keep_best(run: Path, model: Transformer, say: Callable[[str], None]) -> bool:

@@ -11,6 +11,7 @@ from small_run import write_parallel_text
 from cli.reproduce import reproduce
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
+from minitransformer.files import CheckpointError
 
 
 def options(folder: Path, *rows: str, budget: int = 20) -> Table3Options:
@@ -38,6 +39,10 @@ def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, caps
     again, said = capsys.readouterr()
     assert again == out
     assert said == ""
+    (tmp_path / "table3" / "table3.md").unlink()
+    (tmp_path / "table3" / "table3.md").mkdir()
+    with pytest.raises(CheckpointError, match=r"table3\.md: cannot be written"):
+        reproduce_table3(options(tmp_path, "E"))
 
 
 def test_table_3_is_a_subcommand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from cli.train import train
 from minitransformer.config import ConfigError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training import state as state_module
+from minitransformer.training.largest_batch import OutOfMemoryError
 from minitransformer.training.rehearsal import ResumeError
 from minitransformer.training.state import TrainingState
 
@@ -51,6 +52,15 @@ def test_a_resume_that_forgets_something_is_found(
     monkeypatch.setattr(checkpoint_module, "read_state", forgetful)
     with pytest.raises(ResumeError, match=message):
         train([*arguments, "--verify-resume", "6"])
+
+
+def test_a_lack_of_memory_says_what_would_fit(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*arguments: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("minitransformer.training.trainer.Trainer._update", lacking)
+    with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
+        train([*arguments, "--verify-resume", "4"])
 
 
 @pytest.mark.parametrize("words", [["1"], ["0"], ["many"], ["-3"], []])

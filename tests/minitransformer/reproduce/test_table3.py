@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from minitransformer.reproduce.statistics import Estimate
 from minitransformer.reproduce.table3 import PRINTED, Experiment, Result, Scale, rows_named
 from minitransformer.reproduce.table3_report import Comparison, as_markdown, comparisons, verdicts_as_markdown
 from minitransformer.run import RunConfig
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.largest_batch import OutOfMemoryError
 from minitransformer.training.monitor import SilentMonitor
 from parallel.communicator import SerialCommunicator
 from tests.support.training import StoppingMonitor
@@ -51,8 +54,12 @@ def test_letters_and_names_stand_for_rows_and_the_base_model_is_always_there() -
     assert rows_named([]) == list(PRINTED)
     assert rows_named(["E", "B"]) == ["base", "table3-B-dk16", "table3-B-dk32", "table3-E"]
     assert rows_named(["big", "table3-D-ls0"]) == ["base", "table3-D-ls0", "big"]
+    assert rows_named(["table3-A-h1"]) == ["base", "table3-A-h1"]
     with pytest.raises(ConfigError, match="rows are A, B, C, D, E or one of base, .*; got 'F'"):
         rows_named(["F"])
+    for word in ("A-h", "A-h1", "", "b"):  # no name of a row: A-h1 might mean h16, too
+        with pytest.raises(ConfigError, match=f"rows are .*; got '{word}'"):
+            rows_named([word])
 
 
 @pytest.mark.parametrize("row", PRINTED)
@@ -181,6 +188,18 @@ def test_a_cell_killed_before_its_figures_were_written_is_finished_again(tmp_pat
     assert again.perplexity == first.perplexity
 
 
+def test_a_cell_for_which_memory_does_not_suffice_says_what_would_fit(tmp_path: Path) -> None:
+    def lacking(*arguments: Any) -> Any:
+        raise MemoryError
+
+    def monitor_of(job: TrainingJob) -> SilentMonitor:
+        job.trainer.gradient.compute = lacking  # type: ignore[method-assign]
+        return SilentMonitor()
+
+    with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
+        experiment(tmp_path).train("base", 1, SerialCommunicator(), lambda line: None, monitor_of)
+
+
 class KilledAtTheEnd(SilentMonitor):
     """Dies when the final model is being judged."""
 
@@ -194,8 +213,10 @@ def test_means_come_with_students_interval() -> None:
     two = Estimate.of([1.0, 3.0])
     assert two.mean == 2
     assert two.half_width == pytest.approx(12.706)
-    eleven = Estimate.of([0.0] * 5 + [1.0] + [2.0] * 5)
-    assert eleven.half_width == pytest.approx(1.96 / math.sqrt(11))
+    for n, quantile in ((10, 2.2622), (11, 2.2281), (21, 2.0860), (121, 1.9799)):  # printed in any table of Student's t
+        numbers = [0.0, 2.0] * (n // 2) + [1.0] * (n % 2)
+        expected = quantile * statistics.stdev(numbers) / math.sqrt(n)
+        assert Estimate.of(numbers).half_width == pytest.approx(expected, rel=1e-4), n
     assert [str(Estimate.of([1.0])), str(two)] == ["1.00", "2.00 ± 12.71"]
     with pytest.raises(ValueError, match="nothing to take the mean of"):
         Estimate.of([])

@@ -149,6 +149,21 @@ def test_weights_that_are_no_numbers_are_not_validated(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value):RuntimeWarning")
+def test_finite_weights_that_give_no_finite_numbers_are_not_the_best_and_end_the_run_with_a_remedy(
+    tmp_path: Path,
+) -> None:
+    job = job_of(run_of(tmp_path, max_updates=1))
+    job.trainer.model.parameters.values[:] = 1e30
+    with pytest.raises(TrainingDivergedError, match=r"validation: the loss is nan, .* Lower --training\.learning-rate"):
+        job.trainer.train(SilentMonitor())
+    assert not list((tmp_path / "run").rglob("model.safetensors"))
+    validation = job.trainer.validation
+    assert validation is not None
+    with pytest.raises(TrainingDivergedError, match="validation: beam_search: source 0 has no translation"):
+        validation.score(job.trainer.model, validation.text, beam=1)
+
+
 def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     model = dataclasses.replace(config.model, positions="learned", max_positions=15, first_position=5)
