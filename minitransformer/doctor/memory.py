@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from minitransformer.training.largest_batch import (
     USABLE,
     OutOfMemoryError,
     free_memory,
+    needed_and_free,
     try_largest_batch,
     ways_into,
 )
@@ -62,18 +62,16 @@ def _of_tightest(config: RunConfig, world: Communicator, places: list[Place], n_
         return Finding("memory", "of GPUs is not predicted; training tries its largest batch first")
     n_here = sum(place.host == places[world.rank].host for place in places)
     predicted, free = _prediction(config, world, n_threads), free_memory(n_here)
-    total = predicted(config.training).total
-    found = f"about {predicted(config.training)}"
-    if math.isfinite(free):
-        found += f"; {in_words(free)} free" + (f" for each of {n_here} processes" if n_here > 1 else "")
+    footprint = predicted(config.training)
+    found = needed_and_free(footprint, free, n_here)
     if world.size > 1:
         found = f"rank {world.rank}, which has least to spare: {found}"
     finding = Finding("memory", found)
-    if total > USABLE * free:
+    if footprint.total > USABLE * free:
         ways = ways_into(free, config.training, predicted)
         remedy = f"set {'; or '.join(ways)}" if ways else NO_WAY
         finding = Finding("memory", f"{found}, of which {USABLE:.0%} can be relied on: too little", remedy)
-    return min(world.all_of((free - total, finding)), key=lambda of_rank: of_rank[0])[1]
+    return min(world.all_of((free - footprint.total, finding)), key=lambda of_rank: of_rank[0])[1]
 
 
 def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Callable[[TrainingConfig], Footprint]:

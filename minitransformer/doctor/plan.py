@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.prepare import PreparedData, text_files
@@ -32,7 +34,17 @@ def run(config: RunConfig) -> Finding:
         config.check_directory()
     except ConfigError as error:
         return Finding("run", name, str(error), if_ranks_differ=SHARE)
-    return Finding("run", name, if_ranks_differ=SHARE)
+    return Finding("run", name, _remedy_to_write(config.run, "--run"), if_ranks_differ=SHARE)
+
+
+def _remedy_to_write(directory: Path, option: str) -> str:
+    """What helps where nothing could be written into a directory, which need not exist yet; empty if it could."""
+    nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        return f"choose another {option}: {nearest} is a file, not a directory"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"choose another {option}: {nearest} may not be written to"
+    return ""
 
 
 def data(config: RunConfig) -> Finding:
@@ -45,7 +57,8 @@ def data(config: RunConfig) -> Finding:
         downloadable = "minitransformer-prepare --download fetches them, with the same options"
         return Finding("data", found, downloadable if config.data.download_from else "set --data.raw to their folder")
     source = "the demonstration's own corpus" if config.data.is_demo else f"the text in {config.data.raw}"
-    return Finding("data", f"not prepared yet: training will begin with that, from {source}")
+    remedy = _remedy_to_write(config.data.directory, "--data.directory") if config.data.directory else ""
+    return Finding("data", f"not prepared yet: training will begin with that, from {source}", remedy)
 
 
 def parameters(config: RunConfig) -> Finding:

@@ -41,12 +41,11 @@ def try_largest_batch(trainer: Trainer, say: Callable[[str], None]) -> None:
     """
     if not trainer.shards:  # an idle rank
         return
-    free = free_memory()
+    n_processes = trainer.world.node_size
+    free = free_memory(n_processes)
     footprint, batch = _predicted(trainer, trainer.config)
     if trainer.model.device == "cpu":
-        say(
-            f"memory: about {footprint}; {in_words(free)} free" if math.isfinite(free) else f"memory: about {footprint}"
-        )
+        say(f"memory: {needed_and_free(footprint, free, n_processes)}")
     with advising(trainer, free), threadpool_limits(1, user_api="blas"):
         streams = [RandomStream(trainer.config.seed, 0, shard) for shard in trainer.shards]
         trainer.gradient.compute(_largest_shards(trainer, batch), streams)
@@ -62,7 +61,15 @@ def advising(trainer: Trainer, free: float = math.inf) -> Iterator[None]:
         raise OutOfMemoryError(_advice(trainer, free)) from error
 
 
-def free_memory(n_processes: int = 1) -> float:
+def needed_and_free(footprint: Footprint, free: float, n_processes: int) -> str:
+    """What a process needs, and what is free for it if ``n_processes`` of its machine take alike; for people."""
+    if not math.isfinite(free):
+        return f"about {footprint}"
+    share = f" for each of {n_processes} processes" if n_processes > 1 else ""
+    return f"about {footprint}; {in_words(free)} free{share}"
+
+
+def free_memory(n_processes: int) -> float:
     """Bytes that a process may still take; ∞ if unknown.
 
     By its limit of address space, and by its share of what the system has if ``n_processes`` take alike.

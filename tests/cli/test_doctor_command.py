@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import io
+import os
 import re
 import socket
 import sys
@@ -71,6 +72,22 @@ def test_a_run_that_was_trained_is_recognised(trained: Trained, capsys: pytest.C
     assert "wrong run" in told
     assert "holds another run: model.d_ff is" in told
     assert told.endswith("one thing is wrong: what mends it stands below each (→)")
+
+
+def test_a_directory_that_cannot_be_written_is_wrong(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, new = tmp_path / "file", tmp_path / "new" / "run"
+    file.touch()
+    not_a_directory = f"{file} is a file, not a directory"
+    assert plan.run(RunConfig(run=new)).remedy == ""
+    assert plan.run(RunConfig(run=file / "run")).remedy == f"choose another --run: {not_a_directory}"
+    apart = RunConfig(run=new, data=DataConfig(directory=file))
+    assert plan.data(apart).remedy == f"choose another --data.directory: {not_a_directory}"
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    assert plan.run(RunConfig(run=new)).remedy == f"choose another --run: {tmp_path} may not be written to"
+    status, told = told_by(capsys, "--run", str(new))
+    assert (status, "one thing is wrong" in told) == (1, True)
 
 
 def test_parameters_are_counted_before_the_data_are_prepared() -> None:

@@ -93,6 +93,18 @@ def test_what_will_be_needed_is_said_in_one_line(tmp_path: Path) -> None:
     )
 
 
+def test_processes_of_one_machine_share_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OneOfFour(SerialCommunicator):
+        node_size = 4
+
+    said: list[str] = []
+    monkeypatch.setattr(largest_batch, "free_memory", lambda n_processes: 8e6 / n_processes)
+    trainer = trainer_of(tmp_path)
+    trainer.world = OneOfFour()
+    try_largest_batch(trainer, said.append)
+    assert said[0].endswith("; 2.0 MB free for each of 4 processes")
+
+
 @pytest.mark.parametrize("error", [MemoryError, type("OutOfMemoryError", (MemoryError,), {})], ids=["NumPy", "CuPy"])
 def test_a_lack_of_memory_is_one_line_with_two_ways_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[MemoryError]
