@@ -56,8 +56,8 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove the files that killed processes left half written in a directory."""
-    for path in directory.glob(".*.tmp"):
+    """Remove what killed processes left half written in a directory: our own files, and safetensors' (.tmpJrcgCB)."""
+    for path in (*directory.glob(".*.tmp"), *directory.glob(".tmp??????")):
         if path.is_file():
             path.unlink()
 
@@ -123,9 +123,15 @@ def _json_types(hint: Any) -> tuple[type, ...]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write named arrays as a safetensors file, whole."""
+    """Write named arrays as a safetensors file, whole; whoever may read other files of this process may read it.
+
+    (safetensors makes files that only their owner may read.)
+    """
     with written_whole(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
+        temporary.chmod(mode)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Never
@@ -88,6 +89,15 @@ def test_parameters_moments_and_state_are_restored_bit_for_bit(tmp_path: Path) -
 def test_a_checkpoint_is_named_by_its_step_and_holds_five_files(tmp_path: Path) -> None:
     assert saved(tmp_path) == tmp_path / "checkpoints" / "step-00000020" == checkpoint_path(tmp_path, 20)
     assert list(contents(tmp_path / "checkpoints" / "step-00000020")) == FILES
+
+
+def test_who_may_read_one_file_of_a_checkpoint_may_read_all(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        path = saved(tmp_path)
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o640}
 
 
 def test_a_checkpoint_is_a_model_that_can_be_loaded(tmp_path: Path) -> None:

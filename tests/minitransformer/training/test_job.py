@@ -231,5 +231,6 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
     (config.run / "best").mkdir(parents=True)
     for folder in (config.run, config.run / "best"):
         (folder / ".model.safetensors.4711.tmp").write_bytes(b"half")
+        (folder / ".tmpJrcgCB").write_bytes(b"half, by safetensors")
     job_of(config)
-    assert not list(config.run.rglob("*.tmp"))
+    assert not list(config.run.rglob(".*"))
