@@ -49,8 +49,9 @@ def rank_launched() -> int:
 
 
 def _first_of(variables: Sequence[str], default: int) -> int:
-    """The number that the first variable which is set begins with; Slurm writes "8(x2)" for eight on two machines."""
-    return next((int(re.split(r"\D", os.environ[name])[0]) for name in variables if name in os.environ), default)
+    """The number that the first variable which has one begins with; Slurm writes "8(x2)" for eight on two machines."""
+    numbers = (re.match(r"\d+", os.environ.get(name, "")) for name in variables)
+    return next((int(number[0]) for number in numbers if number), default)
 
 
 def communicator() -> Communicator:
@@ -88,17 +89,18 @@ def _right_launcher(n_processes: int) -> str:
 def all_or_none(world: Communicator, expected: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
     """Within this context an exception on one rank of several ends them all, so that none waits for it for ever.
 
-    An expected one is told in a line, another one with its traceback.
+    An expected one is told in a line, Ctrl-C in a word, another one with its traceback.
     """
     try:
         yield
     except BaseException as error:
         if world.size > 1:
             host = socket.gethostname()
-            print(f"rank {world.rank} of {world.size} ({host}) failed; ending all ranks", file=sys.stderr)
+            ended = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            print(f"rank {world.rank} of {world.size} ({host}) {ended}; ending all ranks", file=sys.stderr)
             if isinstance(error, expected):
                 print(f"error: {error}", file=sys.stderr)
-            else:
+            elif ended == "failed":
                 traceback.print_exc()
             sys.stderr.flush()
             time.sleep(SECONDS_TO_FORWARD)

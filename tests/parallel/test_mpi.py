@@ -156,6 +156,28 @@ def test_an_exception_of_a_single_process_passes_through_silently(capsys: pytest
     assert capsys.readouterr().err == ""
 
 
+class OneOfTwo(SerialCommunicator):
+    """A rank whose others are not there."""
+
+    size = 2
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KeyboardInterrupt(), "interrupted; ending all ranks\n"),
+        (LaunchError("no way", "walk"), "failed; ending all ranks\nerror: no way; walk\n"),
+    ],
+)
+def test_what_needs_no_traceback_has_none(
+    error: BaseException, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parallel.launch.SECONDS_TO_FORWARD", 0.0)
+    with pytest.raises(type(error)), all_or_none(OneOfTwo(), (LaunchError,)):
+        raise error
+    assert capsys.readouterr().err == f"rank 0 of 2 ({socket.gethostname()}) {told}"
+
+
 @pytest.fixture
 def outside_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SIZE_VARIABLES:
@@ -187,6 +209,14 @@ def test_mpirun_without_mpi4py_is_an_error_that_names_the_remedy(
         LaunchError, match=r'2 processes were started, but mpi4py .*pip install "minitransformer\[mpi\]"'
     ):
         communicator()
+
+
+@pytest.mark.usefixtures("outside_mpi")
+def test_a_variable_without_a_number_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PMI_SIZE", "")
+    assert n_launched() == 1
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    assert n_launched() == 4
 
 
 @pytest.mark.usefixtures("outside_mpi")
