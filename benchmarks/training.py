@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -66,14 +67,19 @@ def ours(workload: Workload, world: Communicator | None = None) -> Callable[[], 
     return work
 
 
+@cache
+def numbers(use: str, *shape: int) -> np.ndarray:
+    """Random ones, drawn once for each use and shape: two uses never share an array, which NumPy would notice."""
+    return np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+
+
 def matrix_products(workload: Workload) -> Callable[[], int]:
-    """The products of the same updates and nothing else: forward, and twice as many backward; attention's too."""
+    """The products of the same updates and nothing else: forward, and twice as many backward; attention's too.
+
+    All numbers are drawn in the first call, which is the warm-up.
+    """
     config, batches = workload.config, workload.batches()
     d, width = config.d_model, config.n_heads * config.d_k
-    random = np.random.default_rng(1)
-
-    def array(*shape: int) -> np.ndarray:
-        return random.standard_normal(shape, dtype=np.float32)
 
     def linear(n_tokens: int, d_in: int, d_out: int, times: int) -> None:
         x, w, dy = inputs[d_in][:n_tokens], weights[d_in, d_out], inputs[d_out][:n_tokens]
@@ -82,14 +88,15 @@ def matrix_products(workload: Workload) -> Callable[[], int]:
 
     def attention(queries: np.ndarray, keys: np.ndarray, times: int) -> None:
         shape = len(queries), config.n_heads
-        q, k = array(*shape, queries.max(), config.d_k), array(*shape, keys.max(), config.d_k)
+        q = numbers("queries", *shape, int(queries.max()), config.d_k)
+        k = numbers("keys", *shape, int(keys.max()), config.d_k)
         for _ in range(times):
             scores = q @ k.swapaxes(2, 3)
             scores @ k, q @ k.swapaxes(2, 3), scores.swapaxes(2, 3) @ q, scores @ k, scores.swapaxes(2, 3) @ q
 
     sizes = [(d, width), (width, d), (d, config.d_ff), (config.d_ff, d), (d, config.vocabulary_size)]
-    weights = {(i, o): array(i, o) for i, o in sizes}
-    inputs = {n: array(workload.batch_tokens, n) for n in {n for pair in sizes for n in pair}}
+    weights = {(i, o): numbers("weights", i, o) for i, o in sizes}
+    inputs = {n: numbers("inputs", workload.batch_tokens, n) for n in {n for pair in sizes for n in pair}}
 
     def half(pairs: list[tuple[list[int], list[int]]]) -> None:
         n, lengths = config.n_layers, np.array([(len(s) + 1, len(t) + 1) for s, t in pairs])
