@@ -69,7 +69,9 @@ class TrainingJob:
                 say(line)
         for line in _about_idleness(config.training, world, n_threads):
             say(line)
-        if trainer.resume(say) and trainer.state.step < config.training.max_updates:
+        if not trainer.resume(say):
+            _require_unfinished(config.run)
+        elif trainer.state.step < config.training.max_updates:
             say(f"going on from update {trainer.state.step:,} of {config.training.max_updates:,}")
         trainer.check_agreement(
             "at the start", "Start all ranks with the same code, options and data",
@@ -229,6 +231,15 @@ def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedDa
             " text back or move the new one away: prepared data needs no text"
         )
     return data
+
+
+def _require_unfinished(run: Path) -> None:
+    """A model must not be written over because its run was brought to its end and then tidied up."""
+    if (run / RESULTS_FILE).exists():
+        raise CheckpointError(
+            f"{run}: has been trained to its end ({RESULTS_FILE} is there), and has no checkpoints to go on from;"
+            " choose another --run, or remove it to begin anew"
+        )
 
 
 def _check_lengths(config: ModelConfig, data: PreparedData) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,19 @@ def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:
     longer = changed(config, max_updates=28)
     assert not job_of(longer).is_finished
     assert finished(longer)["updates"] == 28
+
+
+def test_a_finished_run_without_its_checkpoints_is_not_written_over(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    finished(config)
+    before = weights(config)
+    shutil.rmtree(config.run / "checkpoints")
+    for same_or_longer in (config, changed(config, max_updates=28)):
+        with pytest.raises(
+            CheckpointError, match=r"run: has been trained to its end .*; choose another --run, or remove"
+        ):
+            job_of(same_or_longer)
+    np.testing.assert_array_equal(weights(config), before)
 
 
 def test_the_remedies_for_divergence_may_be_taken_up_in_the_same_run(tmp_path: Path) -> None:

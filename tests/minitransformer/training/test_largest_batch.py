@@ -217,7 +217,9 @@ def test_a_process_that_may_not_take_more_memory_says_what_to_do_before_its_firs
     assert last.startswith("error: out of memory (trying the largest batch): 8,000 tokens in 1 shards need ")
     assert "Traceback" not in said
     assert not list((tmp_path / "run").glob("checkpoints/*"))
-    for way in re.findall(r"--training\.\S+ \d+", last):
+    ways = re.findall(r"--training\.\S+ \d+", last)
+    assert ways
+    for way in ways:
         status, said = limited_to_300_mb(f"{command} {way}")
         assert status == 0, said
         shutil.rmtree(tmp_path / "run")
