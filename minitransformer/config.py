@@ -186,7 +186,7 @@ class DataConfig:
     vocabulary_size: int = 2_000
     """Subword pieces (of each side, if the vocabulary is not joint)."""
     joint_vocabulary: bool = True
-    """One vocabulary for both languages (the paper), or one each."""
+    """One vocabulary for both languages (the paper), or one each; these share no matrix (model.tied)."""
     max_length: int = 256
     """Training pairs with more tokens than this on a side are dropped, and counted."""
     max_ratio: float = 6.0

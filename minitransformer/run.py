@@ -57,6 +57,11 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.model.vocabulary_size or self.model.source_vocabulary_size:
             raise ConfigError("model.vocabulary_size follows from the data in a training run: set data.vocabulary_size")
+        if self.model.tied == "all" and not self.data.joint_vocabulary:
+            raise ConfigError(
+                'model.tied is "all", but with data.joint_vocabulary = false the same row would be one piece of the'
+                ' source and another one of the target: set model.tied to "target" or "none"'
+            )
 
     @classmethod
     def of_preset(cls, name: str) -> RunConfig:

@@ -20,7 +20,7 @@ from rich.console import Console
 from small_run import Trained
 
 from cli.doctor import doctor, shown, verdict
-from minitransformer.config import DataConfig, TrainingConfig
+from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
 from minitransformer.doctor import machine, plan, together
 from minitransformer.doctor.finding import Finding, merged
 from minitransformer.doctor.machine import cores, shared_memory
@@ -93,7 +93,7 @@ def test_a_directory_that_cannot_be_written_is_wrong(
 def test_parameters_are_counted_before_the_data_are_prepared() -> None:
     config = RunConfig.of_preset("base")
     assert plan.parameters(config).found.startswith("63,045,632, if the vocabulary becomes as large as asked")
-    apart = RunConfig(data=DataConfig(joint_vocabulary=False, vocabulary_size=50))
+    apart = RunConfig(data=DataConfig(joint_vocabulary=False, vocabulary_size=50), model=ModelConfig(tied="none"))
     model_config, known = plan.expected_model(apart)
     assert (model_config.vocabulary_size, model_config.source_vocabulary_size, known) == (50, 50, False)
 

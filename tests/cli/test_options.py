@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from small_run import plain
 
 from cli.options import parse_options, read_toml, take_option
 from cli.train import read_options
@@ -93,6 +94,7 @@ def test_keys_of_tables_are_options_of_that_part(tmp_path: Path) -> None:
         joint_vocabulary = false
         [model]
         d_ff = 96
+        tied = "target"
         [training]
         warmup_steps = 7
     """
@@ -102,6 +104,14 @@ def test_keys_of_tables_are_options_of_that_part(tmp_path: Path) -> None:
     assert config.data.joint_vocabulary is False
     assert config.model.d_ff == 96
     assert config.training.warmup_steps == 7
+
+
+def test_vocabularies_that_have_nothing_in_common_share_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the same size they could: row 7 would be one piece of the source and another one of the target."""
+    with pytest.raises(SystemExit):
+        read_options(["--data.no-joint-vocabulary"])
+    assert 'set model.tied to "target" or "none"' in plain(capsys.readouterr().err)
+    assert read_options(["--data.no-joint-vocabulary", "--model.tied", "none"]).model.tied == "none"
 
 
 def test_what_the_file_does_not_mention_stays(tmp_path: Path) -> None:
