@@ -13,6 +13,7 @@ from autograd import namespace
 from autograd.array import Array
 from minitransformer.data.store import TokenStore
 from minitransformer.errors import UserError
+from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.capsule import UpdateFacts, write_capsule
 from minitransformer.training.update import Outcome
@@ -83,14 +84,17 @@ def give_up(
 ) -> NoReturn:
     """Write a capsule of the update that ``facts`` are of, and raise TrainingDivergedError; all ranks must call.
 
-    ``gradients`` are rank 0's to write, and all parameters' there.
+    ``gradients`` are rank 0's to write, and all parameters' there.  A capsule that cannot be written is told, too.
     """
     directory = run / "divergence" / f"step-{facts.step:08d}"
+    advice = f"Find out where it begins with minitransformer-doctor --replay {directory}; or"
     if world.rank == 0:
-        write_capsule(directory, model, [store.pair(i) for i in facts.pairs], facts, gradients)
+        try:
+            write_capsule(directory, model, [store.pair(i) for i in facts.pairs], facts, gradients)
+        except CheckpointError as error:
+            advice = f"No capsule of it could be written ({error});"
     world.barrier()
     raise TrainingDivergedError(
-        f"update {facts.step:,}: {facts.what}, as in {PATIENCE} updates in a row; checkpoints are unharmed. Find out"
-        f" where it begins with minitransformer-doctor --replay {directory}; or lower"
-        " --training.learning-rate-factor, or set --training.clip-norm"
+        f"update {facts.step:,}: {facts.what}, as in {PATIENCE} updates in a row; checkpoints are unharmed. {advice}"
+        " lower --training.learning-rate-factor, or set --training.clip-norm"
     )

@@ -13,6 +13,7 @@ import pytest
 
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray
+from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training import divergence
 from minitransformer.training import trainer as trainer_module
@@ -178,6 +179,22 @@ def test_the_second_time_it_gives_up_and_leaves_a_capsule(tmp_path: Path) -> Non
     model = Transformer.load(directory)
     assert np.array_equal(model.parameters.values, trainer.model.parameters.values)
     assert 0 < replay.mean_loss < 10
+
+
+def test_a_disk_without_room_for_the_capsule_does_not_hide_why_training_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise CheckpointError("model.json: cannot be written (No space left on device)")
+
+    monkeypatch.setattr(divergence, "write_capsule", refuse)
+    with pytest.raises(TrainingDivergedError) as raised:
+        trainer_of(tmp_path, lambda epoch, place: True).train(SilentMonitor())
+    assert str(raised.value) == (
+        "update 2: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. No capsule of it"
+        " could be written (model.json: cannot be written (No space left on device)); lower"
+        " --training.learning-rate-factor, or set --training.clip-norm"
+    )
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
