@@ -27,14 +27,14 @@ class OurTraining:
     """Updates of the model in bfloat16, one batch after the other: each a graph, or launch by launch."""
 
     def __init__(self, config: ModelConfig, batches: list[IdPairs], batch_tokens: int, *, in_graphs: bool) -> None:
-        directory = Path(tempfile.mkdtemp())
-        write_store(directory, "train", (pair for pairs in batches for pair in pairs), config.vocabulary_size)
+        with tempfile.TemporaryDirectory() as name:  # what is mapped stays
+            write_store(Path(name), "train", (pair for pairs in batches for pair in pairs), config.vocabulary_size)
+            store = TokenStore(Path(name), "train")
         training = TrainingConfig(batch_tokens=batch_tokens, n_shards=1, warmup_steps=100, precision="bfloat16")
         self.model = Transformer(config, seed=1, dtype="bfloat16", device="cuda")
         world = SerialCommunicator()
         self.parts = UpdateParts(
-            TokenStore(directory, "train"), training, world,
-            exchange_of(self.model.parameters, world, training),
+            store, training, world, exchange_of(self.model.parameters, world, training),
             Adam(self.model.parameters), ShardedGradient(self.model, n_threads=1), [0],
         )  # fmt: skip
         self._updates: Updates = UpdatesAsGraphs(self.parts) if in_graphs else UpdatesInTurn(self.parts)

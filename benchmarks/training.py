@@ -46,15 +46,16 @@ def ours(workload: Workload, world: Communicator | None = None) -> Callable[[], 
     world = world or SerialCommunicator()
     keep_freed_memory()
     batches = workload.batches()
-    directory = Path(tempfile.mkdtemp())
-    write_store(directory, "train", (pair for batch in batches for pair in batch), workload.config.vocabulary_size)
+    with tempfile.TemporaryDirectory() as name:  # what is mapped stays
+        directory, pairs = Path(name), (pair for batch in batches for pair in batch)
+        write_store(directory, "train", pairs, workload.config.vocabulary_size)
+        store = TokenStore(directory, "train")
     ends = np.cumsum([0, *map(len, batches)])
     indices = [np.arange(a, b) for a, b in pairwise(ends)]
     n_threads = share_of_cores(allowed_cores(), world.all_of(allowed_cores()))
     config = TrainingConfig(batch_tokens=workload.batch_tokens, n_shards=max(2, world.size), warmup_steps=100)
     trainer = Trainer(
-        Transformer(workload.config), TokenStore(directory, "train"), None, config, directory, world,
-        n_threads=n_threads,
+        Transformer(workload.config), store, None, config, directory, world, n_threads=n_threads,
     )  # fmt: skip
 
     def work() -> int:

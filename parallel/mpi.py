@@ -108,7 +108,7 @@ class MpiCommunicator:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank, on every rank."""
-        with self._watchdog.waiting("the question whether to stop"):
+        with self._watchdog.waiting("a question to all ranks"):
             return bool(self._world.allreduce(flag, op=MPI.LOR))
 
     def broadcast(self, value: Value) -> Value:
