@@ -36,8 +36,8 @@ class Validation:
     def loss(self, model: Transformer) -> CorpusScore:
         """Loss and perplexity, without label smoothing and dropout.
 
-        Raises: TrainingDivergedError if they are not finite, with whatever finite parameters: no loss could be compared
-        with them, and no checkpoint may hold them for the best.
+        Raises: TrainingDivergedError if they are not finite, which with finite parameters they need not be: no loss
+        could be compared with them, and no checkpoint may hold them for the best.
         """
         score = CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
         if not math.isfinite(score.loss):
@@ -76,7 +76,7 @@ class Validation:
 
 def _diverged(what: str) -> TrainingDivergedError:
     return TrainingDivergedError(
-        f"validation: {what}, though the parameters are finite. Lower --training.learning-rate-factor, or set"
+        f"validation: {what}: the parameters have become too large. Lower --training.learning-rate-factor, or set"
         " --training.clip-norm, and give the same command again, which goes on from the last checkpoint; or begin anew"
         " with another --run"
     )

@@ -169,7 +169,7 @@ def test_finite_weights_that_give_no_finite_numbers_are_not_the_best_and_end_the
 ) -> None:
     job = job_of(run_of(tmp_path, max_updates=1))
     job.trainer.model.parameters.values[:] = 1e30
-    with pytest.raises(TrainingDivergedError, match=r"validation: the loss is nan, .* Lower --training\.learning-rate"):
+    with pytest.raises(TrainingDivergedError, match=r"validation: the loss is nan: .* Lower --training\.learning-rate"):
         job.trainer.train(SilentMonitor())
     assert not list((tmp_path / "run").rglob("model.safetensors"))
     validation = job.trainer.validation
