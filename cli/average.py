@@ -12,7 +12,7 @@ from cli.options import parse_options
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.files import CheckpointError
 from minitransformer.model.files import load_model_files, save_model_files
-from minitransformer.training.checkpoint import average_weights, checkpoints
+from minitransformer.training.checkpoint import average_weights, checkpoints_of_updates
 
 DESCRIPTION = "Average the weights of the last checkpoints of a run into a model that minitransformer-translate reads."
 
@@ -37,7 +37,7 @@ def main() -> int:
 def average(arguments: Sequence[str]) -> int:
     """Average as the options say."""
     options = parse_options(AverageOptions, DESCRIPTION, arguments, default=AverageOptions())
-    found = checkpoints(options.run)
+    found = checkpoints_of_updates(options.run)
     if not 1 <= options.last <= len(found):
         remedy = f"choose --last from 1 to {len(found)}" if found else "train with minitransformer-train first"
         raise CheckpointError(

@@ -7,6 +7,7 @@ models were decoded.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, get_args
@@ -16,6 +17,7 @@ import numpy as np
 from autograd import namespace, no_tape, to_device
 from autograd.array import Array
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
+from minitransformer.errors import UserError
 from minitransformer.inference.cache import LayerCache, Memory
 from minitransformer.inference.top import FloatArray, IntArray, likeliest, take, top
 from minitransformer.model.batch import Ids, pack_sequences
@@ -24,6 +26,10 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.symbols import END, START, UNKNOWN
 
 NEVER_GENERATED = [UNKNOWN, START]
+
+
+class SearchError(UserError, FloatingPointError):
+    """A model whose numbers are not finite has no translation."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,10 @@ class SearchConfig:
     def __post_init__(self) -> None:
         if self.beam < 1 or not 1 <= self.n_best <= self.beam:
             raise ConfigError(f"search: expected beam ≥ n_best ≥ 1; got beam {self.beam}, n_best {self.n_best}")
-        if self.alpha < 0 or self.max_extra_tokens < 1:
+        if not 0 <= self.alpha < math.inf or self.max_extra_tokens < 1:
             raise ConfigError(
-                f"search: expected alpha ≥ 0 and max_extra_tokens ≥ 1; got {self.alpha}, {self.max_extra_tokens}"
+                f"search: expected a finite alpha ≥ 0 and max_extra_tokens ≥ 1;"
+                f" got {self.alpha}, {self.max_extra_tokens}"
             )
         if self.normalisation not in (None, *get_args(Normalisation)):
             raise ConfigError(
@@ -100,7 +107,7 @@ def beam_search(
         sources: ids without start and end symbols.
         constraint: forbids tokens, but not the end symbol at the greatest length; log p stays the model's.
 
-    Raises: FloatingPointError if the model's numbers are not finite.
+    Raises: SearchError if the model's numbers are not finite.
     """
     if not sources:
         return []
@@ -139,9 +146,9 @@ class _Search:
             self._drop_done(length)
         for number, hypotheses in enumerate(self.finished):
             if not hypotheses:
-                raise FloatingPointError(
-                    f"beam_search: source {number} has no translation of finite log-probability;"
-                    " are the model's weights finite?"
+                raise SearchError(
+                    f"beam search: source {number} has no translation of finite log-probability:"
+                    " the model's weights, or what it makes of them, are not finite"
                 )
         return self.finished
 

@@ -69,9 +69,17 @@ def checkpoint_path(run: Path, step: int) -> Path:
 
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
+    return [path for _, _, path in _numbered(run)]
+
+
+def checkpoints_of_updates(run: Path) -> list[Path]:
+    """One for each update, oldest first: where a kill has left two, the one that replaced the other."""
+    return list({step: path for step, _, path in _numbered(run)}.values())
+
+
+def _numbered(run: Path) -> list[tuple[int, bool, Path]]:
     names = ((path, _NAME.fullmatch(path.name)) for path in (run / "checkpoints").glob("step-*"))
-    found = [(int(name[1]), name[2] is None, path) for path, name in names if name]
-    return [path for _, _, path in sorted(found)]
+    return sorted((int(name[1]), name[2] is None, path) for path, name in names if name)
 
 
 def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int, every: int) -> Path:

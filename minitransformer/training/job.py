@@ -20,7 +20,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.place import take_place
 from minitransformer.provenance import code_version, configuration_hash
 from minitransformer.run import RunConfig
-from minitransformer.training.checkpoint import average_weights, checkpoints
+from minitransformer.training.checkpoint import average_weights, checkpoints, checkpoints_of_updates
 from minitransformer.training.largest_batch import advising, try_largest_batch
 from minitransformer.training.monitor import Monitor
 from minitransformer.training.trainer import Trainer
@@ -131,7 +131,7 @@ class TrainingJob:
     def _choose_final_weights(self, validation: Validation, monitor: Monitor) -> None:
         """The average of the last checkpoints, unless the best single model has a lower validation loss."""
         model, state = self.trainer.model, self.trainer.state
-        last = checkpoints(self.config.run)[-self.config.training.average_checkpoints :]
+        last = checkpoints_of_updates(self.config.run)[-self.config.training.average_checkpoints :]
         last = [path for path in last if self._is_whole(path, monitor)]
         best = self._is_whole(self.config.run / BEST, monitor)
         model.set_weights(average_weights(last))

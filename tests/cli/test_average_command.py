@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,15 @@ def test_the_average_of_the_last_is_the_last(trained: Trained, tmp_path: Path) -
     said_while(lambda: average(["--run", str(trained.run), "--last", "1", "--output", str(tmp_path)]))
     last = trained.run / "checkpoints" / "step-00000060"
     assert contents(tmp_path)["model.safetensors"] == contents(last)["model.safetensors"]
+
+
+def test_an_update_that_a_kill_has_left_two_checkpoints_of_counts_once(trained: Trained, tmp_path: Path) -> None:
+    run, words = tmp_path / "run", ["--last", "2", "--output", str(tmp_path / "mean")]
+    shutil.copytree(trained.run, run)
+    last = run / "checkpoints" / "step-00000060"
+    shutil.copytree(last, last.with_name("step-00000060.replaced"))
+    said = said_while(lambda: average(["--run", str(run), *words]))
+    assert said.startswith("averaged step-00000040, step-00000060 into")
 
 
 @pytest.mark.parametrize("n", ["0", "4", "-1"])

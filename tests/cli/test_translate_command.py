@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -160,3 +162,19 @@ def test_a_search_that_makes_no_sense_is_refused_in_one_line(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     assert as_command("translate", ["--run", str(trained.run), *options], monkeypatch) == 1
     assert re.fullmatch(r"error: [^\n]+\n", capsys.readouterr().err)
+
+
+def test_a_model_whose_weights_are_not_finite_is_told_in_one_line(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained.run, run, ignore=shutil.ignore_patterns("checkpoints"))
+    model = Transformer.load(run)
+    model.parameters.values[...] = np.nan
+    model.save(run)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
+    with np.errstate(invalid="ignore"):
+        assert as_command("translate", ["--run", str(run)], monkeypatch) == 1
+    assert re.fullmatch(
+        r"error: [^\n]+ the model's weights, or what it makes of them, are not finite\n", capsys.readouterr().err
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from searching import SEEDS, SOURCES, VARIANTS, exhaustive, hypothesis_of, log_p, next_log_p, plain_beam, random_model
 
 from minitransformer import ModelConfig, Transformer
-from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.beam import Hypothesis, SearchConfig, SearchError, beam_search
 
 ALPHAS = st.sampled_from([0.0, 0.6, 1.5])
 NORMALISATIONS = st.sampled_from(["gnmt", "length"])
@@ -159,7 +159,7 @@ def test_equal_scores_are_settled_in_the_order_of_the_vocabulary() -> None:
 def test_a_model_that_is_not_finite_is_no_model() -> None:
     model = random_model(1)
     model.parameters.values[:] = np.nan
-    with pytest.raises(FloatingPointError, match="source 0 has no translation .* are the model's weights finite"):
+    with pytest.raises(SearchError, match="source 0 has no translation .* the model's weights.* are not finite"):
         beam_search(model, [[3, 4]])
 
 
@@ -208,6 +208,8 @@ def test_the_defaults_are_the_papers() -> None:
         ({"beam": 2, "n_best": 3}, "got beam 2, n_best 3"),
         ({"n_best": 0}, "got beam 4, n_best 0"),
         ({"alpha": -0.1}, "alpha ≥ 0"),
+        ({"alpha": float("nan")}, "finite alpha ≥ 0 .* got nan"),
+        ({"alpha": float("inf")}, "finite alpha ≥ 0 .* got inf"),
         ({"max_extra_tokens": 0}, "max_extra_tokens ≥ 1; got 0.6, 0"),
         ({"normalisation": "none"}, r"normalisation must be one of \('gnmt', 'length'\); got 'none'"),
     ],

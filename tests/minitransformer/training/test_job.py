@@ -174,7 +174,7 @@ def test_finite_weights_that_give_no_finite_numbers_are_not_the_best_and_end_the
     assert not list((tmp_path / "run").rglob("model.safetensors"))
     validation = job.trainer.validation
     assert validation is not None
-    with pytest.raises(TrainingDivergedError, match="validation: beam_search: source 0 has no translation"):
+    with pytest.raises(TrainingDivergedError, match="validation: beam search: source 0 has no translation"):
         validation.score(job.trainer.model, validation.text, beam=1)
 
 
