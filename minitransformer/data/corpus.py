@@ -119,9 +119,9 @@ class FileCorpus:
         return self.stride > 0 and i % self.stride == self.stride // 2
 
 
-def check_aligned(*files: tuple[Path, int]) -> None:
+def check_aligned(one: tuple[Path, int], other: tuple[Path, int]) -> None:
     """Compare the numbers of lines of two files.  Raises: CorpusError naming the shorter one."""
-    (shorter, n_shorter), (longer, n_longer) = sorted(files, key=lambda file: file[1])
+    (shorter, n_shorter), (longer, n_longer) = sorted((one, other), key=lambda file: file[1])
     if n_shorter < n_longer:
         raise CorpusError(
             f"{shorter}: ends after line {n_shorter:,}, but {longer} has {n_longer:,}; line n of one file must"

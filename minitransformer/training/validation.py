@@ -13,6 +13,7 @@ from minitransformer.data.prepare import PreparedData
 from minitransformer.evaluation.bleu import Score, bleu
 from minitransformer.evaluation.parsing import bracketing_f1
 from minitransformer.files import CheckpointError
+from minitransformer.inference.beam import SearchError
 from minitransformer.inference.parser import PARSING, Parser
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator
@@ -60,7 +61,7 @@ class Validation:
         """
         try:
             return self._score(model, text, beam)
-        except FloatingPointError as error:
+        except SearchError as error:
             raise _diverged(f"{error}") from error
 
     def _score(self, model: Transformer, text: Sequence[Pair], beam: int) -> Score:
