@@ -10,6 +10,7 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.prepare import PreparedData
 from minitransformer.doctor.finding import Finding
 from minitransformer.errors import UserError
+from minitransformer.free_memory import free_memory
 from minitransformer.memory import give_back_freed_memory
 from minitransformer.model.transformer import Transformer
 from minitransformer.run import RunConfig
@@ -19,7 +20,6 @@ from minitransformer.training.largest_batch import (
     NO_WAY,
     USABLE,
     OutOfMemoryError,
-    free_memory,
     needed_and_free,
     try_largest_batch,
     ways_into,

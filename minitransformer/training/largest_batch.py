@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import resource
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 from threadpoolctl import threadpool_limits
 
@@ -16,6 +14,7 @@ from autograd import RandomStream
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray, cut_into_shards, read_batch
 from minitransformer.errors import UserError
+from minitransformer.free_memory import free_memory
 from minitransformer.model.batch import Batch
 from minitransformer.training.footprint import Footprint, in_words, predict, runs_of_threads
 from minitransformer.training.trainer import Trainer
@@ -67,21 +66,6 @@ def needed_and_free(footprint: Footprint, free: float, n_processes: int) -> str:
         return f"about {footprint}"
     share = f" for each of {n_processes} processes" if n_processes > 1 else ""
     return f"about {footprint}; {in_words(free)} free{share}"
-
-
-def free_memory(n_processes: int) -> float:
-    """Bytes that a process may still take; ∞ if unknown.
-
-    By its limit of address space, and by its share of what the system has if ``n_processes`` take alike.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    taken, available = 0.0, math.inf
-    with suppress(OSError):  # no Linux
-        taken = float(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        available = float(fields["MemAvailable"].split()[0]) * 1024
-    share = available / n_processes
-    return share if limit == resource.RLIM_INFINITY else min(share, limit - taken)
 
 
 def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, IntArray]:

@@ -1,0 +1,69 @@
+"""How much memory a process may still take: the system's, its control groups', its own limit's."""
+
+from __future__ import annotations
+
+import math
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_PROC, _CONTROL_GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+class _Accounts(NamedTuple):
+    """Where a version of Linux's control groups keeps its accounts of memory."""
+
+    mount: str
+    limit: str
+    usage: str
+    cached_files: str  # in memory.stat: counted as used, and given up when there is need
+
+
+_UNIFIED = _Accounts("", "memory.max", "memory.current", "inactive_file")
+_FIRST_VERSION = _Accounts("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def free_memory(n_processes: int) -> float:
+    """Bytes that a process may still take; ∞ if unknown.
+
+    By its limit of address space, and by its share of what the system and its control groups (a container's, a batch
+    job's) have left, if ``n_processes`` take alike.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    taken, available = 0.0, math.inf
+    with suppress(OSError):  # no Linux
+        taken = float((_PROC / "self/statm").read_text().split()[0]) * resource.getpagesize()
+        available = min(_fields(_PROC / "meminfo")["MemAvailable"] * 1024, *_left_in_control_groups(), math.inf)
+    share = available / n_processes
+    return share if limit == resource.RLIM_INFINITY else min(share, limit - taken)
+
+
+def _left_in_control_groups() -> Iterator[float]:
+    """What each of the groups that the process is in, one within the other, may still take."""
+    for line in (_PROC / "self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "memory" in controllers.split(","):
+            accounts = _FIRST_VERSION if controllers else _UNIFIED
+            mount = _CONTROL_GROUPS / accounts.mount
+            group = mount / path.lstrip("/")
+            for directory in (group, *group.parents):
+                if directory.is_relative_to(mount):
+                    yield _left_in(directory, accounts)
+
+
+def _left_in(group: Path, accounts: _Accounts) -> float:
+    try:
+        limit = (group / accounts.limit).read_text().strip()
+        if limit == "max":
+            return math.inf
+        cached = _fields(group / "memory.stat")[accounts.cached_files]
+        return int(limit) - int((group / accounts.usage).read_text()) + cached
+    except OSError:  # the root has no limit; of what lies outside a container, nothing can be read
+        return math.inf
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The numbers in a file of lines such as "MemFree:  123 kB" or "inactive_file 123"."""
+    return {line.split()[0].rstrip(":"): int(line.split()[1]) for line in path.read_text().splitlines()}
