@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "mutants"
 REQUIRED, REQUIRED_OF_FASTER = 95, 80  # percent
 FASTER = (  # modules in which much decides nothing but speed: sizes of runs, which of two equal ways is taken
-    "autograd/kernels/", "minitransformer/inference/cache.py", "minitransformer/inference/top.py",
+    "autograd/kernels/", "minitransformer/inference/cache.py", "autograd/ops/likeliest.py",
 )  # fmt: skip
 
 MODEL = "tests/minitransformer/model"
@@ -47,6 +47,7 @@ TESTS = {  # the nearest first: it kills most
     "autograd/ops/cross_entropy.py": f"{OPS} -k 'cross_entropy or smoothing'",
     "autograd/ops/add_norm.py": f"{OPS} -k add_norm",
     "autograd/ops/dropout.py": f"tests/autograd/test_dropout.py {OPS} -k dropout",
+    "autograd/ops/likeliest.py": f"tests/autograd/test_likeliest.py {SEARCH}/test_beam.py",
     "autograd/ops/linear.py": f"{OPS} -k 'matmul or linear or embedding or shape'",
     "autograd/ops/normalisation.py": f"{OPS} -k 'softmax or layer_norm or normaliser'",
     "autograd/ops/shape.py": f"{OPS} -k 'reshape or transpose or getitem or sum or mean'",
@@ -60,6 +61,7 @@ TESTS = {  # the nearest first: it kills most
     "autograd/kernels/cpu/dropout.py": f"{KERNELS} -k dropout",
     "autograd/kernels/cpu/embedding.py": f"{KERNELS} tests/autograd/test_tensor.py -k 'embedding or pending'",
     "autograd/kernels/cpu/head_rows.py": f"{KERNELS} {MODEL}/test_masking.py -k attention",
+    "autograd/kernels/cpu/likeliest.py": "tests/autograd/test_likeliest.py",
     "autograd/kernels/cpu/linear.py": f"{KERNELS} -k linear",
     "autograd/kernels/cpu/normalisation.py": f"{KERNELS} -k 'layer_norm or normaliser'",
     "minitransformer/model/spans.py": f"{MODEL}/test_masking.py {MODEL}/test_packing.py",
@@ -67,7 +69,6 @@ TESTS = {  # the nearest first: it kills most
     "minitransformer/training/gradient.py": f"{TREE} tests/minitransformer/training/test_trainer.py {ON_GPU}",
     "minitransformer/inference/beam.py": f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py",
     "minitransformer/inference/cache.py": f"{SEARCH}/test_invariance.py {MODEL}/test_packing.py",
-    "minitransformer/inference/top.py": f"{SEARCH}/test_top.py {SEARCH}/test_beam.py",
     "parallel/communicator.py": f"{TREE} tests/minitransformer/training/test_trainer.py",
 }
 PYTEST = "-m pytest -x -q -p no:cacheprovider --hypothesis-profile=mutants"

@@ -14,16 +14,18 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
-from autograd import namespace, no_tape, to_device
+from autograd import Tensor, namespace, no_tape, to_device
 from autograd.array import Array
+from autograd.ops.likeliest import FloatArray, IntArray, likeliest, take, top
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
 from minitransformer.errors import UserError
 from minitransformer.inference.cache import LayerCache, Memory
-from minitransformer.inference.top import FloatArray, IntArray, likeliest, take, top
 from minitransformer.model.batch import Ids, pack_sequences
 from minitransformer.model.spans import cached_sets, self_attention_spans
 from minitransformer.model.transformer import Transformer
 from minitransformer.symbols import END, START, UNKNOWN
+
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 NEVER_GENERATED = [UNKNOWN, START]
 
@@ -142,7 +144,7 @@ class _Search:
         length = 0
         while len(self.sentences):
             length += 1
-            self._branch(self._next_logits(length), length)
+            self._branch(self._decode(length), length)
             self._drop_done(length)
         for number, hypotheses in enumerate(self.finished):
             if not hypotheses:
@@ -152,12 +154,12 @@ class _Search:
                 )
         return self.finished
 
-    def _next_logits(self, length: int) -> Array:
-        """Unnormalised log p of every next token after every hypothesis: (S·k, W), on the model's device."""
+    def _decode(self, length: int) -> Tensor:
+        """The decoder's output at the newest token of every hypothesis: (S·k, D), on the model's device."""
         n_sentences, k, _ = self.writers.shape
         themselves = np.broadcast_to(np.arange(k)[:, None], (n_sentences, k, 1))
         self.writers = np.concatenate([self.writers, themselves], axis=2)
-        decoded = self.model.decode(
+        return self.model.decode(
             self.ids[:, -1],
             np.full(len(self.ids), length - 1),
             self.memory.keys_values,
@@ -165,28 +167,33 @@ class _Search:
             self.memory.spans(k),
             pasts=list(self.caches),
         )
-        return self.model.project(decoded).value
 
-    def _forbid(self, logits: Array, length: int) -> None:
-        """Change in place to −∞ what may not follow: at the greatest length all but the end symbol."""
+    def _likeliest(self, decoded: Tensor, length: int, n: int) -> tuple[FloatArray, IntArray]:
+        """The n likeliest next tokens after every hypothesis, likeliest first: their log p and themselves, (S·k, n)."""
+        last = np.repeat(self.max_lengths[self.sentences] <= length, self.log_p.shape[1])
+        if self.constraint is None and not last.any():
+            return self.model.likeliest(decoded, n=n, never=NEVER_GENERATED)
+        return likeliest(self.model.project(decoded).value, n, lambda logits: self._forbid(logits, last))
+
+    def _forbid(self, logits: Array, last: BoolArray) -> None:
+        """Change in place to −∞ what may not follow: in rows at the greatest length all but the end symbol."""
         of_ends = logits[:, END].copy()
         logits[:, NEVER_GENERATED] = -namespace(logits).inf
         if self.constraint is not None:
             logits[to_device(self.constraint.forbidden(), self.model.device)] = -namespace(logits).inf
-        last = np.repeat(self.max_lengths[self.sentences] <= length, self.log_p.shape[1])
         if last.any():
             rows = to_device(np.flatnonzero(last), self.model.device)
             logits[rows] = -namespace(logits).inf
             logits[rows, END] = of_ends[rows]
 
-    def _branch(self, logits: Array, length: int) -> None:
+    def _branch(self, decoded: Tensor, length: int) -> None:
         """Among the best 2k continuations, finish those that end, and keep the best k that do not.
 
         Greedy search looks at the best one only: when that ends, no hypothesis is left alive.
         """
         beam, (n_sentences, k) = self.config.beam, self.log_p.shape
         n_candidates = 2 * beam if beam > 1 else 1  # no more of one hypothesis can be among the best of its sentence
-        of_token, token = likeliest(logits, n_candidates, lambda logits: self._forbid(logits, length))
+        of_token, token = self._likeliest(decoded, length, n_candidates)
         n_tokens = token.shape[1]
         of_token += self.log_p.ravel()[:, None]
         of_token, choice = top(of_token.reshape(n_sentences, k * n_tokens), n_candidates)

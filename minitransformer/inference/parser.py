@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autograd.array import Device
+from autograd.ops.likeliest import IntArray
 from minitransformer.files import CheckpointError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.brackets import BracketConstraint, BracketVocabulary
-from minitransformer.inference.top import IntArray
 from minitransformer.inference.translator import Translator
 from minitransformer.trees.linear import tree_of
 from minitransformer.trees.tree import Tree

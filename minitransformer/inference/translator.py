@@ -11,9 +11,9 @@ import numpy as np
 
 from autograd import to_host
 from autograd.array import Device
+from autograd.ops.likeliest import IntArray
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import Constraint, Hypothesis, SearchConfig, beam_search
-from minitransformer.inference.top import IntArray
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import available_cores, map_in_threads
 

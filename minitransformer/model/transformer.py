@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from autograd import (
@@ -21,6 +21,7 @@ from autograd import (
     to_host,
 )
 from autograd.array import Array, Device
+from autograd.ops.likeliest import FloatArray, IntArray, linear_likeliest
 from autograd.ops.linear import for_few_rows
 from autograd.ops.normalisation import log_softmax_values
 from autograd.parameters import zeros
@@ -114,6 +115,17 @@ class Transformer(Layer):
         by_columns = self._projection_by_columns
         logits = self.projection.logits(decoded) if by_columns is None else ops.linear(decoded, by_columns, None)
         return logits if self.softmax_bias is None else logits + self.softmax_bias
+
+    def likeliest(self, decoded: Tensor, *, n: int, never: Sequence[int]) -> tuple[FloatArray, IntArray]:
+        """The n likeliest next tokens but for ``never``, likeliest first: log p in nats, and ids; on the host.
+
+        Shapes: decoded (T, D); returns two (T, n).
+        """
+        by_columns = self._projection_by_columns
+        weight = self.projection.weight.value.T if by_columns is None else by_columns
+        bias = None if self.softmax_bias is None else self.softmax_bias.value
+        found: tuple[FloatArray, IntArray] = linear_likeliest(decoded.value, weight, bias, n=n, never=never)
+        return found
 
     def for_search(self) -> Transformer:
         """The same model with the same parameters, for steps of few rows, as long as the parameters do not change.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from autograd import Blocks, KeySpans, no_tape
+from autograd import Blocks, KeySpans, Tensor, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, _Search
 from minitransformer.model.spans import causal_spans
@@ -90,7 +90,7 @@ def next_log_p(model: Transformer, source: Sequence[int], prefix: Sequence[int])
 class SearchWithoutCache(_Search):
     """Decodes the whole prefix of every hypothesis again for every token."""
 
-    def _next_logits(self, length: int) -> Any:
+    def _decode(self, length: int) -> Any:
         k = self.log_p.shape[1]
         of_source = self.memory.spans(k)
         blocks = Blocks.of_lengths(np.full(len(self.ids), length))
@@ -103,7 +103,7 @@ class SearchWithoutCache(_Search):
             causal_spans(blocks, self.model.config.neighbourhood),
             KeySpans(first, last, queries, of_source.keys),
         )
-        return self.model.project(decoded).value[length - 1 :: length].copy()
+        return Tensor(decoded.value[length - 1 :: length].copy())
 
     def _keep(self, sentences: Any) -> None:
         self.writers = self.writers[sentences]

@@ -10,6 +10,7 @@ Source: OpenBLAS, kernel/x86_64/sgemm_small_kernel_permit_skylakex.c and the ker
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -48,6 +49,20 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
         ]
         return in_panels
 
+    @property
+    def n_panels(self) -> int:
+        """Panels of ``COLUMNS`` columns; what is behind them is narrower."""
+        return int(self.shape[1] // COLUMNS)
+
+    def multiply_panels(self, groups: Array, wanted: slice, out: Array) -> None:
+        """Write the products of groups of rows (G, h, I) with some of those panels into ``out`` (P, G, h, COLUMNS)."""
+        for terms, columns, panels in self._panels or []:
+            if columns.start == 0:
+                if terms.start == 0:
+                    np.matmul(groups[..., terms], panels[wanted, None], out=out)
+                else:
+                    out += np.matmul(groups[..., terms], panels[wanted, None])
+
     def product(self, x: Array) -> Array:
         """x W, by small products if the result is not large."""
         if self._panels is None or len(x) * self.shape[1] > LARGEST_RESULT:
@@ -74,14 +89,20 @@ def _cut(matrix: Array, width: int) -> Array:
 
 def _multiply(x: Array, panels: Array, out: Array) -> Array:
     """Write x (T, K) times the matrix of panels (P, K, width) into ``out`` (T, P·width): whole groups, and the rest."""
-    n_panels, n_terms, width = panels.shape
-    whole = len(x) - len(x) % ROWS
-    for rows, height in ((slice(0, whole), ROWS), (slice(whole, len(x)), len(x) - whole)):
-        if rows.start < rows.stop:
-            groups = x[rows].reshape(-1, height, n_terms)
-            of_panels = out[rows].reshape(-1, height, n_panels, width).transpose(2, 0, 1, 3)
-            np.matmul(groups, panels[:, None], out=of_panels)
+    n_panels, _, width = panels.shape
+    of_groups = zip(groups_of_rows(x), groups_of_rows(out), strict=True)
+    for groups, results in of_groups:
+        in_panels = results.reshape(*results.shape[:2], n_panels, width).transpose(2, 0, 1, 3)
+        np.matmul(groups, panels[:, None], out=in_panels)
     return out
+
+
+def groups_of_rows(x: Array) -> Iterator[Array]:
+    """x (T, K) as whole groups of rows (T // ROWS, ROWS, K), and as one of those that are left (1, T mod ROWS, K)."""
+    whole = len(x) - len(x) % ROWS
+    for rows, height in ((x[:whole], ROWS), (x[whole:], len(x) - whole)):
+        if len(rows):
+            yield rows.reshape(-1, height, x.shape[1])
 
 
 @cache
