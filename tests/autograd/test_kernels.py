@@ -17,6 +17,7 @@ from op_cases import CASES, OpCase
 from autograd import Blocks, ops
 from autograd.kernels.cpu.head_rows import HeadRows
 from autograd.op import Operation, operations
+from autograd.ops.likeliest import linear_likeliest
 from autograd.ops.normalisation import log_normaliser
 from autograd.optim import adam_update
 from autograd.random import Site, random_words
@@ -43,7 +44,7 @@ def runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 KERNELS = {
     "adam_update": adam_update, "attention": ops.attention, "dropout": ops.dropout, "embedding": ops.embedding,
     "layer_norm": ops.layer_norm, "linear": ops.linear, "linear_cross_entropy": ops.linear_cross_entropy,
-    "linear_relu": ops.linear_relu, "log_normaliser": log_normaliser, "random_words": random_words,
+    "linear_likeliest": linear_likeliest, "linear_relu": ops.linear_relu, "log_normaliser": log_normaliser, "random_words": random_words,
 }  # fmt: skip
 
 
