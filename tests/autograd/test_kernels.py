@@ -44,7 +44,8 @@ def runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 KERNELS = {
     "adam_update": adam_update, "attention": ops.attention, "dropout": ops.dropout, "embedding": ops.embedding,
     "layer_norm": ops.layer_norm, "linear": ops.linear, "linear_cross_entropy": ops.linear_cross_entropy,
-    "linear_likeliest": linear_likeliest, "linear_relu": ops.linear_relu, "log_normaliser": log_normaliser, "random_words": random_words,
+    "linear_likeliest": linear_likeliest, "linear_relu": ops.linear_relu, "log_normaliser": log_normaliser,
+    "random_words": random_words,
 }  # fmt: skip
 
 
