@@ -15,7 +15,7 @@ from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 from minitransformer.evaluation.complexity.layout import as_json, markdown
 from minitransformer.evaluation.complexity.table import measure_table
-from minitransformer.files import write_text
+from minitransformer.files import written_whole
 from minitransformer.provenance import code_version
 from minitransformer.report.errors import matplotlib_needed
 
@@ -58,9 +58,13 @@ def reproduce_table1(options: Table1Options) -> int:
     with matplotlib_needed():  # before minutes of measuring
         from minitransformer.report.complexity_picture import complexity_picture  # noqa: PLC0415
         from minitransformer.report.saving import save_picture  # noqa: PLC0415
-    rows = measure_table(quick=options.quick, repeats=options.repeats, say=lambda line: print(line, file=sys.stderr))
-    print(markdown(rows), end="")
-    write_text(options.output / "table1.json", json.dumps(as_json(rows, code=code_version()), indent=1) + "\n")
+    with written_whole(options.output / "table1.json") as unfinished:
+        unfinished.touch()  # what cannot be written is known now, and not after minutes
+        rows = measure_table(
+            quick=options.quick, repeats=options.repeats, say=lambda line: print(line, file=sys.stderr)
+        )
+        print(markdown(rows), end="")
+        unfinished.write_text(json.dumps(as_json(rows, code=code_version()), indent=1) + "\n", encoding="utf-8")
     save_picture(complexity_picture(rows), options.output / "table1.svg")
     print(f"wrote table1.json and table1.svg into {options.output}; code {code_version()}", file=sys.stderr)
     return 0

@@ -67,11 +67,12 @@ def _train_all(experiment: Experiment, world: Communicator, console: Console) ->
 
     cells = list(experiment.cells())
     for number, (row, seed) in enumerate(cells, 1):
-        if world.broadcast(experiment.result(row, seed) is not None):
-            continue
-        say(f"[{number} of {len(cells)}] {row}, seed {seed}")
-        if not experiment.train(row, seed, world, say, lambda job: monitor_of(job, world, console)):
-            return False
+        if not world.broadcast(experiment.result(row, seed) is not None):
+            say(f"[{number} of {len(cells)}] {row}, seed {seed}")
+            if not experiment.train(row, seed, world, say, lambda job: monitor_of(job, world, console)):
+                return False
+        if world.rank == 0:
+            experiment.forget_checkpoints(row, seed)
     return True
 
 

@@ -182,10 +182,7 @@ class Experiment:
         say: Callable[[str], None],
         monitor_of: Callable[[TrainingJob], Monitor],
     ) -> bool:
-        """Train a cell, or what is left of it; False if it was interrupted, and saved.
-
-        Of a cell that is done only the final model is kept, because checkpoints of all cells would fill a disk.
-        """
+        """Train a cell, or what is left of it; False if it was interrupted, and saved."""
         config = self.cell(row, seed)
         job = TrainingJob.of(config, world, say)
         with monitor_of(job) as monitor:
@@ -194,9 +191,12 @@ class Experiment:
             job.finish(monitor)
         if world.rank == 0:
             write_text(config.run / RESULT_FILE, json.dumps(dataclasses.asdict(_result_of(job)), indent=2) + "\n")
-            shutil.rmtree(config.run / "checkpoints", ignore_errors=True)
         world.barrier()
         return True
+
+    def forget_checkpoints(self, row: str, seed: int) -> None:
+        """Keep only the final model of a cell that is done: checkpoints of all cells would fill a disk."""
+        shutil.rmtree(self.cell(row, seed).run / "checkpoints", ignore_errors=True)
 
 
 def _result_of(job: TrainingJob) -> Result:

@@ -23,6 +23,16 @@ def test_table_1_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert "<svg" in (tmp_path / "new" / "table1.svg").read_text(encoding="utf-8")
 
 
+def test_a_directory_that_cannot_be_written_is_known_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert as_command("reproduce", ["table1", "--output", str(tmp_path / "file" / "new")], monkeypatch) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(r"error: [^\n]*table1\.json: cannot be written [^\n]*\n", printed.err)
+
+
 def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

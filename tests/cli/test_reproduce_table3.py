@@ -35,10 +35,14 @@ def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, caps
     assert [line.split(" |")[0] for line in table.splitlines()[2:]] == ["| base", "| (E) learned positions"]
     assert len(verdicts.splitlines()) == 4
     assert (tmp_path / "table3" / "table3.md").read_text() == out
+    checkpoints = tmp_path / "table3" / "base-seed-1" / "checkpoints"
+    assert not checkpoints.exists()
+    checkpoints.mkdir()  # what is left if it is killed before it has removed them
     assert reproduce_table3(options(tmp_path, "E")) == 0
     again, said = capsys.readouterr()
     assert again == out
     assert said == ""
+    assert not checkpoints.exists()
     (tmp_path / "table3" / "table3.md").unlink()
     (tmp_path / "table3" / "table3.md").mkdir()
     with pytest.raises(CheckpointError, match=r"table3\.md: cannot be written"):

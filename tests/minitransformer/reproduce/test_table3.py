@@ -116,7 +116,10 @@ def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path:
     assert math.isfinite(found.perplexity)
     assert (found.flops or 0) > 0
     assert 0 <= found.bleu <= 100
+    assert (run / "checkpoints").exists()
+    e.forget_checkpoints("base", 1)
     assert not (run / "checkpoints").exists()
+    assert e.result("base", 1) == found
     assert e.result("table3-E", 1) is None
 
 
