@@ -76,13 +76,14 @@ def top_of_rows(rows: Rows, n: int) -> tuple[FloatArray, IntArray]:
 
     The n greatest lie in the n classes with the greatest maxima, or in no class.
     """
-    n_classes = rows.maxima.shape[1]
-    classes = np.argpartition(rows.maxima, n_classes - n, axis=1)[:, n_classes - n :] if n_classes else rows.maxima
+    maxima = rows.maxima
+    n_classes = maxima.shape[1]
+    classes = np.argpartition(maxima, n_classes - n, axis=1)[:, n_classes - n :] if n_classes else maxima
     columns, numbers = rows.members(classes)
     best = np.argpartition(numbers, numbers.shape[1] - n, axis=1)[:, numbers.shape[1] - n :]
     values, columns = take(numbers, best), take(columns, best)
     least = values.min(1, keepdims=True)
-    n_reaching = np.maximum((rows.maxima >= least).sum(1), (numbers >= least).sum(1))
+    n_reaching = np.maximum((maxima >= least).sum(1), (numbers >= least).sum(1))
     tied = np.flatnonzero((n_reaching > n) & (least[:, 0] > -np.inf))
     if len(tied):  # the partitions have chosen among equals as they liked
         whole = rows.whole(tied)

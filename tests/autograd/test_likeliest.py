@@ -145,6 +145,14 @@ def test_numbers_that_are_not_finite_give_no_log_probability() -> None:
     assert not (values > -np.inf).any()
 
 
+@pytest.mark.usefixtures("in_panels")
+def test_a_part_of_a_matrix_has_no_panels_and_goes_the_references_way() -> None:
+    x, weight = np.random.default_rng(1).standard_normal((2, 5)), np.random.default_rng(2).standard_normal((9, 60))
+    of_part = linear_likeliest(x, MatrixInPanels.of(weight)[2:7], None, n=3, never=[4])
+    for found, expected in zip(of_part, linear_likeliest.reference(x, weight[2:7], None, n=3, never=[4]), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_of_no_rows_nothing_is_likely() -> None:
     matrix = MatrixInPanels.of(np.ones((3, 2_000)))
     values, columns = linear_likeliest(np.ones((0, 3)), matrix, None, n=4, never=[0])

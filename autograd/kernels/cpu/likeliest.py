@@ -23,7 +23,7 @@ ROOM = 40.0  # nats that a number may exceed the shift of its exponential by: su
 
 def _has_classes_enough(x: Array, weight: Array, bias: Array | None, *, n: int, never: Sequence[int]) -> bool:
     del bias, never
-    return isinstance(weight, MatrixInPanels) and len(x) > 0 and weight.shape[1] // COLUMNS // DEPTH * COLUMNS > n
+    return isinstance(weight, MatrixInPanels) and len(x) > 0 and weight.n_panels // DEPTH * COLUMNS > n
 
 
 @linear_likeliest.kernel("cpu", supports=_has_classes_enough)

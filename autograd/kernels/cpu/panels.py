@@ -51,17 +51,18 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
 
     @property
     def n_panels(self) -> int:
-        """Panels of ``COLUMNS`` columns; what is behind them is narrower."""
-        return int(self.shape[1] // COLUMNS)
+        """How many panels of ``COLUMNS`` columns there are; what is behind them is narrower."""
+        return 0 if self._panels is None else int(self.shape[1] // COLUMNS)
 
     def multiply_panels(self, groups: Array, wanted: slice, out: Array) -> None:
         """Write the products of groups of rows (G, h, I) with some of those panels into ``out`` (P, G, h, COLUMNS)."""
-        for terms, columns, panels in self._panels or []:
-            if columns.start == 0:
-                if terms.start == 0:
-                    np.matmul(groups[..., terms], panels[wanted, None], out=out)
-                else:
-                    out += np.matmul(groups[..., terms], panels[wanted, None])
+        assert self._panels is not None, "n_panels is 0"
+        whole = [(terms, panels[wanted, None]) for terms, columns, panels in self._panels if columns.start == 0]
+        for terms, panels in whole:
+            if terms.start == 0:
+                np.matmul(groups[..., terms], panels, out=out)
+            else:
+                out += np.matmul(groups[..., terms], panels)
 
     def product(self, x: Array) -> Array:
         """x W, by small products if the result is not large."""
