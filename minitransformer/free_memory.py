@@ -35,7 +35,9 @@ def free_memory(n_processes: int) -> float:
     taken, available = 0.0, math.inf
     with suppress(OSError):  # no Linux
         taken = float((_PROC / "self/statm").read_text().split()[0]) * resource.getpagesize()
-        available = min(_fields(_PROC / "meminfo")["MemAvailable"] * 1024, *_left_in_control_groups(), math.inf)
+        available = float(_fields(_PROC / "meminfo")["MemAvailable"] * 1024)
+    with suppress(OSError):  # a system without control groups
+        available = min(available, *_left_in_control_groups(), math.inf)
     share = available / n_processes
     return share if limit == resource.RLIM_INFINITY else min(share, limit - taken)
 

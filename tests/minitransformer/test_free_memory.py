@@ -78,6 +78,11 @@ def test_a_group_that_cannot_be_seen_from_a_container_is_no_limit(machine: Machi
     assert free_memory(1) == pytest.approx(8 * GB, rel=1e-6)
 
 
+def test_a_system_without_control_groups_has_what_it_has(machine: Machine) -> None:
+    (machine.proc / "self/cgroup").unlink()
+    assert free_memory(1) == pytest.approx(8 * GB, rel=1e-6)
+
+
 def test_a_limit_of_address_space_is_each_processs_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 1000 * resource.getpagesize()
     monkeypatch.setattr(module.resource, "getrlimit", lambda which: (GB, GB))

@@ -91,8 +91,7 @@ def _cut(matrix: Array, width: int) -> Array:
 def _multiply(x: Array, panels: Array, out: Array) -> Array:
     """Write x (T, K) times the matrix of panels (P, K, width) into ``out`` (T, P·width): whole groups, and the rest."""
     n_panels, _, width = panels.shape
-    of_groups = zip(groups_of_rows(x), groups_of_rows(out), strict=True)
-    for groups, results in of_groups:
+    for groups, results in zip(groups_of_rows(x), groups_of_rows(out), strict=True):
         in_panels = results.reshape(*results.shape[:2], n_panels, width).transpose(2, 0, 1, 3)
         np.matmul(groups, panels[:, None], out=in_panels)
     return out
