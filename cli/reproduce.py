@@ -63,8 +63,8 @@ def reproduce_table1(options: Table1Options) -> int:
         rows = measure_table(
             quick=options.quick, repeats=options.repeats, say=lambda line: print(line, file=sys.stderr)
         )
-        print(markdown(rows), end="")
         unfinished.write_text(json.dumps(as_json(rows, code=code_version()), indent=1) + "\n", encoding="utf-8")
+    print(markdown(rows), end="")
     save_picture(complexity_picture(rows), options.output / "table1.svg")
     print(f"wrote table1.json and table1.svg into {options.output}; code {code_version()}", file=sys.stderr)
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import re
 import sys
@@ -31,6 +33,19 @@ def test_a_directory_that_cannot_be_written_is_known_before_anything_is_measured
     printed = capsys.readouterr()
     assert printed.out == ""
     assert re.fullmatch(r"error: [^\n]*table1\.json: cannot be written [^\n]*\n", printed.err)
+
+
+def test_standard_output_that_takes_nothing_is_not_mistaken_for_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    with pytest.raises(OSError, match="^.Errno"):
+        reproduce(["table1", "--quick", "--repeats", "1", "--output", str(tmp_path)])
+    assert (tmp_path / "table1.json").exists()
 
 
 def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_told(
