@@ -101,18 +101,20 @@ def linear_cross_entropy(
 
 def linear_logits(x: Array, weight: Array, bias: Array | None) -> Array:
     """x Wᵀ + b.  Shapes: x (T, D), weight (W, D), bias (W,) or None; returns (T, W).  Raises: ShapeError."""
-    check_projection(x, weight)
+    check_projection(x, weight, bias)
     logits = x @ weight.T
     if bias is not None:
         logits += bias
     return logits
 
 
-def check_projection(x: Array, weight: Array) -> None:
-    """Raises: ShapeError if x (T, D) and weight (W, D) do not fit together."""
-    if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
+def check_projection(x: Array, weight: Array, bias: Array | None) -> None:
+    """Raises: ShapeError if x (T, D), weight (W, D) and bias (W,) do not fit together."""
+    fit = x.ndim == weight.ndim == 2 and x.shape[1] == weight.shape[1]
+    if not fit or (bias is not None and bias.shape != weight.shape[:1]):
         raise ShapeError(
-            f"linear_cross_entropy: expected x (T, D) and weight (W, D); got x {x.shape}, weight {weight.shape}"
+            f"linear_cross_entropy: expected x (T, D), weight (W, D) and bias (W,) or None;"
+            f" got x {x.shape}, weight {weight.shape}, bias {getattr(bias, 'shape', None)}"
         )
 
 

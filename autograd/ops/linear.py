@@ -32,7 +32,7 @@ def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward
     Shapes: x (T, I), weight (I, O), bias (O,) or None.  Returns (T, O).
     Saves: x and the weight.
     """
-    check_linear("linear", x, weight)
+    check_linear("linear", x, weight, bias)
     y = x @ weight
     if bias is not None:
         y += bias
@@ -60,7 +60,7 @@ def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
     Shapes: x (T, I), weight (I, O), bias (O,).  Returns (T, O).
     Saves: x, the weight, and y, whose sign is the derivative of ReLU.
     """
-    check_linear("linear_relu", x, weight)
+    check_linear("linear_relu", x, weight, bias)
     y = x @ weight
     y += bias
     xp = namespace(y)
@@ -73,10 +73,14 @@ def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
     return y, backward
 
 
-def check_linear(name: str, x: Array, weight: Array) -> None:
+def check_linear(name: str, x: Array, weight: Array, bias: Array | None) -> None:
     """Raises: ShapeError if the arguments of ``linear`` or ``linear_relu`` do not fit together."""
-    if x.ndim != 2 or x.shape[1] != weight.shape[0]:
-        raise ShapeError(f"{name}: expected x (T, I) and weight (I, O); got x {x.shape}, weight {weight.shape}")
+    fit = x.ndim == weight.ndim == 2 and x.shape[1] == weight.shape[0]
+    if not fit or (bias is not None and bias.shape != weight.shape[1:]):
+        raise ShapeError(
+            f"{name}: expected x (T, I), weight (I, O) and bias (O,) or None;"
+            f" got x {x.shape}, weight {weight.shape}, bias {getattr(bias, 'shape', None)}"
+        )
 
 
 @Dispatch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autograd.array import Array, namespace
-from autograd.op import Dispatch, op
+from autograd.op import Dispatch, ShapeError, op
 from autograd.tensor import Backward
 
 
@@ -79,7 +79,9 @@ def layer_norm(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> tupl
     Shapes: x (…, D), gain and bias (D,).  Returns (…, D), dtype of x.
     Saves: x̂ = (x − μ)/√(σ² + eps) (…, D), 1/√(σ² + eps) (…, 1), and the gain.
     Differs: eps stands inside the root; the paper has none.
+    Raises: ShapeError if gain or bias have another shape.
     """
+    check_layer_norm(x, gain, bias)
     xp = namespace(x)
     x_hat = x - x.mean(-1, keepdims=True)
     inverse_std = 1 / xp.sqrt((x_hat * x_hat).mean(-1, keepdims=True) + eps)
@@ -96,3 +98,12 @@ def layer_norm(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> tupl
     y = x_hat * gain
     y += bias
     return y, backward
+
+
+def check_layer_norm(x: Array, gain: Array, bias: Array) -> None:
+    """Raises: ShapeError if the arguments of ``layer_norm`` do not fit together."""
+    if not gain.shape == bias.shape == x.shape[-1:] != ():
+        raise ShapeError(
+            f"layer_norm: expected x (…, D), gain (D,) and bias (D,);"
+            f" got x {x.shape}, gain {gain.shape}, bias {bias.shape}"
+        )

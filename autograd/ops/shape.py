@@ -51,18 +51,19 @@ def getitem(x: Array, *, index: Any) -> tuple[Array, Backward]:
 
     def backward(dy: Array) -> tuple[Array]:
         dx = xp.zeros(x_shape, dy.dtype)
-        if _may_repeat(index):
-            xp.add.at(dx, index, dy)
-        else:
+        if _is_basic(index):
             dx[index] = dy
+        else:
+            xp.add.at(dx, index, dy)
         return (dx,)
 
     return x[index], backward
 
 
-def _may_repeat(index: Any) -> bool:
+def _is_basic(index: Any) -> bool:
+    """Whether it makes a view, in which no element comes twice: NumPy gathers by any other sequence."""
     parts = index if isinstance(index, tuple) else (index,)
-    return any(hasattr(part, "dtype") or isinstance(part, list) for part in parts)
+    return all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in parts)
 
 
 @op

@@ -143,8 +143,28 @@ def test_rows_without_a_target_add_nothing_whatever_their_logits_are(static: dic
     assert not rows[0].grad[[0, 3]].any()
 
 
-def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...]) -> Tensor:
-    return ops.linear_cross_entropy(np.ones(x), np.ones(weight), None, np.zeros(2, int))
+@pytest.mark.parametrize("index", [((0, 0),), [0, 0], np.array([0, 0]), (slice(None), (1, 1)), ([0, 0], None)], ids=str)
+def test_what_is_gathered_twice_gets_both_gradients(index: Any) -> None:
+    x = draw(3, 2)
+    counts = np.zeros((3, 2))
+    np.add.at(counts, index, 1.0)
+    leaf = Tensor(x)
+    backward(ops.sum(leaf[index]))
+    assert counts.max() == 2
+    np.testing.assert_array_equal(leaf.grad, counts)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "linear_relu"])
+def test_a_weights_gradient_is_as_wide_as_what_it_is_made_of(kernel: str) -> None:
+    x, weight = draw(4, 3).astype(np.float32), Tensor(draw(3, 2))
+    y = getattr(ops, kernel)(x, weight, np.full(2, 9.0))
+    backward(ops.sum(y))
+    assert weight.grad is not None
+    np.testing.assert_array_equal(weight.grad, x.astype(np.float64).T @ np.ones((4, 2)), strict=True)
+
+
+def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...], bias: Any = None) -> Tensor:
+    return ops.linear_cross_entropy(np.ones(x), np.ones(weight), bias, np.zeros(2, int))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +176,15 @@ def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...]) -> Tensor:
         (lambda: ops.linear(np.ones((1, 2, 3)), np.ones((2, 5)), None), r"linear: expected x \(T, I\).*\(1, 2, 3"),
         (lambda: ops.linear_transposed(np.ones((1, 2, 3)), np.ones((4, 2))), r"linear_transposed: expected"),
         (lambda: ops.linear_relu(np.ones((2, 3)), np.ones((4, 5)), np.ones(5)), r"linear_relu: expected x \(T, I\)"),
-        (lambda: linear_cross_entropy((2, 3), (5, 4)), r"linear_cross_entropy: expected x \(T, D\) and weight"),
+        (lambda: ops.linear(np.ones((2, 3)), np.ones(3), None), r"linear: expected x \(T, I\).*weight \(3,\)"),
+        (lambda: ops.linear(np.ones((2, 3)), np.ones((3, 5)), np.ones(1)), r"linear: expected .* bias \(1,\)"),
+        (lambda: ops.linear(np.ones((2, 3)), np.ones((3, 5)), np.ones((2, 5))), r"linear: expected .* bias \(2, 5\)"),
+        (lambda: ops.linear_relu(np.ones((2, 3)), np.ones((3, 5)), np.ones(())), r"linear_relu: expected .* bias \(\)"),
+        (lambda: ops.layer_norm(np.ones((2, 3)), np.ones(1), np.ones(3)), r"layer_norm: expected .* gain \(1,\), bias"),
+        (lambda: ops.layer_norm(np.ones((2, 3)), np.ones(3), np.ones((2, 3))), r"layer_norm: .* bias \(2, 3\)"),
+        (lambda: ops.layer_norm(np.ones(()), np.ones(()), np.ones(())), r"layer_norm: expected x .*got x \(\)"),
+        (lambda: linear_cross_entropy((2, 3), (5, 4)), r"linear_cross_entropy: expected x \(T, D\), weight"),
+        (lambda: linear_cross_entropy((2, 3), (5, 3), np.ones(1)), r"linear_cross_entropy: .* bias \(1,\)"),
         (lambda: linear_cross_entropy((2, 3, 3), (5, 3)), r"linear_cross_entropy: .* got x \(2, 3, 3\)"),
         (lambda: linear_cross_entropy((2, 5), (1, 5, 3)), r"linear_cross_entropy: .* weight \(1, 5, 3\)"),
         (lambda: ops.matmul(np.ones((2, 3)), np.ones((4, 5))), r"matmul: expected x \(…, M, K\)"),

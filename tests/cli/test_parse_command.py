@@ -24,8 +24,8 @@ from minitransformer.trees.plain import plain
 SMALL_PARSER = """--preset parsing-small --data.train-trees t.mrg --data.validation-trees v.mrg
     --data.vocabulary-size 60 --data.leaf-symbols tags
     --model.n-layers 1 --model.d-model 32 --model.d-ff 64 --model.n-heads 2 --model.d-k 16 --model.d-v 16
-    --model.p-drop 0 --training.max-updates 300 --training.batch-tokens 400 --training.n-shards 2
-    --training.warmup-steps 60 --training.log-every 50 --training.validate-every 150 --training.checkpoint-every 300
+    --model.p-drop 0 --training.max-updates 500 --training.batch-tokens 400 --training.n-shards 2
+    --training.warmup-steps 60 --training.log-every 50 --training.validate-every 250 --training.checkpoint-every 500
     --training.keep-checkpoints 1 --training.average-checkpoints 1"""
 HEAD_OF_SUMMARY = "-- All --"
 

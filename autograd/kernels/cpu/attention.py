@@ -9,6 +9,7 @@ import numpy as np
 
 from autograd.array import Array
 from autograd.kernels.cpu.head_rows import HeadRows
+from autograd.kernels.cpu.sums import weighted_sums
 from autograd.ops.attention import attention, check_shapes
 from autograd.random import Site
 from autograd.spans import BlockMask
@@ -19,7 +20,7 @@ SAFE_SCORE = 40.0  # exp of ±40 neither overflows nor loses digits in float32, 
 
 
 def _plain(*qkv: Array, spans: BlockMask, rate: float = 0.0, site: Site | None = None) -> bool:
-    """A lone key is left to the reference: its score has gradient 0 exactly, where this kernel has rounding.
+    """Lone keys are left to the reference: their scores have gradient 0 exactly, where this kernel has rounding.
 
     Adam divides a gradient by its own size, and would follow that rounding at the full rate.
     """
@@ -43,7 +44,7 @@ def attention_unnormalised(
     e = q_rows @ _transposed(k_rows, q_rows.shape[2])
     e *= scale
     _exponentiate(e, spans.bias(np, q.dtype))
-    inverse_total = 1 / queries.packed((e @ np.ones(e.shape[3], e.dtype))[..., None])
+    inverse_total = 1 / queries.packed(weighted_sums(e, np.ones(e.shape[3], e.dtype))[..., None])
     y = queries.packed(e @ v_rows)
     y *= inverse_total
 

@@ -17,7 +17,7 @@ class PendingProduct(PendingGradient):
     """The product of two matrices, which BLAS can write where it is wanted."""
 
     def __init__(self, left: Array, right: Array) -> None:
-        self.shape, self.like = (left.shape[0], right.shape[1]), left
+        self.shape, self.like = (left.shape[0], right.shape[1]), np.empty(0, np.result_type(left, right))
         self.left, self.right = left, right
 
     def write_to(self, out: Array) -> None:
@@ -55,7 +55,7 @@ def linear_with_pending_gradient(x: Array, weight: Array, bias: Array | None) ->
 
     Saves: what the reference saves.
     """
-    check_linear("linear", x, weight)
+    check_linear("linear", x, weight, bias)
     y = _product(x, weight)
     if bias is not None:
         y += bias
@@ -72,7 +72,7 @@ def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> t
 
     Saves: what the reference saves.
     """
-    check_linear("linear_relu", x, weight)
+    check_linear("linear_relu", x, weight, bias)
     y = _product(x, weight)
     y += bias
     np.maximum(y, np.zeros_like(bias), out=y)  # a row of zeros: NumPy is slower with a single one

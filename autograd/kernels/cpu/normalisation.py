@@ -6,7 +6,8 @@ import numpy as np
 
 from autograd.array import Array
 from autograd.kernels.cpu.runs import runs
-from autograd.ops.normalisation import layer_norm, log_normaliser
+from autograd.kernels.cpu.sums import weighted_sums
+from autograd.ops.normalisation import check_layer_norm, layer_norm, log_normaliser
 from autograd.tensor import Backward
 
 RUN = 65_536  # elements: x, x̂, y (or dy, x̂, dx and a product) of float32 take a second-level cache of 1 MiB
@@ -18,6 +19,7 @@ def layer_norm_in_runs(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6)
 
     Saves: what the reference saves.
     """
+    check_layer_norm(x, gain, bias)
     shape, width = x.shape, x.shape[-1]  # of x the backward pass must not name more than the shape
     rows, ones = x.reshape(-1, width), np.ones(width, x.dtype)
     x_hat, y = np.empty_like(rows), np.empty_like(rows)
@@ -48,8 +50,8 @@ def layer_norm_in_runs(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6)
 
 
 def _mean(rows: Array, weight: Array) -> Array:
-    """Means of weighted rows as a product of matrix and vector, several times as fast as NumPy's.  Returns (T, 1)."""
-    return (rows @ weight)[:, None] / rows.dtype.type(len(weight))
+    """Means of weighted rows.  Shapes: rows (T, D), weight (D,); returns (T, 1)."""
+    return weighted_sums(rows, weight)[:, None] / rows.dtype.type(len(weight))
 
 
 @log_normaliser.kernel("cpu")

@@ -47,7 +47,7 @@ def linear_cross_entropy_in_place(
     Saves: p − q (T, W), in the dtype of x; x and the weight.
     """
     xp = namespace(x)
-    check_projection(x, weight)
+    check_projection(x, weight, bias)
     logits = affine(x, weight.T, bias, "bias")
     n_rows, n_words = checked_shape(logits, targets)
     share, of_target = smoothed_masses(smoothing, over, impossible, n_words)

@@ -33,7 +33,7 @@ def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[A
 
     Saves: x and the weight.
     """
-    check_linear("linear", x, weight)
+    check_linear("linear", x, weight, bias)
     y = affine(x, weight, bias, "bias")
 
     def backward(dy: Array) -> tuple[Gradient | None, ...]:
@@ -50,7 +50,7 @@ def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Arr
 
     Saves: what the reference saves.
     """
-    check_linear("linear_relu", x, weight)
+    check_linear("linear_relu", x, weight, bias)
     y = affine(x, weight, bias, "relu_bias")
 
     def backward(dy: Array) -> tuple[Gradient, ...]:

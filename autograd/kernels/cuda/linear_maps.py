@@ -30,8 +30,8 @@ def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], Backwar
     Saves: x and the weights.
     """
     xp, weights, biases = namespace(x), maps[::2], maps[1::2]
-    for weight in weights:
-        check_linear("linear_maps", x, weight)
+    for weight, bias in zip(weights, biases, strict=True):
+        check_linear("linear_maps", x, weight, bias)
     order = sorted(range(len(weights)), key=lambda i: address(weights[i]))
     ys = xp.empty((len(order), len(x), weights[0].shape[1]), x.dtype)
     _multiply(x, [weights[i] for i in order], [biases[i] for i in order], ys)
