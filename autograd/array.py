@@ -32,7 +32,7 @@ def namespace(x: Array) -> Any:
     """
     if isinstance(x, np.ndarray | np.generic | int | float):
         return np
-    if not hasattr(x, "dtype"):
+    if not (hasattr(x, "dtype") and hasattr(x, "get")):
         raise TypeError(f"expected an array of NumPy or CuPy, got {type(x).__name__}: {x!r:.60}")
     return namespace_of_device("cuda")
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.op import JointOperation, Operation
+from autograd.precision import widened
 from autograd.tensor import Backward, Gradient, written
 
 
@@ -55,20 +56,33 @@ def first_not_finite(compute: Callable[[], object]) -> NotFinite | None:
 @contextmanager
 def _operations_watched() -> Iterator[None]:
     choose, kernel_of, counted = Operation.choose, JointOperation.kernel_of, [0]
+    running: list[Operation] = []
+
+    @contextmanager
+    def as_running(operation: Operation) -> Iterator[None]:
+        running.append(operation)
+        try:
+            yield
+        finally:
+            running.pop()
 
     def choose_watched(self: Operation, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
         run = choose(self, arguments, static)
 
         def watched(*arguments: Any, **static: Any) -> tuple[Array, Backward]:
+            if running[-1:] == [self]:  # what it does in float32 for numbers in bfloat16
+                return run(*arguments, **static)
             counted[0] += 1
             number, name = counted[0], self.__name__
             for i, argument in enumerate(arguments):
                 _require_finite(argument, name, number, f"argument {i}", arguments)
-            value, backward = run(*arguments, **static)
+            with as_running(self):
+                value, backward = run(*arguments, **static)
             _require_finite(value, name, number, "result", arguments)
 
             def watched_backward(dy: Array) -> Sequence[Gradient | None]:
-                gradients = [None if gradient is None else written(gradient) for gradient in backward(dy)]
+                with as_running(self):
+                    gradients = [None if gradient is None else written(gradient) for gradient in backward(dy)]
                 for i, gradient in enumerate(gradients):
                     _require_finite(gradient, name, number, f"gradient of argument {i}", arguments)
                 return gradients
@@ -88,6 +102,7 @@ def _operations_watched() -> Iterator[None]:
 
 
 def _require_finite(array: Any, operation: str, number: int, what: str, arguments: tuple[Any, ...]) -> None:
+    array = widened(array)
     if hasattr(array, "dtype") and array.dtype.kind == "f":
         n_wrong = int((~namespace(array).isfinite(array)).sum())
         if n_wrong:

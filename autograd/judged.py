@@ -30,7 +30,8 @@ def judge(gradients: Array, loss: Array, numbers: Array, verdict: Array, *, max_
     """verdict ← (loss, ‖g‖, factor) for the mean gradient g = gradients · numbers[0].
 
     ``factor · gradients`` is g clipped to ``max_norm``; a factor of 0 says that loss or norm are not finite, and that
-    nothing may change.
+    nothing may change.  Squares are added up in float64, where ``gradient_norm`` has float32's: that one takes a number
+    over 10¹⁹ in size for an infinity already.
     Shapes: gradients (n,), loss () float64, numbers (N_NUMBERS,) float32; changes verdict (N_VERDICTS,) float64.
     """
     xp = namespace(gradients)

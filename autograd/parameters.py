@@ -157,6 +157,8 @@ class ParameterBuffer:
         self._room.array = gradients
         self.__dict__.pop("gradients", None)
         self._take_place()
+        for parameter in self.named.values():
+            parameter.grad = parameter.view_of(gradients)
 
     @property
     def n_parameters(self) -> int:

@@ -200,7 +200,7 @@ class KeySets(BlockMask):
     """Query i of ``queries`` attends to those keys of its block that its row of ``block_mask`` names.
 
     For what is no span: hypotheses that share a past.
-    Raises: ValueError if the mask has another shape, or a query has no key.
+    Raises: ValueError if the mask has another shape, or a query has no key, or one behind the end of its block.
     """
 
     queries: Blocks
@@ -213,8 +213,10 @@ class KeySets(BlockMask):
             raise ValueError(
                 f"KeySets: expected a mask {expected} for {len(self.keys)} blocks of keys; got {self.block_mask.shape}"
             )
-        if not self.block_mask.any(2).all():
-            raise ValueError("KeySets: every query must attend to at least one key")
+        behind = np.arange(self.keys.longest) >= self.keys.lengths[:, None, None]
+        of_queries = self.block_mask[self.queries.block_of_token, self.queries.place_in_block]
+        if (self.block_mask & behind).any() or not of_queries.any(1).all():
+            raise ValueError("KeySets: every query must attend to at least one key, all in its block")
 
 
 def place_side_by_side(x: Array, blocks: Blocks) -> Array:

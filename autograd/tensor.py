@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autograd.array import Array, Device, device_of, namespace
+from autograd.array import Array, Device, device_of, namespace, to_host
 
 
 class PendingGradient(ABC):
@@ -72,13 +72,17 @@ class Node:
 
     def consume(self) -> tuple[tuple[Origin | None, ...], Backward]:
         """Hand out inputs and backward, and release both.  Raises: TapeError the second time."""
-        inputs, backward = self.inputs, self.backward
-        if backward is None:
+        inputs, backward = self.inputs, self.unconsumed()
+        self.inputs, self.backward = (), None
+        return inputs, backward
+
+    def unconsumed(self) -> Backward:
+        """Its backward.  Raises: TapeError if it was handed out already."""
+        if self.backward is None:
             raise TapeError(
                 f"backward: the tape was consumed by an earlier call (at {self.name}); compute the loss again"
             )
-        self.inputs, self.backward = (), None
-        return inputs, backward
+        return self.backward
 
 
 class Tensor:
@@ -132,7 +136,7 @@ class Tensor:
 
     def __float__(self) -> float:
         """The value of a tensor of one element; on a GPU this waits for the device."""
-        return float(self.value)
+        return float(to_host(self.value).item())
 
     def __repr__(self) -> str:
         maker = f", from {self.node.name}" if self.node else ""
@@ -183,7 +187,8 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
         into: a flat array, laid out as the buffer of the parameters, that receives the gradients of parameters
             instead of that buffer's own.  So several threads can differentiate the same parameters at once.
 
-    Raises: TapeError if there is no tape, it was consumed, or ``gradient`` is needed or has the wrong shape.
+    Raises: TapeError if there is no tape, a part of it was consumed, or ``gradient`` is needed or has the wrong shape;
+        no gradient has changed then.
     """
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
@@ -214,7 +219,8 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
                 if gradients[origin] is not dx:
                     own.add(origin)
         _finish(of_inputs)
-        del of_inputs  # what they hold goes before the next ones are computed
+        dx = None
+        del of_inputs  # what both hold goes before the next ones are computed
 
 
 def written(gradient: Gradient) -> Array:
@@ -255,7 +261,10 @@ def _checked_seed(result: Tensor, gradient: Array | None) -> Array:
 
 
 def _in_order(last: Node) -> list[Node]:
-    """All nodes that ``last`` depends on, every one before all of its uses (depth-first, without recursion)."""
+    """All nodes that ``last`` depends on, every one before all of its uses (depth-first, without recursion).
+
+    Raises: TapeError if one of them was consumed: nothing is computed then.
+    """
     finished: list[Node] = []
     visited = {last}
     stack: list[tuple[Node, Iterator[Origin | None]]] = [(last, iter(last.inputs))]
@@ -267,6 +276,7 @@ def _in_order(last: Node) -> list[Node]:
                 stack.append((origin, iter(origin.inputs)))
                 break
         else:
+            node.unconsumed()
             finished.append(node)
             stack.pop()
     return finished

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from autograd.array import Array, namespace
+from autograd.array import Array, Device, device_of, namespace
 from autograd.spans import Blocks, IntArray, KeySpans
 
 ROWS = 16  # of a tile
@@ -25,19 +25,20 @@ class Tiles(NamedTuple):
     spans: Array
 
 
-_tiles: WeakKeyDictionary[KeySpans, Tiles] = WeakKeyDictionary()  # every layer asks for the same again
+_tiles: WeakKeyDictionary[KeySpans, dict[Device, Tiles]] = WeakKeyDictionary()  # every layer asks for the same again
 
 
 def tiles_of(spans: KeySpans, like: Array) -> Tiles:
     """The tiles of these spans on the device of ``like``."""
-    if spans not in _tiles:
-        _tiles[spans] = Tiles(*map(namespace(like).asarray, tiles_on_host(spans)))
-    return _tiles[spans]
+    on_devices, device = _tiles.setdefault(spans, {}), device_of(like)
+    if device not in on_devices:
+        on_devices[device] = Tiles(*map(namespace(like).asarray, tiles_on_host(spans)))
+    return on_devices[device]
 
 
 def keep_tiles(spans: KeySpans, tiles: Tiles) -> None:
     """Let ``tiles``, on a device, be those of these spans: so they lie where somebody else can change them."""
-    _tiles[spans] = tiles
+    _tiles[spans] = {device_of(tiles.spans): tiles}
 
 
 def count_tiles(lengths: IntArray) -> int:

@@ -21,7 +21,6 @@ _NODE_SIZE_VARIABLES = (
     "MPI_LOCALNRANKS",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "MV2_COMM_WORLD_LOCAL_SIZE",
-    "SLURM_STEP_TASKS_PER_NODE",
 )
 
 
@@ -40,7 +39,15 @@ def n_launched() -> int:
 
 def n_launched_here() -> int:
     """How many of them on this machine; all, where the launcher does not tell."""
-    return _first_of(_NODE_SIZE_VARIABLES, n_launched())
+    on_machines = _by_machine(os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    machine = _first_of(["SLURM_NODEID"], 0)
+    return _first_of(_NODE_SIZE_VARIABLES, on_machines[machine] if machine < len(on_machines) else n_launched())
+
+
+def _by_machine(counts: str) -> list[int]:
+    """Slurm writes "8(x2),4" for eight on each of two machines and four on a third."""
+    groups = (re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", group) for group in counts.split(","))
+    return [int(group[1]) for group in groups if group for _ in range(int(group[2] or 1))]
 
 
 def rank_launched() -> int:
@@ -49,8 +56,8 @@ def rank_launched() -> int:
 
 
 def _first_of(variables: Sequence[str], default: int) -> int:
-    """The number that the first variable which has one begins with; Slurm writes "8(x2)" for eight on two machines."""
-    numbers = (re.match(r"\d+", os.environ.get(name, "")) for name in variables)
+    """The number that the first variable has which has one."""
+    numbers = (re.fullmatch(r"\d+", os.environ.get(name, "")) for name in variables)
     return next((int(number[0]) for number in numbers if number), default)
 
 

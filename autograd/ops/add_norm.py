@@ -21,7 +21,7 @@ def add_norm(
     Source: Vaswani et al. 2017, sections 3.1 and 5.4.
     Shapes: x and y (…, D), gain and bias (D,).  Returns (…, D).
     Saves: what ``layer_norm`` and ``dropout`` save.
-    Raises: ShapeError unless x and y have one shape; ValueError unless 0 ≤ rate < 1.
+    Raises: ShapeError unless x and y have one shape; with a site, ValueError unless 0 ≤ rate < 1.
     """
     if x.shape != y.shape:
         raise ShapeError(f"add_norm: expected x and y of one shape; got x {x.shape}, y {y.shape}")

@@ -8,6 +8,7 @@ import pytest
 from autograd import Tensor, backward, no_tape, ops
 from autograd.inspection import first_not_finite
 from autograd.op import Operation
+from autograd.precision import dtype_named
 
 
 def chain(x: Tensor, scale: float = 1.0) -> Tensor:
@@ -55,6 +56,21 @@ def test_a_gradient_that_overflows_is_that_of_an_argument() -> None:
     found = first_not_finite(overflowing)
     assert found is not None
     assert (found.operation, found.array, found.n_wrong) == ("scale", "gradient of argument 0", 2)
+
+
+def test_numbers_in_bfloat16_are_looked_at_and_their_operations_counted_once() -> None:
+    bfloat16 = dtype_named("bfloat16")
+    found = first_not_finite(lambda: ops.reshape(np.array([1, np.nan]).astype(bfloat16), shape=(2, 1)))
+    assert found is not None
+    assert (found.operation, found.array, found.n_wrong) == ("reshape", "argument 0", 1)
+
+    def overflowing() -> None:
+        x = Tensor(np.array([1.0, 3e38]).astype(bfloat16))
+        backward(ops.scale(ops.scale(x, factor=1.0), factor=2.0), np.ones(2, bfloat16))
+
+    found = first_not_finite(overflowing)
+    assert found is not None
+    assert (found.operation, found.number, found.array) == ("scale", 2, "result")
 
 
 def test_pending_gradients_are_looked_at_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,12 @@ def test_who_knows_nothing_of_panels_sees_an_array() -> None:
     np.testing.assert_array_equal(in_panels[1:3, ::2], matrix[1:3, ::2])
     with no_tape():  # a slice has no panels, and is multiplied by as any array is
         np.testing.assert_allclose(ops.linear(x[:, 1:3], in_panels[1:3], None).value, x[:, 1:3] @ matrix[1:3])
+
+
+@pytest.mark.parametrize("write", [lambda m: np.add(m, 1, out=m), lambda m: m.__imul__(2)], ids=["out", "in place"])
+def test_what_has_panels_cannot_be_written_to(write: Callable[[MatrixInPanels], object]) -> None:
+    with pytest.raises(TypeError, match="a matrix in panels cannot be written to"):
+        write(MatrixInPanels.of(numbers(6, 5)))
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,8 @@ def test_parameters_that_were_moved_are_read_and_differentiated_where_they_now_l
     values, gradients = buffer.values.copy(), np.zeros_like(buffer.values)
     buffer.move(values, gradients)
     assert before() is None
+    if asked_before:
+        assert all(np.shares_memory(parameter.grad, gradients) for parameter in buffer.named.values())
     assert buffer.gradients is gradients
     for parameter in buffer.named.values():
         assert np.shares_memory(parameter.value, values)

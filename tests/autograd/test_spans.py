@@ -187,6 +187,21 @@ def test_blocks_and_spans_do_not_change_and_are_what_they_are_not_what_they_hold
         assert "_biases" not in repr(thing)
 
 
+@pytest.mark.parametrize("only", [False, True], ids=["beside others", "alone"])
+def test_sets_name_no_key_behind_the_end_of_its_block(only: bool) -> None:
+    queries, keys = Blocks.of_lengths([1, 1]), Blocks.of_lengths([1, 2])
+    mask = np.array([[[True, False]], [[True, True]]])
+    KeySets(queries, keys, mask)
+    mask = mask.copy()
+    mask[0, 0] = [not only, True]
+    with pytest.raises(ValueError, match="every query must attend to at least one key, all in its block"):
+        KeySets(queries, keys, mask)
+
+
+def test_what_stands_behind_the_last_query_of_a_block_needs_no_key() -> None:
+    KeySets(Blocks.of_lengths([1, 2]), Blocks.of_lengths([1, 1]), np.array([[[True], [False]], [[True], [True]]]))
+
+
 def test_sets_of_keys_bias_what_they_do_not_name() -> None:
     queries, keys = Blocks.of_lengths([2, 2]), Blocks.of_lengths([3, 3])
     mask = np.random.default_rng(1).random((2, 2, 3)) < 0.5

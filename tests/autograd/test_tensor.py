@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from autograd import TapeError, Tensor, backward, no_tape, ops
+from autograd.array import namespace
 from autograd.op import Operation
 from autograd.tensor import PendingGradient
 
@@ -58,6 +59,15 @@ def test_a_tape_is_read_once() -> None:
     backward(loss)
     with pytest.raises(TapeError, match="consumed by an earlier call.*compute the loss again"):
         backward(loss)
+
+
+def test_where_a_part_of_the_tape_was_consumed_no_gradient_changes() -> None:
+    x, y = Tensor(np.ones(2)), Tensor(np.ones(2))
+    shared = x * 2.0
+    backward(ops.sum(shared))
+    with pytest.raises(TapeError, match="consumed by an earlier call"):
+        backward(ops.sum(shared + y * 3.0))
+    assert y.grad is None
 
 
 def test_a_leaf_has_no_tape() -> None:
@@ -121,6 +131,25 @@ def test_saved_values_are_freed_as_backward_goes() -> None:
     del z
     assert saved() is not None
     backward(loss)
+    assert alive == [False]
+
+
+def test_a_gradient_that_was_handed_on_is_freed_before_the_next_is_computed() -> None:
+    alive: list[bool] = []
+    given: list[Any] = []
+
+    def scaled(x: Any) -> Any:
+        def run_backward(dy: Any) -> Any:
+            alive.extend(ref() is not None for ref in given)
+            gradient = dy * 2.0
+            given.append(weakref.ref(gradient))
+            return (gradient,)
+
+        return x * 2.0, run_backward
+
+    leaf = Tensor(np.ones(10))
+    inner = Operation(scaled)(Tensor(np.ones(10)))
+    backward(ops.sum(Operation(scaled)(leaf) + inner))
     assert alive == [False]
 
 
@@ -229,6 +258,17 @@ def test_what_is_no_array_becomes_one() -> None:
     assert Tensor([1.0, 2.0]).value.dtype == np.float64  # type: ignore[arg-type]
     array = np.ones(3, np.float32)
     assert Tensor(array).value is array
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
+def test_a_tensor_of_one_element_is_a_number(shape: tuple[int, ...]) -> None:
+    assert float(Tensor(np.full(shape, 2.5))) == 2.5
+
+
+@pytest.mark.parametrize("thing", [Tensor(np.ones(2)), "text", None, [1.0]], ids=["tensor", "text", "none", "list"])
+def test_what_is_no_array_has_no_namespace(thing: object) -> None:
+    with pytest.raises(TypeError, match="expected an array of NumPy or CuPy, got"):
+        namespace(thing)
 
 
 def test_a_tensor_tells_shape_length_dtype_device_and_maker() -> None:

@@ -225,6 +225,10 @@ def test_under_mpirun_within_srun_mpiruns_word_counts(monkeypatch: pytest.Monkey
     assert (n_launched(), n_launched_here(), rank_launched()) == (2, 2, 0)
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "1(x2)")
     assert n_launched_here() == 1
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "8(x2),4,2(x3)")
+    for machine, n_ranks in enumerate([8, 8, 4, 2, 2, 2]):
+        monkeypatch.setenv("SLURM_NODEID", str(machine))
+        assert n_launched_here() == n_ranks
     for name, value in {"PMI_SIZE": "8", "PMI_RANK": "5", "SLURM_PROCID": "1", "MPI_LOCALNRANKS": "4"}.items():
         monkeypatch.setenv(name, value)
     assert (n_launched(), n_launched_here(), rank_launched()) == (8, 4, 5)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from autograd import RandomStream, backward
-from autograd.parameters import Parameter
+from autograd.parameters import ALIGNMENT, Parameter
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.training.gradient import ShardedGradient
 from parallel.communicator import RUN, SerialCommunicator, part_of_rank, shards_of_rank, working_ranks
@@ -71,6 +71,10 @@ def test_every_element_belongs_to_one_rank_and_parts_are_even_and_begin_at_runs(
     assert all(part.start % RUN == 0 or part.start == n_elements for part in parts)
     lengths = [part.stop - part.start for part in parts]
     assert max(lengths) - min(lengths) <= 2 * RUN
+
+
+def test_what_is_never_divided_is_what_the_norm_adds_up_in_one_go() -> None:
+    assert RUN % ALIGNMENT == 0
 
 
 def model() -> Transformer:

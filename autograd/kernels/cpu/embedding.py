@@ -11,7 +11,7 @@ from autograd.tensor import Backward, PendingGradient
 
 @embedding.kernel("cpu")
 def embedding_with_pending_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
-    """The reference's numbers, at a cost that does not depend on the size of the table.
+    """The reference's numbers, at a cost that does not depend on the size of the table, once it has a gradient.
 
     Saves: what the reference saves.
     """

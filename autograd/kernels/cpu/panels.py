@@ -77,7 +77,11 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
         return y
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute with it as with any array."""
+        """Compute with it as with any array.  Raises: TypeError if it would be written to."""
+        if any(isinstance(out, MatrixInPanels) for out in options.get("out", ())):
+            raise TypeError(
+                f"{ufunc.__name__}: a matrix in panels cannot be written to, as its panels would not follow"
+            )
         return getattr(ufunc, method)(
             *(np.asarray(x) if isinstance(x, MatrixInPanels) else x for x in inputs), **options
         )
