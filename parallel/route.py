@@ -78,9 +78,8 @@ class ExchangedSum:
         self._world, self._n_working, self._sent_in = world, n_working, sent_in
         self._exchanges: dict[tuple[int, str], Exchange] = {}
 
-    @property
-    def said(self) -> str:
-        """How its exchanges travel."""
+    def described(self) -> str:
+        """How its exchanges travel.  All ranks must ask: an exchange is made to know."""
         return self._exchange_for(np.zeros(1, np.float32)).said
 
     def __call__(self, flat: Any) -> None:
@@ -186,7 +185,7 @@ def _route_on_host(world: Communicator, n_working: int, order: SumOrder, sent_in
     if order == "fast":
         return Route(world.sum_in_any_order, _said(f"the sums of {world.library}", order, sent_in))
     exchanged = ExchangedSum(world, n_working, sent_in)
-    return Route(exchanged, exchanged.said)
+    return Route(exchanged, exchanged.described())
 
 
 def _said(way: str, order: SumOrder, sent_in: SentIn) -> str:

@@ -27,7 +27,7 @@ class Watchdog:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Within this context the process waits for other ranks, in ``what``."""
+        """Within this context, which lies in no other of its kind, the process waits for other ranks in ``what``."""
         self._set(what)
         try:
             yield
