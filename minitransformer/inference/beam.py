@@ -45,7 +45,7 @@ class SearchConfig:
     n_best: int = 1
     """Translations returned for each sentence, best first."""
     max_extra_tokens: int = 50
-    """A translation has at most so many tokens more than its source."""
+    """A translation has at most so many tokens more than its source, and no more than learned positions have room."""
     normalisation: Normalisation | None = None
     """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; the model's own if not given."""
 
@@ -135,6 +135,8 @@ class _Search:
         self.writers: IntArray = np.empty((len(sources), 1, 0), np.int64)  # whose cached keys are whose past
         self.sentences = np.arange(len(sources))  # which of the sources is live
         self.max_lengths = source.lengths - 1 + config.max_extra_tokens
+        if model.config.positions == "learned":  # a table, which has an end
+            self.max_lengths = np.minimum(self.max_lengths, model.config.longest_sentence)
         self.ids: IntArray = np.full((len(sources), 1), START)
         self.log_p: FloatArray = np.zeros((len(sources), 1))
         self.finished: list[list[Hypothesis]] = [[] for _ in sources]

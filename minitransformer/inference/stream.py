@@ -115,8 +115,8 @@ class LineTranslator:
     def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
         """The translations of a group of lines, which follow ``n_before`` others."""
         texts = [decoded(line, number, self.warn) for number, line in enumerate(lines, n_before + 1)]
-        for number in (n for n, text in enumerate(texts, n_before + 1) if self.translator.is_cut(text, self.search)):
-            limit = self.translator.longest_source(self.search)
+        for number in (n for n, text in enumerate(texts, n_before + 1) if self.translator.is_cut(text)):
+            limit = self.translator.longest_source
             self.warn(f"warning: line {number} has over {limit:,} subword tokens; the rest is cut off")
         found = self.translator.n_best(texts, self.search, n_threads=self.n_threads)
         return "".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1)).encode()

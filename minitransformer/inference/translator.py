@@ -70,8 +70,7 @@ class Translator:
         Lines are translated in batches of similar length, on threads (all cores unless said otherwise).
         ``constraint_of`` makes the constraint of the search for the lines of these numbers.
         """
-        limit = self.longest_source(config)
-        sources = [ids[:limit] for ids in self.tokenizer.encode_source(lines)]
+        sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(lines)]
         found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
         batches = _batches_by_length(sources, config.beam)
@@ -85,17 +84,16 @@ class Translator:
                 found[i] = hypotheses
         return [self._decoded(hypotheses) for hypotheses in found]
 
-    def longest_source(self, config: SearchConfig) -> int:
+    @property
+    def longest_source(self) -> int:
         """Subword tokens of a line that are translated; the rest of a longer one is cut off."""
         if self.model.config.positions == "learned":
-            return max(1, min(MAX_SOURCE_TOKENS, self.model.config.longest_sentence - config.max_extra_tokens))
+            return min(MAX_SOURCE_TOKENS, self.model.config.longest_sentence - 1)  # and the end symbol
         return MAX_SOURCE_TOKENS
 
-    def is_cut(self, line: str, config: SearchConfig) -> bool:
+    def is_cut(self, line: str) -> bool:
         """Whether a line is longer than what is translated of it."""
-        limit = self.longest_source(
-            config
-        )  # a token is at least a character, but for the one put before the first word
+        limit = self.longest_source  # a token is at least a character, but for the one put before the first word
         return len(line) >= limit and len(self.tokenizer.encode_source([line])[0]) > limit
 
     def _decoded(self, hypotheses: Sequence[Hypothesis]) -> list[Translation]:

@@ -57,10 +57,9 @@ def attended_pair(
 
     Raises: ReportError if there is nothing to show, or too much.
     """
-    model, tokenizer, search = translator.model, translator.tokenizer, search or SearchConfig()
-    room = model.config.longest_sentence - 1 if model.config.positions == "learned" else MOST_TOKENS
+    model, tokenizer, room = translator.model, translator.tokenizer, translator.longest_source
     source_ids = tokenizer.encode_source([sentence])[0]
-    _check_length("sentence", source_ids, translator.longest_source(search) if target is None else room)
+    _check_length("sentence", source_ids, room)
     source = shown_pieces(tokenizer.source.encode(sentence, out_type=str))
     if target is None:
         target_ids = list(beam_search(model, [source_ids], search)[0][0].ids)

@@ -148,6 +148,13 @@ def test_a_translation_has_at_most_the_allowed_tokens_and_an_end() -> None:
     assert hypotheses[0].log_probability == pytest.approx(log_p(model, [3, 4], hypotheses[0].ids), rel=1e-10)
 
 
+@pytest.mark.parametrize("first_position", [0, 2])
+def test_and_at_most_as_many_as_learned_positions_have_room_for(first_position: int) -> None:
+    model = random_model(3, positions="learned", max_positions=4 + first_position, first_position=first_position)
+    config = SearchConfig(beam=27, n_best=5)
+    assert ids_of(beam_search(model, [[3, 4, 5]], config)[0]) == ids_of(exhaustive(model, [3, 4, 5], 4, config)[:5])
+
+
 def test_equal_scores_are_settled_in_the_order_of_the_vocabulary() -> None:
     """A model that knows nothing: every word is as good as any other, at every step."""
     model = random_model(1)

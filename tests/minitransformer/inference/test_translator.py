@@ -73,10 +73,9 @@ def test_a_line_is_cut_to_the_room_of_learned_positions(translator: Translator, 
     config = presets.tiny(translator.tokenizer.n_target_words)
     config = dataclasses.replace(config, positions="learned", max_positions=20, first_position=first_position)
     of_learned = Translator(Transformer(config), translator.tokenizer)
-    search = SearchConfig(beam=1, max_extra_tokens=9)
-    assert of_learned.longest_source(search) == 11 - first_position
-    assert of_learned.is_cut("a dog sees " * 9, search)
-    assert len(of_learned.n_best(["a dog sees " * 9], search)) == 1
+    assert of_learned.longest_source == 19 - first_position  # and the end symbol
+    assert of_learned.is_cut("a dog sees " * 9)
+    assert len(of_learned.n_best(["a dog sees " * 9], SearchConfig(beam=1))) == 1
 
 
 def test_n_best_are_ordered_and_distinct(translator: Translator) -> None:

@@ -17,6 +17,7 @@ from minitransformer.config import ConfigError, DataConfig, TrainingConfig
 from minitransformer.data.prepare import prepare
 from minitransformer.data.survey import CorpusError
 from minitransformer.files import CheckpointError
+from minitransformer.inference.translator import Translator
 from minitransformer.run import RunConfig
 from minitransformer.training.checkpoint import CHECKPOINT_FILES, checkpoint_path
 from minitransformer.training.divergence import TrainingDivergedError
@@ -187,6 +188,18 @@ def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tm
         match=r"max_positions is 15 and leaves room for 10 tokens, .* has 13 tokens",
     ):
         job_of(short)
+
+
+def test_learned_positions_with_just_enough_room_are_enough_for_validation(tmp_path: Path) -> None:
+    """No sentence of it is cut, and no translation runs past the table."""
+    config = run_of(tmp_path, max_updates=1, validate_every=1)
+    model = dataclasses.replace(config.model, positions="learned", max_positions=18, first_position=5)
+    job = job_of(dataclasses.replace(config, model=model))
+    job.trainer.train(SilentMonitor())
+    validation = job.trainer.validation
+    assert validation is not None
+    translator = Translator(job.trainer.model, validation.tokenizer)
+    assert not any(len(source) > translator.longest_source for source, _ in validation.pairs)
 
 
 @pytest.mark.parametrize("values", [{"clip_norm": -1.0}, {"seed": -1}, {"beta2": 1.0}, {"learning_rate_factor": 0.0}])
