@@ -2,7 +2,8 @@
 
 A group of lines is translated, appended to the output and synced; only then a small file beside the output, replaced
 as a whole, says how far it is.  What stands in the output behind that point was being written when the process died,
-and is cut off when the work is taken up.
+and is cut off when the work is taken up.  The file stays when all is done: by it alone an output is known to be the
+translation of this input by this model and search.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from minitransformer.errors import UserError
-from minitransformer.files import read_record, sync, write_text
+from minitransformer.files import read_record, write_text
 from minitransformer.inference.stream import LineTranslator, groups_of_file
 
 _BYTES_AT_ONCE = 1 << 20
@@ -32,17 +33,18 @@ class ResumeError(UserError, RuntimeError):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a translation is: input lines, output bytes, checksums of both, and what it was made with."""
+    """How far a translation is: input lines, output bytes, checksums of both, what it was made with; if that is all."""
 
     n_lines: int
     n_bytes: int
     input: str
     output: str
     made_with: dict[str, Any]
+    done: bool = False
 
 
 def progress_file(output: Path) -> Path:
-    """The file beside an unfinished output that says how far it is."""
+    """The file beside an output that says how far it is."""
     return output.with_name(f"{output.name}.progress.json")
 
 
@@ -66,10 +68,11 @@ def translate_file(
     with groups_of_file(source, lines_at_once) as groups, _opened(output) as target:
         lines = itertools.chain.from_iterable(groups)
         run = _Run(translate.facts(), target, output)
-        if not (run.take_up(lines, source) if resume else run.begin()):
-            say(f"{output}: complete; nothing is left to do")
-            return
-        if run.n_lines:
+        if resume:
+            run.take_up(lines, source)
+        else:
+            run.begin_again()
+        if run.n_lines and not run.done:
             say(f"going on after line {run.n_lines:,}")
         try:
             while group := list(itertools.islice(lines, lines_at_once)):
@@ -77,7 +80,10 @@ def translate_file(
         except KeyboardInterrupt:
             say(f"interrupted after line {run.n_lines:,}; the same command with --resume goes on from there")
             raise
-        _remove_notes(output)
+        if run.done:
+            say(f"{output}: complete; nothing is left to do")
+        else:
+            run.finish()
 
 
 @contextmanager
@@ -98,49 +104,68 @@ def _opened(output: Path) -> Iterator[BinaryIO]:
         ) from error
 
 
-def _remove_notes(output: Path) -> None:
-    """Remove the note, and what of notes was being written when processes died."""
-    note = progress_file(output)
-    for path in (note, *output.parent.glob(f".{glob.escape(note.name)}.*.tmp")):
-        path.unlink()
-    sync(output.parent)
-
-
 class _Run:
     """An output with what has been read and written for it so far."""
 
     def __init__(self, made_with: dict[str, Any], target: BinaryIO, path: Path) -> None:
         self.made_with, self.target, self.path = made_with, target, path
-        self.n_lines = self.n_bytes = 0
+        self.n_lines, self.n_bytes, self.done = 0, 0, False
         self.read, self.written = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
 
-    def begin(self) -> bool:
-        """Start from nothing."""
-        if progress_file(self.path).exists():
+    def begin_again(self) -> None:
+        """Start from nothing, also where an earlier translation has come to its end."""
+        note = progress_file(self.path)
+        if note.exists() and not read_record(note, Progress).done:
             raise ResumeError(
-                f"{self.path}: an interrupted translation; go on with --resume, or remove {progress_file(self.path)}"
-                " to start anew"
+                f"{self.path}: an interrupted translation; go on with --resume, or remove {note} to start anew"
             )
+        self._begin()
+
+    def _begin(self) -> None:
         self.target.truncate(0)
         self._note()
-        return True
 
     def append(self, lines: list[bytes], translations: bytes) -> None:
         """Write what a group of lines has become; when this returns, it stays."""
+        if self.done:  # lines were appended to the input: what is written from now on is not all until it is noted
+            self.done = False
+            self._note()
         self.target.write(translations)
         self.target.flush()
         os.fsync(self.target.fileno())
         self._count(lines, translations)
         self._note()
 
-    def take_up(self, lines: Iterator[bytes], source: Path) -> bool:
-        """Read as far as an earlier call came; False if that was the end."""
+    def finish(self) -> None:
+        """Remove what of notes was being written when processes died, and note that this is all."""
+        for path in self.path.parent.glob(f".{glob.escape(progress_file(self.path).name)}.*.tmp"):
+            path.unlink()
+        self.done = True
+        self._note()
+
+    def take_up(self, lines: Iterator[bytes], source: Path) -> None:
+        """Read as far as an earlier call came; begin if there is no output."""
+        size = os.fstat(self.target.fileno()).st_size
+        if not size:
+            self._begin()
+            return
         if not progress_file(self.path).exists():
-            return self._begin_or_end(lines, source)
+            raise ResumeError(
+                f"{self.path}: is there, but not {progress_file(self.path)}, which would say what it was made from"
+                " and with; remove it, or choose another --output"
+            )
         progress = read_record(progress_file(self.path), Progress)
         different = [name for name, value in self.made_with.items() if progress.made_with.get(name) != value]
         if different:
             raise self._refusal(f"was begun with another {', '.join(different)}")
+        self._read_as_far_as(progress, lines, source)
+        if progress.done and size > self.n_bytes:
+            raise self._refusal(f"something was appended to the {self.n_bytes:,} bytes that were written")
+        self.target.truncate(self.n_bytes)
+        self.done = progress.done
+
+    def _read_as_far_as(self, progress: Progress, lines: Iterator[bytes], source: Path) -> None:
+        """Read what of input and output is noted.  Raises: ResumeError if it is not what it was."""
         for _, line in zip(range(progress.n_lines), lines, strict=False):  # in this order: it takes no line too many
             self._count([line], b"")
         if (self.n_lines, self.read.hexdigest()) != (progress.n_lines, progress.input):
@@ -149,28 +174,9 @@ class _Run:
             self._count([], data)
         if (self.n_bytes, self.written.hexdigest()) != (progress.n_bytes, progress.output):
             raise self._refusal(f"its first {progress.n_bytes:,} bytes are not what was written")
-        self.target.truncate(self.n_bytes)
-        return True
-
-    def _begin_or_end(self, lines: Iterator[bytes], source: Path) -> bool:
-        """There is no note: nothing was begun, or all was done."""
-        if not os.fstat(self.target.fileno()).st_size:
-            return self.begin()
-        last = 0
-        for line in self.target:
-            last = _number_of(line) if self.made_with["n_best"] else last + 1
-        n_lines = sum(1 for line in lines)
-        if last != n_lines:
-            raise ResumeError(
-                f"{self.path}: is there, with {last:,} lines for the {n_lines:,} of {source}, and nothing says"
-                " what it was made with; remove it, or choose another --output"
-            )
-        return False
 
     def _refusal(self, reason: str) -> ResumeError:
-        return ResumeError(
-            f"{self.path}: {reason}; choose another --output, or remove {progress_file(self.path)} to start anew"
-        )
+        return ResumeError(f"{self.path}: {reason}; choose another --output, or remove this one to start anew")
 
     def _count(self, lines: list[bytes], translations: bytes) -> None:
         self.n_lines += len(lines)
@@ -180,11 +186,6 @@ class _Run:
         self.written.update(translations)
 
     def _note(self) -> None:
-        progress = Progress(self.n_lines, self.n_bytes, self.read.hexdigest(), self.written.hexdigest(), self.made_with)
+        checksums = self.read.hexdigest(), self.written.hexdigest()
+        progress = Progress(self.n_lines, self.n_bytes, *checksums, self.made_with, self.done)
         write_text(progress_file(self.path), json.dumps(asdict(progress), indent=2) + "\n")
-
-
-def _number_of(line: bytes) -> int:
-    """The number that a line of n-best lists begins with; 0 if it is another line."""
-    first = line.partition(b"\t")[0]
-    return int(first) if first.isdigit() and len(first) < 20 else 0

@@ -10,7 +10,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from minitransformer.inference.stream import LineTranslator
 from minitransformer.inference.translator import Translator
 
 ROOT = Path(__file__).parents[2]
+FILES = ["out", "out.progress.json"]
 ODD = [b"", b" ", b"one \xff", b"\xef\xbb\xbfone", "two\u2028three".encode(), b"six\r", b"\0"]
 
 
@@ -115,7 +116,7 @@ def test_a_translation_cut_off_before_any_operation_on_files_loses_and_repeats_n
         counting.last = None
         assert whole.startswith((tmp_path / "out").read_bytes())
         assert uppercase(tmp_path, resume=True, n_best=n_best) == whole
-        assert sorted(contents(tmp_path)) == ["in", "out", "whole"]
+        assert sorted(contents(tmp_path)) == ["in", *FILES, "whole", "whole.progress.json"]
         (tmp_path / "out").unlink()
     assert cut > 20
 
@@ -135,7 +136,7 @@ def test_a_translation_cut_off_again_and_again_and_torn_within_a_write_is_the_sa
             try:
                 uppercase(folder, resume=True)
             except PowerCutError:
-                if progress_file(folder / "out").exists():
+                if (note := progress_file(folder / "out")).exists() and not json.loads(note.read_text())["done"]:
                     with (folder / "out").open("ab") as output:
                         output.write(torn)
     assert uppercase(folder, resume=True) == uppercase(folder, resume=False, name="straight")
@@ -166,7 +167,7 @@ def test_notes_that_were_being_written_when_processes_died_are_removed(tmp_path:
     (tmp_path / "in").write_bytes(lines_of(8))
     (tmp_path / ".out.progress.json.123.tmp").write_text("{")
     uppercase(tmp_path, resume=True)
-    assert sorted(contents(tmp_path)) == ["in", "out"]
+    assert sorted(contents(tmp_path)) == ["in", *FILES]
 
 
 def killed_at(size: int, words: list[str], output: Path) -> bool:
@@ -195,7 +196,7 @@ def test_a_process_that_is_killed_at_drawn_moments_is_taken_up_by_the_same_comma
         assert output.read_bytes()[: note["n_bytes"]].count(b"\n") == note["n_lines"] > 0
     assert translate(words, None, None) == 0  # type: ignore[arg-type]
     assert output.read_bytes() == whole
-    assert sorted(contents(tmp_path)) == ["in", "out"]
+    assert sorted(contents(tmp_path)) == ["in", *FILES]
 
 
 @pytest.fixture
@@ -279,7 +280,7 @@ def test_an_output_that_was_changed_is_noticed(translator: Translator, half_done
             r"progress\.json: is damaged, or of another kind: expected an object with n_lines \(int\), ",
         ),
         ({"n_lines": True}, "expected an object with"),
-        ({"made_with": None}, r"output \(str\), made_with \(dict\); remove it"),
+        ({"made_with": None}, r"output \(str\), made_with \(dict\), done \(bool\); remove it"),
         ({"more": 1}, "expected an object with"),
     ],
 )
@@ -294,13 +295,6 @@ def test_a_note_that_is_damaged_is_refused_and_changes_nothing(
     assert contents(half_done) == before
 
 
-def test_a_number_that_no_list_has_is_no_line_of_an_output(translator: Translator, tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(lines_of(5))
-    (tmp_path / "out").write_bytes(b"9" * 5_000 + b"\t\n")
-    with pytest.raises(ResumeError, match="with 0 lines for the 12 of"):
-        run(translator, tmp_path, resume=True, n_best=2)
-
-
 def test_an_interrupted_output_is_not_overwritten_by_mistake(translator: Translator, half_done: Path) -> None:
     before = contents(half_done)
     with pytest.raises(ResumeError, match="an interrupted translation; go on with --resume, or remove"):
@@ -308,24 +302,78 @@ def test_an_interrupted_output_is_not_overwritten_by_mistake(translator: Transla
     assert contents(half_done) == before
 
 
-@pytest.mark.parametrize("n_best", [None, 2])
-def test_a_complete_output_is_left_alone(translator: Translator, tmp_path: Path, n_best: int | None) -> None:
+@pytest.fixture
+def done(translator: Translator, tmp_path: Path) -> Path:
+    """A folder with a finished translation."""
     (tmp_path / "in").write_bytes(lines_of(5))
-    run(translator, tmp_path, resume=False, n_best=n_best)
-    before = (tmp_path / "out").stat()
-    run(translator, tmp_path, resume=True, n_best=n_best)
-    assert (tmp_path / "out").stat() == before
+    run(translator, tmp_path, resume=False)
+    return tmp_path
 
 
 @pytest.mark.parametrize("n_best", [None, 2])
+def test_a_complete_output_is_left_alone(tmp_path: Path, n_best: int | None) -> None:
+    (tmp_path / "in").write_bytes(lines_of(5))
+    uppercase(tmp_path, resume=False, n_best=n_best)
+    before, said = [(tmp_path / name).stat() for name in FILES], list[str]()
+    files = tmp_path / "in", tmp_path / "out"
+    translate_file(Uppercase(n_best), *files, resume=True, lines_at_once=4, say=said.append)
+    assert [(tmp_path / name).stat() for name in FILES] == before
+    assert said == [f"{tmp_path / 'out'}: complete; nothing is left to do"]
+
+
+def test_a_complete_output_of_another_search_is_not_taken_for_ones_own(translator: Translator, done: Path) -> None:
+    before = contents(done)
+    with pytest.raises(ResumeError, match="out: was begun with another beam; choose another --output, or remove this"):
+        run(translator, done, resume=True, beam=3)
+    assert contents(done) == before
+
+
+def test_a_complete_output_of_another_input_is_not_taken_for_ones_own(translator: Translator, done: Path) -> None:
+    (done / "in").write_bytes(lines_of(5, seed=4))
+    with pytest.raises(ResumeError, match="in is not what it was when 12 of its lines were translated"):
+        run(translator, done, resume=True)
+
+
+@pytest.mark.parametrize("change", [lambda text: text + b"more\n", lambda text: b"x" + text[1:]])
+def test_a_complete_output_that_was_changed_is_noticed_and_left_alone(
+    translator: Translator, done: Path, change: Callable[[bytes], bytes]
+) -> None:
+    (done / "out").write_bytes(changed := change((done / "out").read_bytes()))
+    with pytest.raises(ResumeError, match="something was appended to|are not what was written"):
+        run(translator, done, resume=True)
+    assert (done / "out").read_bytes() == changed
+
+
+def test_lines_appended_to_the_input_of_a_complete_output_are_translated(tmp_path: Path) -> None:
+    """Also when the process dies between output and note."""
+    (tmp_path / "in").write_bytes(lines_of(5))
+    uppercase(tmp_path, resume=False)
+    with (tmp_path / "in").open("ab") as source:
+        source.write(b"three\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resumable._Run, "_note", FileOperations(2).counted(resumable._Run._note))
+        with pytest.raises(PowerCutError):
+            uppercase(tmp_path, resume=True)
+    assert uppercase(tmp_path, resume=True) == uppercase(tmp_path, resume=False, name="straight")
+
+
+def test_a_complete_output_is_begun_anew_without_resume_and_when_it_was_removed(
+    translator: Translator, done: Path
+) -> None:
+    whole = run(translator, done, resume=False, beam=3)
+    (done / "out").unlink()
+    assert run(translator, done, resume=True, beam=3) == whole
+
+
+@pytest.mark.parametrize("text", [b"my diary\n", lines_of(5)], ids=["fewer lines", "as many lines"])
 def test_a_file_that_is_not_known_is_not_taken_for_an_output(
-    translator: Translator, tmp_path: Path, n_best: int | None
+    translator: Translator, tmp_path: Path, text: bytes
 ) -> None:
     (tmp_path / "in").write_bytes(lines_of(5))
-    (tmp_path / "out").write_bytes(b"my diary\n")
-    with pytest.raises(ResumeError, match="nothing says what it was made with"):
-        run(translator, tmp_path, resume=True, n_best=n_best)
-    assert (tmp_path / "out").read_bytes() == b"my diary\n"
+    (tmp_path / "out").write_bytes(text)
+    with pytest.raises(ResumeError, match=r"out: is there, but not .*out\.progress\.json, .*; remove it, or choose"):
+        run(translator, tmp_path, resume=True)
+    assert (tmp_path / "out").read_bytes() == text
 
 
 def test_two_processes_do_not_write_one_output(translator: Translator, half_done: Path) -> None:
