@@ -148,7 +148,7 @@ def _train(lines: Iterable[str], vocabulary_size: int, kind: TokenizerType) -> b
             character_coverage=1.0 if vocabulary_size < 20_000 else 0.9999,
             split_digits=True,  # numbers are spelt digit by digit: there are too many to be words
         )
-    except (RuntimeError, OSError) as error:
+    except _TrainingError as error:
         raise CorpusError(
             f"tokenizer: sentencepiece cannot make {vocabulary_size} pieces of this text{_reason(error)};"
             " give it more text or another --data.vocabulary-size"
@@ -160,19 +160,46 @@ def _train_symbols(lines: Iterable[str]) -> bytes:
     return _train_model(lines, model_type="word", use_all_vocab=True, normalization_rule_name="identity")
 
 
+class _TrainingError(Exception):
+    """What sentencepiece has against the text."""
+
+
+class _Lines(Iterator[str]):
+    """Lines with the exception that ended them, of which sentencepiece makes a RuntimeError: Ctrl-C, too."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+        self.error: BaseException | None = None
+
+    def __next__(self) -> str:
+        try:
+            return next(self._lines)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+
+
 def _train_model(lines: Iterable[str], **options: Any) -> bytes:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        max_sentence_length=MAX_LINE_BYTES,
-        unk_id=UNKNOWN,
-        bos_id=START,
-        eos_id=END,
-        pad_id=-1,
-        minloglevel=2,
-        **options,
-    )
+    """Raises: _TrainingError if sentencepiece refuses; whatever reading the lines raises."""
+    model, watched = io.BytesIO(), _Lines(lines)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=watched,
+            model_writer=model,
+            max_sentence_length=MAX_LINE_BYTES,
+            unk_id=UNKNOWN,
+            bos_id=START,
+            eos_id=END,
+            pad_id=-1,
+            minloglevel=2,
+            **options,
+        )
+    except (RuntimeError, OSError) as error:
+        if watched.error is not None:
+            raise watched.error from None
+        raise _TrainingError(str(error)) from error
     return model.getvalue()
 
 

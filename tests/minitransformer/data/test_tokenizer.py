@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,6 +140,35 @@ def test_too_small_a_vocabulary_is_told_the_smallest_possible_which_then_works()
         Tokenizer.train(PAIRS, vocabulary_size=5)
     smallest = int(str(e.value).split("symbols are ")[1].split(";")[0])
     assert Tokenizer.train(PAIRS, vocabulary_size=smallest).n_source_words == smallest
+
+
+class Ended(list[Pair]):
+    """Pairs that end with an error when they are read for the n-th time."""
+
+    def __init__(self, error: BaseException, n: int) -> None:
+        super().__init__(PAIRS)
+        self.error, self.n_left = error, n
+
+    def __iter__(self) -> Iterator[Pair]:
+        self.n_left -= 1
+        yield from PAIRS
+        if not self.n_left:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("kind", "n"),  # each side is counted, then read
+    [({"kind": "bpe"}, 2), ({"kind": "unigram"}, 2), ({"joint": False}, 4), ({"joint": False, "symbols": True}, 4)],
+)
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), OSError("disk"), CorpusError("text"), MemoryError(), RuntimeError("other")]
+)
+def test_what_ends_the_reading_of_text_is_not_taken_for_a_fault_of_the_vocabulary(
+    error: BaseException, kind: dict[str, Any], n: int
+) -> None:
+    with pytest.raises(type(error)) as caught:
+        Tokenizer.train(Ended(error, n), vocabulary_size=50, **kind)
+    assert caught.value is error
 
 
 def test_no_text_at_all_is_refused() -> None:
