@@ -1,6 +1,8 @@
 """Labelled bracketing recall, precision and F1, as Sekine and Collins' EVALB computes them.
 
-Source: Black et al. 1991 (the measure); the manual of EVALB and its parameter file COLLINS.prm.
+Source: Black et al. 1991 (the measure); EVALB of 2006, its manual and its parameter file COLLINS.prm.
+Differs: an outermost bracket without a label, as the treebank has it, does not count; in EVALB it is a bracket like any
+other.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import Self, TypeAlias
 
 from minitransformer.trees.plain import TRACE, category
 from minitransformer.trees.tree import Constituent, Leaf, Tree
+
+QUOTES = frozenset({"'", '"', "/"})  # what EVALB takes for one
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Parameters:
     """EQ_WORD: what a word is compared as."""
     cutoff_length: int = 40
     """CUTOFF_LEN: the second summary is of sentences up to this length."""
+    quote_labels: frozenset[str] = frozenset()
+    """QUOTE_LABEL: tags between which parsers waver for a quote; COLLINS.prm has none, new.prm has."""
 
     def label(self, name: str) -> str:
         """What a label or tag is compared as: without functional tags."""
@@ -39,6 +45,10 @@ class Parameters:
         """Whether a word does not count."""
         return category(leaf.tag) in self.deleted
 
+    def is_quote(self, leaf: Leaf) -> bool:
+        """Whether a word may be a quote in one tree and none in the other."""
+        return leaf.word in QUOTES and category(leaf.tag) in self.quote_labels
+
 
 COLLINS = Parameters()
 
@@ -47,8 +57,8 @@ class Status(IntEnum):
     """Whether a sentence counts."""
 
     VALID = 0
-    ERROR = 1  # the two trees have different words
-    SKIPPED = 2  # one of them has none
+    ERROR = 1  # the words that count are not the same in both trees
+    SKIPPED = 2  # none counts in the candidate
 
 
 @dataclass(frozen=True)
@@ -68,17 +78,17 @@ class Comparison:
 def compare(gold: Tree, candidate: Tree, parameters: Parameters = COLLINS) -> Comparison:
     """Count the brackets of ``candidate`` that ``gold`` has, and those that cross one of it.
 
-    Punctuation and traces are left out by their tags before words and spans are compared.  Where the two trees' tags do
-    not agree on what to leave out, a word counts unless both leave it out (as EVALB has it since 2006).
+    Punctuation and traces are left out by each tree's own tags before words and spans are compared.  Trees whose tags
+    do not agree on what to leave out are an error, unless it is quotes on which they differ (``quote_labels``).
     """
     length = sum(category(leaf.tag) not in parameters.deleted_for_length for leaf in gold.leaves)
-    if not gold.leaves or not candidate.leaves:
-        return Comparison(length, Status.SKIPPED)
     kept = _counting(gold, parameters), _counting(candidate, parameters)
+    if not any(kept[1]):
+        return Comparison(length, Status.SKIPPED)
+    if sum(kept[0]) != sum(kept[1]):
+        _count_quotes_of_either(gold, candidate, kept, parameters)
     if _words(gold, kept[0], parameters) != _words(candidate, kept[1], parameters):
-        kept = _counting_in_either(gold, candidate, parameters)
-        if _words(gold, kept[0], parameters) != _words(candidate, kept[1], parameters):
-            return Comparison(length, Status.ERROR)
+        return Comparison(length, Status.ERROR)
     right, guessed = _brackets(gold, kept[0], parameters), _brackets(candidate, kept[1], parameters)
     return Comparison(
         length,
@@ -107,7 +117,7 @@ def with_tags_of(gold: Tree, candidate: Tree) -> Tree:
     return candidate.with_leaves(Leaf(leaf.tag, word) for leaf, word in zip(leaves, words, strict=True))
 
 
-Kept: TypeAlias = Sequence[bool]  # for every leaf whether it counts
+Kept: TypeAlias = list[bool]  # for every leaf whether it counts
 
 
 def _counting(tree: Tree, parameters: Parameters) -> Kept:
@@ -118,14 +128,14 @@ def _words(tree: Tree, kept: Kept, parameters: Parameters) -> list[str]:
     return [parameters.equal_words.get(leaf.word, leaf.word) for leaf in compress(tree.leaves, kept)]
 
 
-def _counting_in_either(gold: Tree, candidate: Tree, parameters: Parameters) -> tuple[Kept, Kept]:
-    """Which leaves count if those do that one tree counts; what a tree has no word for stays out."""
-    real = [[category(leaf.tag) != TRACE for leaf in tree.leaves] for tree in (gold, candidate)]
-    pairs = zip(compress(gold.leaves, real[0]), compress(candidate.leaves, real[1]), strict=False)
-    either = [not (parameters.is_deleted(a) and parameters.is_deleted(b)) for a, b in pairs]
-    rows = [iter(either), iter(either)]
-    kept = [[is_word and next(row, True) for is_word in words] for words, row in zip(real, rows, strict=True)]
-    return kept[0], kept[1]
+def _count_quotes_of_either(gold: Tree, candidate: Tree, kept: tuple[Kept, Kept], parameters: Parameters) -> None:
+    """Change in place what counts: a quote that counts in one tree, and in the other stands behind as many words."""
+    quotes = [[i for i, leaf in enumerate(t.leaves) if parameters.is_quote(leaf)] for t in (gold, candidate)]
+    for j in quotes[1]:
+        place = sum(kept[1][:j])
+        for i in quotes[0]:
+            if sum(kept[0][:i]) == place and kept[0][i] != kept[1][j]:
+                kept[0][i] = kept[1][j] = True
 
 
 def _brackets(tree: Tree, kept: Kept, parameters: Parameters) -> Counter[Constituent]:

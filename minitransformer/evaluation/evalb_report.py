@@ -67,7 +67,8 @@ def read_parameters(path: Path) -> Parameters:
 
     Raises: CorpusError naming file and line for anything else that is not labelled bracketing.
     """
-    deleted, for_length, labels, words, cutoff = set[str](), set[str](), dict[str, str](), dict[str, str](), 40
+    deleted, for_length, quotes = set[str](), set[str](), set[str]()
+    labels, words, cutoff = dict[str, str](), dict[str, str](), 40
     for number, line in enumerate(read_lines(path), 1):
         match [] if line.startswith("#") else line.split():
             case [] | ["DEBUG" | "MAX_ERROR", _] | ["LABELED", "1"]:
@@ -76,6 +77,8 @@ def read_parameters(path: Path) -> Parameters:
                 deleted.add(label)
             case ["DELETE_LABEL_FOR_LENGTH", label]:
                 for_length.add(label)
+            case ["QUOTE_LABEL", label]:
+                quotes.add(label)
             case ["EQ_LABEL", first, *others]:
                 labels |= {other: labels.get(first, first) for other in others}
             case ["EQ_WORD", first, *others]:
@@ -85,6 +88,6 @@ def read_parameters(path: Path) -> Parameters:
             case _:
                 raise CorpusError(
                     f"{path}, line {number}: {line.strip()!r} is no parameter known here; expected DELETE_LABEL,"
-                    " DELETE_LABEL_FOR_LENGTH, EQ_LABEL, EQ_WORD, CUTOFF_LEN or LABELED 1"
+                    " DELETE_LABEL_FOR_LENGTH, QUOTE_LABEL, EQ_LABEL, EQ_WORD, CUTOFF_LEN or LABELED 1"
                 )
-    return Parameters(frozenset(deleted), frozenset(for_length), labels, words, cutoff)
+    return Parameters(frozenset(deleted), frozenset(for_length), labels, words, cutoff, frozenset(quotes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -60,12 +61,45 @@ def test_sentences_of_other_words_are_errors_and_empty_ones_are_skipped() -> Non
     assert compared("(S (NN a))", "(S (NN A))").status is Status.ERROR
     assert compared("(S (NN a))", "(S (NN a) (NN a))") == Comparison(1, Status.ERROR)
     assert compared("(S (NN a))", "") == Comparison(1, Status.SKIPPED)
-    assert compared("", "(S (NN a))") == Comparison(0, Status.SKIPPED)
+    assert compared("", "") == Comparison(0, Status.SKIPPED)
+    assert compared("", "(S (NN a))") == Comparison(0, Status.ERROR)
 
 
-def test_a_word_counts_unless_both_trees_take_it_for_punctuation() -> None:
-    found = compared("(S (NP (NN a)) ('' ') (NP (-NONE- *)))", "(S (NP (NN a)) (POS '))")
-    assert found == Comparison(2, Status.VALID, matched=2, gold=2, candidate=2, words=2, correct_tags=1)
+def test_candidates_with_nothing_but_punctuation_are_skipped() -> None:
+    assert compared("(S (. .))", "(S (. .))") == Comparison(1, Status.SKIPPED)
+    assert compared("(S (NN a) (. .))", "(S (. a) (. .))") == Comparison(2, Status.SKIPPED)
+    assert compared("(S (. .))", "(S (NN .))") == Comparison(1, Status.ERROR)
+
+
+COMMA = "(S (NN a) (, ,) (NN b))", "(S (NN a) (NN ,) (NN b))"
+QUOTE = "(S (NP (NN a)) ('' ') (NP (-NONE- *)))", "(S (NP (NN a)) (POS '))"
+WITH_QUOTES = dataclasses.replace(COLLINS, quote_labels=frozenset({"``", "''", "POS", ","}))
+
+
+@pytest.mark.parametrize("parameters", [COLLINS, WITH_QUOTES])
+def test_trees_that_do_not_agree_on_punctuation_have_different_words(parameters: Parameters) -> None:
+    assert compared(*COMMA, parameters) == Comparison(3, Status.ERROR)
+    assert compared(*COMMA[::-1], parameters) == Comparison(3, Status.ERROR)
+    assert compared("(S (NN a) (, ,))", "(S (, a) (NN ,))", parameters) == Comparison(2, Status.ERROR)
+
+
+def test_a_quote_counts_in_both_trees_if_it_does_in_one_and_both_tags_are_quote_labels() -> None:
+    assert compared(*QUOTE) == Comparison(2, Status.ERROR)
+    both = Comparison(2, Status.VALID, matched=2, gold=2, candidate=2, words=2, correct_tags=1)
+    assert compared(*QUOTE, WITH_QUOTES) == compared(*QUOTE[::-1], WITH_QUOTES) == both
+    only_one = dataclasses.replace(COLLINS, quote_labels=frozenset({"''"}))
+    assert compared(*QUOTE, only_one).status is Status.ERROR
+
+
+def test_each_of_several_quotes_counts_where_it_stands() -> None:
+    """The first counts in the candidate only, the others in the gold tree only."""
+    gold = "(S ('' ') (NP (NN a)) (VP (VB b) (POS ')) (POS '))"
+    found = compared(gold, "(S (POS ') (NP (NN a)) (VP (VB b) ('' ')) ('' '))", WITH_QUOTES)
+    assert found == Comparison(5, Status.VALID, matched=3, gold=3, candidate=3, words=5, correct_tags=2)
+
+
+def test_where_as_many_words_count_no_quote_is_looked_at() -> None:
+    assert compared("(S ('' ') (NN a) (POS '))", "(S (POS ') (NN a) ('' '))", WITH_QUOTES).status is Status.ERROR
 
 
 def test_tags_of_gold_trees_go_over_where_there_are_as_many_words() -> None:
@@ -78,7 +112,9 @@ def test_tags_of_gold_trees_go_over_where_there_are_as_many_words() -> None:
 def test_a_tree_agrees_with_itself_and_with_its_plain_form(tree: Tree) -> None:
     for candidate in (tree, plain(tree)):
         found = compare(tree, candidate)
-        if plain(tree).walk:
+        if all(COLLINS.is_deleted(leaf) for leaf in tree.leaves):
+            assert found.status is Status.SKIPPED
+        else:
             assert found.status is Status.VALID
             assert found.matched == found.gold == found.candidate
             assert (found.crossing, found.correct_tags) == (0, found.words)
@@ -147,9 +183,11 @@ def test_parameters_are_read_and_what_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "my.prm"
     path.write_text(
         "# DELETE_LABEL no\nDEBUG 0\n\nLABELED 1\nCUTOFF_LEN 10\nDELETE_LABEL X\nEQ_LABEL A B C\nEQ_LABEL C D\n"
+        "QUOTE_LABEL ''\nQUOTE_LABEL POS\n"
     )
     parameters = read_parameters(path)
     assert (parameters.deleted, parameters.deleted_for_length, parameters.cutoff_length) == ({"X"}, frozenset(), 10)
+    assert parameters.quote_labels == {"''", "POS"}
     assert {parameters.label(label) for label in ("A", "B-TMP", "C", "D=2")} == {"A"}
     assert compared("(A (X ,) (NN a))", "(D (NN a))", parameters).matched == 1
     path.write_text("DELETE_LABEL X\nLABELED 0\n")
