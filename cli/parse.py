@@ -14,7 +14,7 @@ from cli.options import parse_options
 from minitransformer.config import ConfigError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.parser import PARSING, Parser
-from minitransformer.inference.stream import Source, decoded, groups_of_lines
+from minitransformer.inference.stream import Source, cut_warning, decoded, groups_of_lines
 from minitransformer.trees.penn import read_trees, write_tree
 from minitransformer.trees.plain import plain
 from minitransformer.trees.words import Splitting, split_words
@@ -65,7 +65,11 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     search, parser = options.search, Parser.load(options.run, device=options.device)
     if options.treebank is None and source.isatty():
         say("type a sentence and press Enter; Ctrl-D ends")
+    name, n_before = "line" if options.treebank is None else "tree", 0
     for sentences in _groups(options, source):
+        for i in parser.cut(sentences):
+            say(cut_warning(f"{name} {n_before + 1 + i}", parser.translator))
+        n_before += len(sentences)
         for tree in parser.parse(sentences, search, n_threads=options.threads):
             target.write(f"{write_tree(tree)}\n".encode())
         target.flush()

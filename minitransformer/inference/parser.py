@@ -45,10 +45,17 @@ class Parser:
         Differs: only sequences are searched that are trees over as many words.  What is cut off all the same, at the
         greatest length, is mended (``tree_of``).
         """
-        lines = [" ".join(words) for words in sentences]
 
         def constraint_of(numbers: IntArray) -> BracketConstraint:
             return BracketConstraint(self.vocabulary, [sentences[i] for i in numbers])
 
-        found = self.translator.n_best(lines, config, n_threads=n_threads, constraint_of=constraint_of)
+        found = self.translator.n_best(_lines(sentences), config, n_threads=n_threads, constraint_of=constraint_of)
         return [tree_of(best[0].text.split(), words) for best, words in zip(found, sentences, strict=True)]
+
+    def cut(self, sentences: Sequence[Sequence[str]]) -> list[int]:
+        """Places of the sentences that are longer than what the model is given of them."""
+        return self.translator.cut(_lines(sentences))
+
+
+def _lines(sentences: Sequence[Sequence[str]]) -> list[str]:
+    return [" ".join(words) for words in sentences]

@@ -91,6 +91,11 @@ def decoded(line: bytes, number: int, warn: Callable[[str], None]) -> str:
         return line.decode("utf-8", errors="replace").strip()
 
 
+def cut_warning(name: str, translator: Translator) -> str:
+    """What to say of a line or a tree that is longer than what the model is given of it."""
+    return f"warning: {name} has over {translator.longest_source:,} subword tokens; the rest is cut off"
+
+
 def _pauses(source: Source) -> bool:
     try:
         descriptor = source.fileno()
@@ -115,9 +120,8 @@ class LineTranslator:
     def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
         """The translations of a group of lines, which follow ``n_before`` others."""
         texts = [decoded(line, number, self.warn) for number, line in enumerate(lines, n_before + 1)]
-        for number in (n for n, text in enumerate(texts, n_before + 1) if self.translator.is_cut(text)):
-            limit = self.translator.longest_source
-            self.warn(f"warning: line {number} has over {limit:,} subword tokens; the rest is cut off")
+        for i in self.translator.cut(texts):
+            self.warn(cut_warning(f"line {n_before + 1 + i}", self.translator))
         found = self.translator.n_best(texts, self.search, n_threads=self.n_threads)
         return "".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1)).encode()
 

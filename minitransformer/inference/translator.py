@@ -91,10 +91,9 @@ class Translator:
             return min(MAX_SOURCE_TOKENS, self.model.config.longest_sentence - 1)  # and the end symbol
         return MAX_SOURCE_TOKENS
 
-    def is_cut(self, line: str) -> bool:
-        """Whether a line is longer than what is translated of it."""
-        limit = self.longest_source  # a token is at least a character, but for the one put before the first word
-        return len(line) >= limit and len(self.tokenizer.encode_source([line])[0]) > limit
+    def cut(self, lines: Sequence[str]) -> list[int]:
+        """Places of the lines that are longer than what is translated of them."""
+        return [i for i, ids in enumerate(self.tokenizer.encode_source(lines)) if len(ids) > self.longest_source]
 
     def _decoded(self, hypotheses: Sequence[Hypothesis]) -> list[Translation]:
         texts = self.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])

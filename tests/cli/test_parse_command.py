@@ -98,6 +98,19 @@ def test_a_byte_order_mark_is_no_part_of_the_first_sentence(trained_parser: Trai
     assert marked == unmarked
 
 
+def test_sentences_that_are_cut_are_named(
+    trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 12)
+    monkeypatch.setattr("cli.parse.SENTENCES_AT_ONCE", 2)
+    sentences = ["a cat", "", "the dog sees a cat " * 4]
+    parsed(trained_parser, "\n".join(sentences))
+    assert capsys.readouterr().err == "warning: line 3 has over 12 subword tokens; the rest is cut off\n"
+    trees = [f"(S {' '.join(f'(NN {word})' for word in sentence.split())})\n" for sentence in sentences if sentence]
+    parsed(trained_parser, "", "--treebank", written(trained_parser.folder / "long.mrg", "".join(trees)))
+    assert capsys.readouterr().err == "warning: tree 2 has over 12 subword tokens; the rest is cut off\n"
+
+
 def test_invalid_utf8_is_parsed_with_a_warning_that_names_the_line(
     trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,13 +68,22 @@ def test_very_long_lines_are_cut(translator: Translator, monkeypatch: pytest.Mon
     assert translator.translate([long], beam=1) == translator.translate([cut], beam=1)
 
 
+def test_a_line_that_is_cut_although_it_has_fewer_characters_than_may_have_tokens_is_known(
+    translator: Translator,
+) -> None:
+    """sentencepiece makes the compatibility form of characters: of one here four, "a.m."."""
+    line = "\N{SQUARE AM}" * 600
+    assert len(line) < translator.longest_source < len(translator.tokenizer.encode_source([line])[0])
+    assert translator.cut(["a dog", line]) == [1]
+
+
 @pytest.mark.parametrize("first_position", [0, 1, 4])
 def test_a_line_is_cut_to_the_room_of_learned_positions(translator: Translator, first_position: int) -> None:
     config = presets.tiny(translator.tokenizer.n_target_words)
     config = dataclasses.replace(config, positions="learned", max_positions=20, first_position=first_position)
     of_learned = Translator(Transformer(config), translator.tokenizer)
     assert of_learned.longest_source == 19 - first_position  # and the end symbol
-    assert of_learned.is_cut("a dog sees " * 9)
+    assert of_learned.cut(["a dog", "a dog sees " * 9]) == [1]
     assert len(of_learned.n_best(["a dog sees " * 9], SearchConfig(beam=1))) == 1
 
 
