@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, Literal
 
 from cli.command import run_command, say
 from cli.options import parse_options
+from cli.streams import standard_streams
 from minitransformer.config import ConfigError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.parser import PARSING, Parser
@@ -56,7 +57,7 @@ class ParseOptions:
 
 def main() -> int:
     """Entry point."""
-    return run_command(lambda: parse(sys.argv[1:], cast(Source, sys.stdin.buffer), sys.stdout.buffer))
+    return run_command(lambda: parse(sys.argv[1:], *standard_streams()))
 
 
 def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:

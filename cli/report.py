@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tyro
 
-from cli.command import run_command
+from cli.command import run_command, say
 from minitransformer.files import write_text
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
@@ -58,13 +58,23 @@ def report(arguments: Sequence[str]) -> int:
     )
     check_suffix(options.output, (".html", *PICTURES))
     search = SearchConfig(beam=options.beam, alpha=options.alpha)
-    pair = attended_pair(Translator.load(options.run), options.sentence, options.target, search)
+    sentence = as_text("sentence", options.sentence)
+    target = None if options.target is None else as_text("target", options.target)
+    pair = attended_pair(Translator.load(options.run), sentence, target, search)
     if options.output.suffix.lower() == ".html":
         write_text(options.output, attention_page(pair))
     else:
         draw(pair, options)
     print(f"{pair.translation}\nwrote {options.output}", file=sys.stderr)
     return 0
+
+
+def as_text(name: str, argument: str) -> str:
+    """An argument of the command line; what in it is no text is read with replacements, and a warning says so."""
+    text = argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if text != argument:
+        say(f"warning: the {name} is not UTF-8; read with replacements")
+    return text
 
 
 def draw(pair: AttendedPair, options: AttentionOptions) -> None:

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, Literal
 
 from cli.command import run_command, say
 from cli.options import parse_options
+from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.resumable import translate_file
@@ -75,7 +76,7 @@ class TranslateOptions:
 
 def main() -> int:
     """Entry point."""
-    return run_command(lambda: translate(sys.argv[1:], cast(Source, sys.stdin.buffer), sys.stdout.buffer))
+    return run_command(lambda: translate(sys.argv[1:], *standard_streams()))
 
 
 def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:

@@ -7,7 +7,6 @@ models were decoded.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, get_args
@@ -28,6 +27,7 @@ from minitransformer.symbols import END, START, UNKNOWN
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 NEVER_GENERATED = [UNKNOWN, START]
+MAX_ALPHA = 50  # up to it length^α is a number for a million tokens; beyond it soon is none
 
 
 class SearchError(UserError, FloatingPointError):
@@ -52,9 +52,9 @@ class SearchConfig:
     def __post_init__(self) -> None:
         if self.beam < 1 or not 1 <= self.n_best <= self.beam:
             raise ConfigError(f"search: expected beam ≥ n_best ≥ 1; got beam {self.beam}, n_best {self.n_best}")
-        if not 0 <= self.alpha < math.inf or self.max_extra_tokens < 1:
+        if not 0 <= self.alpha <= MAX_ALPHA or self.max_extra_tokens < 1:
             raise ConfigError(
-                f"search: expected a finite alpha ≥ 0 and max_extra_tokens ≥ 1;"
+                f"search: expected 0 ≤ alpha ≤ {MAX_ALPHA} and max_extra_tokens ≥ 1;"
                 f" got {self.alpha}, {self.max_extra_tokens}"
             )
         if self.normalisation not in (None, *get_args(Normalisation)):

@@ -44,6 +44,17 @@ def test_a_missing_run_is_one_line_with_the_remedy_and_status_1(
     assert re.fullmatch(r"error: nowhere: [^\n]+\n", capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("module", ["translate", "parse"])
+@pytest.mark.parametrize(("closed", "name"), [("<&-", "input"), (">&-", "output")])
+def test_a_closed_standard_stream_is_one_line(module: str, closed: str, name: str) -> None:
+    code = f"import sys, cli.{module}; sys.exit(cli.{module}.main())"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    words = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(rf"error: standard {name} is closed: [^\n]*/dev/null[^\n]*\n", done.stderr.decode())
+
+
 @pytest.mark.parametrize(("module", "remedy"), [("translate", "minitransformer-train"), ("prepare", "data.raw")])
 def test_a_process_that_fails_writes_one_line_and_no_traceback(module: str, remedy: str, tmp_path: Path) -> None:
     words = {

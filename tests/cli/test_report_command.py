@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -34,6 +35,14 @@ def test_a_page_of_a_given_translation(trained: Trained, tmp_path: Path) -> None
     words = ["attention", "one", "--run", str(trained.run), "--output", str(page), "--target", "<script> 'zwei'"]
     said_while(lambda: report(words))
     assert data_of(page)["translation"] == "<script> 'zwei'"
+
+
+def test_arguments_that_are_not_utf8_are_read_with_replacements(trained: Trained, tmp_path: Path) -> None:
+    page, word = tmp_path / "page.html", os.fsdecode(b"caf\xe9")
+    words = ["attention", f"one {word}", "--run", str(trained.run), "--output", str(page), "--target", f"é {word}"]
+    said = said_while(lambda: report(words)).splitlines()
+    assert said[:2] == [f"warning: the {name} is not UTF-8; read with replacements" for name in ("sentence", "target")]
+    assert data_of(page)["translation"] == "é caf\ufffd"
 
 
 @pytest.mark.parametrize("name", ["a.png", "A.SVG"])

@@ -197,6 +197,13 @@ def test_or_the_length_itself() -> None:
     assert SearchConfig(alpha=0.0, normalisation="length").length_penalty(7) == 1
 
 
+@pytest.mark.parametrize("normalisation", ["gnmt", "length"])
+def test_the_greatest_alpha_gives_a_finite_penalty_to_any_length(normalisation: Any) -> None:
+    search = SearchConfig(alpha=50.0, normalisation=normalisation)
+    assert np.isfinite(search.length_penalty(1_000_000))
+    assert np.isfinite(search.length_penalty(np.array([1, 1_000_000]))).all()
+
+
 def test_what_was_found_does_not_change_nor_how() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Hypothesis(-1.0, -1.0, (3,)).score = 0.0  # type: ignore[misc]
@@ -214,9 +221,9 @@ def test_the_defaults_are_the_papers() -> None:
         ({"beam": 0}, "beam ≥ n_best ≥ 1; got beam 0"),
         ({"beam": 2, "n_best": 3}, "got beam 2, n_best 3"),
         ({"n_best": 0}, "got beam 4, n_best 0"),
-        ({"alpha": -0.1}, "alpha ≥ 0"),
-        ({"alpha": float("nan")}, "finite alpha ≥ 0 .* got nan"),
-        ({"alpha": float("inf")}, "finite alpha ≥ 0 .* got inf"),
+        ({"alpha": -0.1}, "expected 0 ≤ alpha ≤ 50 .* got -0.1"),
+        ({"alpha": float("nan")}, "0 ≤ alpha ≤ 50 .* got nan"),
+        ({"alpha": 50.1}, "0 ≤ alpha ≤ 50 .* got 50.1"),
         ({"max_extra_tokens": 0}, "max_extra_tokens ≥ 1; got 0.6, 0"),
         ({"normalisation": "none"}, r"normalisation must be one of \('gnmt', 'length'\); got 'none'"),
     ],
