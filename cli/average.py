@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.command import run_command
+from cli.command import run_command, say
 from cli.options import parse_options
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.files import CheckpointError
@@ -48,5 +48,5 @@ def average(arguments: Sequence[str]) -> int:
     config, _ = load_model_files(chosen[-1])
     save_model_files(options.output, config, average_weights(chosen))
     tokenizer.save(options.output)
-    print(f"averaged {', '.join(path.name for path in chosen)} into {options.output}", file=sys.stderr)
+    say(f"averaged {', '.join(path.name for path in chosen)} into {options.output}")
     return 0

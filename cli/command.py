@@ -6,6 +6,8 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from typing import TextIO
 
 from autograd import DeviceError
 from minitransformer.errors import UserError
@@ -23,32 +25,48 @@ def run_command(main: Callable[[], int | None]) -> int:
     Standard output is flushed here, so that what cannot be written is told, and not by the interpreter's last words.
     """
     keep_freed_memory()
+    if sys.stderr is None:  # the shell's 2>&-
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    try:
+        return _status_of(main)
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:  # of what is still buffered the interpreter would make a status of its own
+            _drop(sys.stderr)
+
+
+def _status_of(main: Callable[[], int | None]) -> int:
     try:
         status = main() or 0
         sys.stdout.flush()
         return status
     except EXPECTED as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 1
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        say("interrupted")
         return 130
     except BrokenPipeError:  # the reader of our output has left, as "head" does
-        _drop_output()
+        _drop(sys.stdout)
         return 141
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        print(f"error: {error}; free some space, and give the same command again", file=sys.stderr)
-        _drop_output()
+        say(f"error: {error}; free some space, and give the same command again")
+        _drop(sys.stdout)
         return 1
 
 
-def _drop_output() -> None:
-    """What is still buffered for standard output goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _drop(stream: TextIO) -> None:
+    """What is still buffered for a stream goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def say(line: str) -> None:
-    """Write a warning, or how the work goes, on stderr: standard output is for results."""
-    print(line, file=sys.stderr, flush=True)
+    """Write a warning, or how the work goes, on stderr: standard output is for results.
+
+    What cannot be written is lost: no work ends because nobody can be told of it.
+    """
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)

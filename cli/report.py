@@ -65,7 +65,7 @@ def report(arguments: Sequence[str]) -> int:
         write_text(options.output, attention_page(pair))
     else:
         draw(pair, options)
-    print(f"{pair.translation}\nwrote {options.output}", file=sys.stderr)
+    say(f"{pair.translation}\nwrote {options.output}")
     return 0
 
 

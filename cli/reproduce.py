@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tyro
 
-from cli.command import run_command
+from cli.command import run_command, say
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 from minitransformer.evaluation.complexity.layout import as_json, markdown
@@ -60,11 +60,9 @@ def reproduce_table1(options: Table1Options) -> int:
         from minitransformer.report.saving import save_picture  # noqa: PLC0415
     with written_whole(options.output / "table1.json") as unfinished:
         unfinished.touch()  # what cannot be written is known now, and not after minutes
-        rows = measure_table(
-            quick=options.quick, repeats=options.repeats, say=lambda line: print(line, file=sys.stderr)
-        )
+        rows = measure_table(quick=options.quick, repeats=options.repeats, say=say)
         unfinished.write_text(json.dumps(as_json(rows, code=code_version()), indent=1) + "\n", encoding="utf-8")
     print(markdown(rows), end="")
     save_picture(complexity_picture(rows), options.output / "table1.svg")
-    print(f"wrote table1.json and table1.svg into {options.output}; code {code_version()}", file=sys.stderr)
+    say(f"wrote table1.json and table1.svg into {options.output}; code {code_version()}")
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from cli.command import EXPECTED
+from cli.console import log_console
 from cli.train import monitor_of, read_options
 from minitransformer.files import write_text
 from minitransformer.reproduce.table3 import Experiment, Result, Scale, rows_named
@@ -48,7 +49,7 @@ def reproduce_table3(options: Table3Options) -> int:
         options.budget, rows_named(options.rows), options.seeds,
     )  # fmt: skip
     world = communicator()
-    console = Console(stderr=True, highlight=False, quiet=world.rank != 0)
+    console = log_console(quiet=world.rank != 0)
     with all_or_none(world, EXPECTED):
         if not _train_all(experiment, world, console):
             return 130

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from cli.command import EXPECTED, run_command
+from cli.console import log_console
 from cli.options import parse_options, read_toml, take_option
 from minitransformer.compatibility import compatible
 from minitransformer.config import ConfigError
@@ -61,7 +62,7 @@ def train(arguments: Sequence[str]) -> int:
     """Train as the options say; 0 when the run is complete, 130 when it was interrupted and saved."""
     config = read_options(arguments)
     world = communicator()
-    console = Console(stderr=True, highlight=False, quiet=world.rank != 0)
+    console = log_console(quiet=world.rank != 0)
     n_to_verify, _ = take_option(arguments, VERIFY)
 
     def say(line: str) -> None:

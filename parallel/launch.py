@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from parallel.communicator import SECONDS_TO_FORWARD, Communicator, SerialCommunicator
 
@@ -104,12 +104,13 @@ def all_or_none(world: Communicator, expected: tuple[type[BaseException], ...] =
         if world.size > 1:
             host = socket.gethostname()
             ended = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            print(f"rank {world.rank} of {world.size} ({host}) {ended}; ending all ranks", file=sys.stderr)
-            if isinstance(error, expected):
-                print(f"error: {error}", file=sys.stderr)
-            elif ended == "failed":
-                traceback.print_exc()
-            sys.stderr.flush()
+            with suppress(OSError):  # of a log that cannot be written the others must be ended all the same
+                print(f"rank {world.rank} of {world.size} ({host}) {ended}; ending all ranks", file=sys.stderr)
+                if isinstance(error, expected):
+                    print(f"error: {error}", file=sys.stderr)
+                elif ended == "failed":
+                    traceback.print_exc()
+                sys.stderr.flush()
             time.sleep(SECONDS_TO_FORWARD)
             world.abort()
         raise

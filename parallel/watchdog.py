@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class Watchdog:
@@ -52,9 +52,10 @@ class Watchdog:
                 if not self._changed.wait(a_while) and a_while is not None:
                     self._waited += min(a_while, time.monotonic() - start)
             what = self._waits_for
-        print(
-            f"rank {self._rank} ({socket.gethostname()}) has waited {self._patience:g} s for the other ranks, in"
-            f" {what}: one of them is frozen or cut off; ending all ranks. The last checkpoint is unharmed",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+        with suppress(OSError):  # of a log that cannot be written the ranks must be ended all the same
+            print(
+                f"rank {self._rank} ({socket.gethostname()}) has waited {self._patience:g} s for the other ranks, in"
+                f" {what}: one of them is frozen or cut off; ending all ranks. The last checkpoint is unharmed",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
         self._end()

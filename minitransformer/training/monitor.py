@@ -99,9 +99,8 @@ class _StepsPerSecond(ProgressColumn):
 class ConsoleMonitor:
     """Progress bar on a terminal, else plain lines; and ``metrics.jsonl`` in the run's directory."""
 
-    def __init__(self, run: Path, *, first_step: int, max_updates: int, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
-        self._run, self._metrics = run, MetricsLog(run, first_step)
+    def __init__(self, run: Path, *, first_step: int, max_updates: int, console: Console) -> None:
+        self.console, self._run, self._metrics = console, run, MetricsLog(run, first_step)
         self._progress = Progress(
             TextColumn("[bold]{task.completed:,.0f}/{task.total:,.0f}"),
             BarColumn(bar_width=None),

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from rich.console import Console
+from small_run import Trained
 
+from cli.command import run_command
+from cli.console import log_console
+from minitransformer.errors import UserError
 from minitransformer.evaluation.bleu import Score
 from minitransformer.training.monitor import ConsoleMonitor, TrainingReport, ValidationReport
 
+ROOT = Path(__file__).parents[2]
 TRAINING_REPORT = TrainingReport(5, 0, 1.5, 1e-3, 0.25, 4_000.0, 2.0, 10**9)
 VALIDATION_REPORT = ValidationReport(5, 1.25, 3.49, Score("BLEU", 17.5, "signature", "detail"), True, 0.5)
 
@@ -60,3 +72,74 @@ def test_metrics_are_appended_to_those_of_an_earlier_part(tmp_path: Path) -> Non
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [record["kind"] for record in records] == ["training", "validation", "training", "validation"]
     assert (records[1]["bleu"], records[1]["signature"]) == (17.5, "signature")  # a score is called by its name
+
+
+class Unwritable(io.StringIO):
+    """A terminal's or a file's stream on which nothing can be written any more."""
+
+    def __init__(self, number: int, *, terminal: bool) -> None:
+        super().__init__()
+        self.number, self.terminal = number, terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        raise OSError(self.number, os.strerror(self.number))
+
+    def flush(self) -> None:
+        raise OSError(self.number, os.strerror(self.number))
+
+    def fileno(self) -> int:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE, errno.EIO])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_cannot_be_shown_is_lost_and_nothing_else(
+    number: int, terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Unwritable(number, terminal=terminal))
+    console = log_console(quiet=False)
+    assert console.is_terminal == terminal
+    monitored(tmp_path, console)
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE])
+def test_an_error_that_cannot_be_told_keeps_its_status(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> int:
+        raise UserError("text: is empty")
+
+    monkeypatch.setattr(sys, "stderr", Unwritable(number, terminal=False))
+    assert run_command(fail) == 1
+
+
+@contextmanager
+def unwritable(kind: str) -> Iterator[int]:
+    """A descriptor: of a file on a full disk, or of a pipe whose reader has left."""
+    if kind == "full disk":
+        descriptor = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, descriptor = os.pipe()
+        os.close(reader)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+@pytest.mark.parametrize("kind", ["full disk", "pipe without a reader", "closed"])
+def test_training_without_a_log_goes_on_to_its_end(kind: str, trained: Trained, tmp_path: Path) -> None:
+    code = "import sys, cli.train\nsys.exit(cli.train.main())"
+    if kind == "closed":
+        code = f"import os, sys\nos.close(2); sys.stderr = None\n{code}"
+    words = [*trained.arguments, "--run", str(tmp_path), "--training.max-updates", "20"]
+    with unwritable(kind) as log:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=log, timeout=120, check=False,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert json.loads((tmp_path / "results.json").read_text())["updates"] == 20

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import io
 import json
 import os
 import re
@@ -176,6 +178,20 @@ def test_what_needs_no_traceback_has_none(
     with pytest.raises(type(error)), all_or_none(OneOfTwo(), (LaunchError,)):
         raise error
     assert capsys.readouterr().err == f"rank 0 of 2 ({socket.gethostname()}) {told}"
+
+
+def test_a_log_that_cannot_be_written_keeps_no_rank_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unwritable(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    aborted = []
+    monkeypatch.setattr("parallel.launch.SECONDS_TO_FORWARD", 0.0)
+    monkeypatch.setattr(sys, "stderr", Unwritable())
+    monkeypatch.setattr(OneOfTwo, "abort", lambda world: aborted.append(world.rank))
+    with pytest.raises(ValueError, match="on purpose"), all_or_none(OneOfTwo()):
+        raise ValueError("on purpose")
+    assert aborted == [0]
 
 
 @pytest.fixture

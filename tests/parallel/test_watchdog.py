@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import itertools
 import socket
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -19,6 +22,20 @@ def test_a_call_that_takes_too_long_ends_all(capsys: pytest.CaptureFixture[str])
         assert ended.wait(timeout=30)
     told = f"rank 3 ({socket.gethostname()}) has waited 0.05 s for the other ranks, in a sum: one of them is frozen"
     assert told in capsys.readouterr().err
+
+
+class Unwritable(io.StringIO):
+    """A log on a disk that is full."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_that_cannot_be_written_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Unwritable())
+    ended = threading.Event()
+    with Watchdog(3, 0.05, ended.set).waiting("a sum"):
+        assert ended.wait(timeout=10)
 
 
 def test_calls_that_end_in_time_are_left_alone_and_time_between_them_does_not_count() -> None:
