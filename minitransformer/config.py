@@ -188,7 +188,8 @@ class DataConfig:
     joint_vocabulary: bool = True
     """One vocabulary for both languages (the paper), or one each; these share no matrix (model.tied)."""
     max_length: int = 256
-    """Training pairs with more tokens than this on a side are dropped, and counted."""
+    """Training pairs with more tokens than this on a side are dropped, and counted; held-out ones with more than
+    this and than 1,024 are left out of the validation loss."""
     max_ratio: float = 6.0
     """Pairs with a side over this many times as long as the other, and over 20 tokens, are dropped, and counted."""
     download_from: str = ""

@@ -20,6 +20,9 @@ from minitransformer.files import CheckpointError, DamagedError, read_json, writ
 
 MANIFEST = "manifest.json"
 SHORT = 20  # tokens: pairs shorter than this on both sides are never called unequal
+LONGEST_SCORED = (
+    1_024  # tokens: a longer held-out line is no sentence, and attention over it may take all memory there is
+)
 _LINES_AT_ONCE = 10_000
 
 Report = Callable[[str], None]
@@ -95,7 +98,8 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
     tokenizer.save(directory)
     report("writing tokens")
     dropped: dict[str, Found] = {}
-    n_train, n_validation = _write_pairs(corpus, tokenizer, config, directory, dropped)
+    unscored = Found()
+    n_train, n_validation = _write_pairs(corpus, tokenizer, config, directory, dropped, unscored)
     if changed := changed_files(config, files):
         names = ", ".join(map(str, changed))
         raise CorpusError(f"{names}: has changed while it was read; run minitransformer-prepare again")
@@ -105,6 +109,7 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
         "validation_pairs": n_validation,
         "dropped": {reason: found.count for reason, found in dropped.items()},
         "first_dropped": {reason: found.first for reason, found in dropped.items()},
+        "validation_too_long": unscored.count,
         "source_words": tokenizer.n_source_words,
         "target_words": tokenizer.n_target_words,
         "files": files,
@@ -114,6 +119,8 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for reason, found in dropped.items():
         report(f"dropped as {reason}: {found.count:,} pairs ({found.places})")
+    if unscored.count:
+        report(f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.places})")
     losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
     report(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
     return PreparedData.open(directory)
@@ -130,16 +137,31 @@ def _remove_manifest(directory: Path) -> None:
 
 
 def _write_pairs(
-    corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, directory: Path, dropped: dict[str, Found]
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    config: DataConfig,
+    directory: Path,
+    dropped: dict[str, Found],
+    unscored: Found,
 ) -> tuple[int, int]:
-    """Write ids and held-out text; return the numbers of pairs to train on and to validate with."""
+    """Write ids and held-out text; return the numbers of pairs to train on and to compute the validation loss of.
+
+    Held-out text has all pairs: each line is translated, as much of it as is translated of any line.
+    """
     n_words = max(tokenizer.n_source_words, tokenizer.n_target_words)
     kept = _kept(_encoded(corpus.train(), tokenizer), config, dropped, corpus.place)
     n_train = write_store(directory, "train", kept, n_words)
     if n_train == 0:
         losses = ", ".join(f"{found.count:,} {reason} ({found.places})" for reason, found in dropped.items())
         raise CorpusError(f"no training pair is left; dropped: {losses}. Look at --data.max-length and the text")
-    n_validation = write_store(directory, "validation", _encoded(corpus.validation(), tokenizer), n_words)
+    longest = max(LONGEST_SCORED, config.max_length)
+    scored = _scored(_encoded(corpus.validation(), tokenizer), longest, unscored)
+    n_validation = write_store(directory, "validation", scored, n_words)
+    if n_validation == 0:
+        raise CorpusError(
+            f"no validation pair is left: all {unscored.count:,} have more than {longest:,} tokens on a side;"
+            " expected a sentence a line"
+        )
     for split, pairs in (("validation", corpus.validation()), ("test", corpus.test())):
         write_text(directory / f"{split}.json", json.dumps(list(pairs), ensure_ascii=False, indent=0))
     return n_train, n_validation
@@ -205,6 +227,15 @@ def _kept(
         reason = _reason_to_drop(len(source), len(target), config)
         if reason:
             dropped.setdefault(reason, Found()).add(place(i))
+        else:
+            yield source, target
+
+
+def _scored(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Iterator[IdPair]:
+    """The held-out pairs to compute the loss of: all that are sentences, also where they are not worth training on."""
+    for number, (source, target) in enumerate(pairs, 1):
+        if max(len(source), len(target)) > longest:
+            unscored.add(number)
         else:
             yield source, target
 

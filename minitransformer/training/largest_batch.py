@@ -7,6 +7,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
@@ -16,6 +17,7 @@ from minitransformer.data.batching import IntArray, cut_into_shards, read_batch
 from minitransformer.errors import UserError
 from minitransformer.free_memory import free_memory
 from minitransformer.model.batch import Batch
+from minitransformer.run import RUN_FILE
 from minitransformer.training.footprint import Footprint, in_words, predict, runs_of_threads
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import shards_of_rank
@@ -100,7 +102,12 @@ def _advice(trainer: Trainer, free: float) -> str:
     lack = f"out of memory ({where}): {config.batch_tokens:,} tokens in {config.n_shards} shards need {failed}"
     if not ways:
         return f"{lack}. No batch would fit into {in_words(room)}: {NO_WAY}"
-    return f"{lack}. What fits into {in_words(room)}: {'; or '.join(ways)}"
+    return f"{lack}. What fits into {in_words(room)}: {'; or '.join(ways)}{_where_to(trainer.run_directory)}"
+
+
+def _where_to(run: Path) -> str:
+    """A run that has begun refuses other batches; without this the advice could not be followed."""
+    return f", with another --run: {run} has begun with other batches" if (run / RUN_FILE).exists() else ""
 
 
 def ways_into(room: float, config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint]) -> list[str]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
+from minitransformer.errors import UserError
 from minitransformer.evaluation.bleu import Score, bleu
 from minitransformer.evaluation.parsing import bracketing_f1
 from minitransformer.files import CheckpointError
@@ -25,6 +28,10 @@ from minitransformer.trees.linear import tree_of
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 
 
+class ValidationMemoryError(UserError):
+    """Held-out text needs more memory than there is."""
+
+
 class Validation:
     """The held-out part of prepared data, ready to judge a model by."""
 
@@ -38,9 +45,10 @@ class Validation:
         """Loss and perplexity, without label smoothing and dropout.
 
         Raises: TrainingDivergedError if they are not finite, which with finite parameters they need not be: no loss
-        could be compared with them, and no checkpoint may hold them for the best.
+        could be compared with them, and no checkpoint may hold them for the best.  ValidationMemoryError.
         """
-        score = CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
+        with self._advising():
+            score = CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
         if not math.isfinite(score.loss):
             raise _diverged(f"the loss is {score.loss}")
         return score
@@ -57,12 +65,27 @@ class Validation:
     def score(self, model: Transformer, text: Sequence[Pair], *, beam: int) -> Score:
         """BLEU of the translations of raw text, or F1 of the trees of words.
 
-        Raises: TrainingDivergedError if log-probabilities are not finite.
+        Raises: TrainingDivergedError if log-probabilities are not finite; ValidationMemoryError.
         """
         try:
-            return self._score(model, text, beam)
+            with self._advising():
+                return self._score(model, text, beam)
         except SearchError as error:
             raise _diverged(f"{error}") from error
+
+    @contextmanager
+    def _advising(self) -> Iterator[None]:
+        """Turn a lack of memory into one line of its own: another batch to train on, as elsewhere, would not help."""
+        try:
+            yield
+        except MemoryError as error:
+            traceback.clear_frames(error.__traceback__)  # which hold what there was no room beside
+            longest = 1 + max((len(side) for pair in self.pairs for side in pair), default=0)
+            raise ValidationMemoryError(
+                f"validation: out of memory, with pairs of up to {longest:,} tokens, on {self.n_threads} threads. Free"
+                " some memory, or start on fewer cores (taskset -c 0), and give the same command again, which goes on"
+                " from the last checkpoint; or take long lines out of the validation text, and choose another --run"
+            ) from error
 
     def _score(self, model: Transformer, text: Sequence[Pair], beam: int) -> Score:
         translator = Translator(model, self.tokenizer)

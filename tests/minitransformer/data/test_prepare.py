@@ -178,10 +178,37 @@ def test_text_that_changed_between_preparing_and_training_is_named_with_the_reme
     assert open_or_prepare(RunConfig(data=config), lambda line: None).manifest["train_pairs"] == 20
 
 
-def test_validation_pairs_are_never_dropped(tmp_path: Path) -> None:
-    data = prepared(config_of(tmp_path, GOOD))
+def test_validation_pairs_that_are_not_worth_training_on_are_kept(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    (tmp_path / "v.de").write_text(f"b a\nc\n{'a ' * 1_024}\n")
+    data = prepared(config)
     assert data.manifest["validation_pairs"] == len(data.store("validation")) == 3
-    assert data.store("validation").lengths[1, 0] == 0
+    assert data.manifest["validation_too_long"] == 0
+    assert data.store("validation").lengths.tolist() == [[2, 2], [0, 1], [1, 1_024]]
+
+
+@pytest.mark.parametrize("side", ["v.en", "v.de"])
+def test_a_held_out_line_of_100_000_characters_is_translated_but_not_in_the_loss(tmp_path: Path, side: str) -> None:
+    config = config_of(tmp_path, GOOD)
+    first, _, last, _ = (tmp_path / side).read_text().split("\n")
+    (tmp_path / side).write_text("\n".join((first, "a " * 49_999 + "b", last)) + "\n")
+    report: list[str] = []
+    data = prepared(config, report.append)
+    assert data.manifest["validation_pairs"] == len(data.store("validation")) == 2
+    assert data.manifest["validation_too_long"] == 1
+    assert "too long for the validation loss: 1 validation pairs (number 2)" in report
+    assert len(data.text("validation")) == 3
+    longer = dataclasses.replace(config, max_length=100_000)
+    assert prepared(longer).manifest["validation_pairs"] == 3
+
+
+def test_held_out_text_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    for name in ("v.en", "v.de"):
+        (tmp_path / name).write_text("a " * 1_024 + "a\n")
+    with pytest.raises(CorpusError, match="no validation pair is left: all 1 have more than 1,024 tokens on a side"):
+        prepared(config)
+    assert without_manifest(config.directory)
 
 
 def test_raw_validation_text_is_kept_to_the_letter(tmp_path: Path) -> None:

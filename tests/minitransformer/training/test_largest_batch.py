@@ -23,6 +23,7 @@ from minitransformer.training.job import TrainingJob
 from minitransformer.training.largest_batch import OutOfMemoryError, advising, try_largest_batch
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.trainer import Trainer
+from minitransformer.training.validation import ValidationMemoryError
 from parallel.communicator import SerialCommunicator
 
 ROOT = Path(__file__).parents[3]
@@ -146,6 +147,32 @@ def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(trainer.gradient, "compute", lacking)
     with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
         job.train(SilentMonitor())
+
+
+def test_a_run_that_has_begun_is_told_that_another_one_is_needed(tmp_path: Path) -> None:
+    config = small_run(tmp_path)
+    trainer = TrainingJob.of(config, SerialCommunicator(), lambda line: None).trainer
+    told = rf", with another --run: {config.run} has begun with other batches$"
+    with pytest.raises(OutOfMemoryError, match=told), advising(trainer):
+        raise MemoryError
+    (config.run / "run.json").unlink()
+    with pytest.raises(OutOfMemoryError, match=r" MB\)$"), advising(trainer):
+        raise MemoryError
+
+
+@pytest.mark.parametrize("lacking", ["score_pairs", "Translator"])
+def test_a_lack_of_memory_in_validation_is_a_line_of_its_own(
+    lacking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack(*arguments: Any, **keywords: Any) -> Any:
+        raise MemoryError("Unable to allocate 1.00 EiB")
+
+    job = TrainingJob.of(small_run(tmp_path), SerialCommunicator(), lambda line: None)
+    monkeypatch.setattr(f"minitransformer.training.validation.{lacking}", lack)
+    with pytest.raises(ValidationMemoryError) as caught:
+        job.train(SilentMonitor())
+    assert re.match(r"validation: out of memory, with pairs of up to 9 tokens, on \d+ threads\. ", str(caught.value))
+    assert "batch" not in str(caught.value)
 
 
 def small_run(folder: Path) -> RunConfig:
