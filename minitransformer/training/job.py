@@ -15,7 +15,7 @@ from minitransformer.data.prepare import PreparedData, changed_files, fingerprin
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.evaluation.cost import Cost, sustained_flops_per_second
 from minitransformer.files import CheckpointError, DamagedError, read_json, remove_unfinished, write_text
-from minitransformer.model.files import load_model_files
+from minitransformer.model.files import WEIGHTS_FILE, load_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.place import take_place
 from minitransformer.provenance import code_version, configuration_hash
@@ -69,9 +69,7 @@ class TrainingJob:
                 say(line)
         for line in _about_idleness(config.training, world, n_threads):
             say(line)
-        if not trainer.resume(say):
-            _require_unfinished(config.run)
-        elif trainer.state.step < config.training.max_updates:
+        if trainer.resume(say) and trainer.state.step < config.training.max_updates:
             say(f"going on from update {trainer.state.step:,} of {config.training.max_updates:,}")
         trainer.check_agreement(
             "at the start", "Start all ranks with the same code, options and data",
@@ -192,6 +190,7 @@ def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], No
     with world.waiting_for_rank_0():
         if world.rank == 0:
             config.check_directory()
+            _require_unfinished(config.run)
             data = open_or_prepare(config, say)
             _check_tokenizer(config, data)
             for directory in (config.run, config.run / BEST):
@@ -201,8 +200,9 @@ def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], No
 
 
 def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
-    """A run that has begun must not go on with data that was prepared anew from other text."""
-    if checkpoints(config.run) and not data.tokenizer.equals(Tokenizer.load(config.run)):
+    """A run that has begun must not go on with data that was prepared anew from other text, nor a model lose its."""
+    has_begun = checkpoints(config.run) or (config.run / WEIGHTS_FILE).exists()
+    if has_begun and not data.tokenizer.equals(Tokenizer.load(config.run)):
         raise CheckpointError(
             f"{config.data_directory}: was prepared with another tokenizer than {config.run} was trained with;"
             " choose another --run"
@@ -234,8 +234,8 @@ def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedDa
 
 
 def _require_unfinished(run: Path) -> None:
-    """A model must not be written over because its run was brought to its end and then tidied up."""
-    if (run / RESULTS_FILE).exists():
+    """A model and its tokenizer must not be written over because their run was finished and then tidied up."""
+    if (run / RESULTS_FILE).exists() and not checkpoints(run):
         raise CheckpointError(
             f"{run}: has been trained to its end ({RESULTS_FILE} is there), and has no checkpoints to go on from;"
             " choose another --run, or remove it to begin anew"

@@ -145,6 +145,24 @@ def test_all_that_decides_the_outcome_is_in_the_hash(tmp_path: Path) -> None:
     assert len(texts | {config.to_json()}) == 4
 
 
+@pytest.mark.parametrize("removed", ["checkpoints", "checkpoints and results"])
+def test_a_model_keeps_its_tokenizer_where_data_would_be_prepared_from_other_text(tmp_path: Path, removed: str) -> None:
+    config = run_of(tmp_path)
+    finished(config)
+    for directory in (config.run / "checkpoints", config.data_directory):
+        shutil.rmtree(directory)
+    told = "has been trained to its end"
+    if removed != "checkpoints":
+        (config.run / "results.json").unlink()
+        told = "prepared with another tokenizer than .* was trained with"
+    (tmp_path / "t.en").write_text("".join(f"{source[::-1]}\n" for source, _ in PAIRS))
+    before = (config.run / "tokenizer.model").read_bytes()
+    with pytest.raises(CheckpointError, match=told):
+        job_of(config)
+    assert (config.run / "tokenizer.model").read_bytes() == before
+    assert config.data_directory.exists() == (removed != "checkpoints")
+
+
 def test_another_tokenizer_under_trained_weights_is_refused(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     finished(config)
