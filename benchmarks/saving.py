@@ -65,7 +65,7 @@ class Updates:
 
 def measure(updates: Updates, run: Path, every: int, rounds: int) -> None:
     """Take turns, and report medians."""
-    writer = CheckpointWriter(run, keep=1, every=1)
+    writer = CheckpointWriter(run, keep=1)
     updates.seconds_of(2)
     start = time.perf_counter()
     writer.save(updates.snapshot())

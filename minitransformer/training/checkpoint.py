@@ -82,10 +82,10 @@ def _numbered(run: Path) -> list[tuple[int, bool, Path]]:
     return sorted((int(name[1]), name[2] is None, path) for path, name in names if name)
 
 
-def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int, every: int) -> Path:
-    """Write a checkpoint; then remove all but the last ``keep``, and earlier ones at no multiple of ``every`` updates.
+def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int) -> Path:
+    """Write a checkpoint; then remove all but the last ``keep``, and earlier ones that were written between intervals.
 
-    (Those were written at interruptions.  Without them the last checkpoints are those of an undisturbed run.)
+    (At interruptions.  Without them the last checkpoints are those of an undisturbed run.)
     It is written under another name and renamed when all of it is on the disk, and the log lines of its updates too.
     Raises: CheckpointError; older checkpoints stay.
     """
@@ -101,7 +101,7 @@ def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int, every: int) -> 
             sync(run / METRICS_FILE)
             sync(run)
         _replace(path, unfinished)
-        _remove_superseded(run, path, keep, every)
+        _remove_superseded(run, path, keep)
     except OSError as error:
         raise CheckpointError(
             f"{path}: cannot be written ({error}); free some space. Earlier checkpoints are unharmed"
@@ -112,12 +112,12 @@ def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int, every: int) -> 
 
 
 def load_newest_checkpoint(
-    run: Path, model: Transformer, adam: Adam, say: Callable[[str], None], *, keep: int, every: int
+    run: Path, model: Transformer, adam: Adam, say: Callable[[str], None], *, keep: int
 ) -> TrainingState | None:
     """Set model and optimizer to the newest whole checkpoint; say which newer ones are damaged, or unfit, and how.
 
-    What killed processes left half written or half removed goes, and what they would have removed (``keep``, ``every``:
-    as for ``save_checkpoint``).  Several processes may call.
+    What killed processes left half written or half removed goes, and what they would have removed (``keep``: as for
+    ``save_checkpoint``).  Several processes may call.
     Returns: None if there are no checkpoints.
     Raises: CheckpointError if none of them is whole and fits, or one is of a newer format.
     """
@@ -135,7 +135,7 @@ def load_newest_checkpoint(
                 say(f"using the newest whole checkpoint, {path.name}; the updates after it are done again")
             if not has_checksums(path):
                 say(f"{path}: was written before checkpoints had checksums; its content cannot be verified")
-            _remove_superseded(run, path, keep, every)
+            _remove_superseded(run, path, keep)
             return state
     if newest:
         raise CheckpointError(
@@ -225,11 +225,11 @@ def _replace(path: Path, unfinished: Path) -> None:
     sync(path.parent)
 
 
-def _remove_superseded(run: Path, path: Path, keep: int, every: int) -> None:
+def _remove_superseded(run: Path, path: Path, keep: int) -> None:
     """Remove what the checkpoint at ``path`` makes superfluous, and what killed processes left half written."""
     earlier = checkpoints(run)
     earlier = earlier[: earlier.index(path)]
-    regular = [old for old in earlier if _step(old) % every == 0 and old.suffix != ".replaced"]
+    regular = [old for old in earlier if old.suffix != ".replaced" and _is_regular(old)]
     _remove(set(earlier) - set(regular[max(0, len(regular) + 1 - keep) :]), path.parent)
     _remove_remains(run)
 
@@ -239,8 +239,12 @@ def _remove_remains(run: Path) -> None:
         shutil.rmtree(remains, ignore_errors=True)
 
 
-def _step(path: Path) -> int:
-    return int(path.name.removeprefix("step-").removesuffix(".replaced"))
+def _is_regular(path: Path) -> bool:
+    """Whether an undisturbed run would have this checkpoint; one that another process has removed counts for none."""
+    try:
+        return not read_state(path / STATE_FILE).between_intervals
+    except DamagedError:  # nothing is inferred of a state that cannot be read
+        return path.exists()
 
 
 def _remove(doomed: Iterable[Path], directory: Path) -> None:

@@ -20,6 +20,8 @@ class TrainingState:
     ``unlogged_…`` are sums over the updates since the last line.  ``avoided`` are epoch and place of batches that the
     run went back from, because their updates were not finite.  ``flops`` and ``device_seconds`` are what the updates
     have cost (``minitransformer.evaluation.cost``); None if the run was begun before that was noted.
+    ``between_intervals``: the checkpoint was due at no interval, but written at an interruption or the end; False of
+    one that was written before that was noted.
     """
 
     step: int = 0
@@ -33,6 +35,7 @@ class TrainingState:
     avoided: tuple[tuple[int, int], ...] = ()
     flops: int | None = 0
     device_seconds: float | None = 0.0
+    between_intervals: bool = False
 
     def spending(self, *, flops: int = 0, device_seconds: float = 0.0) -> TrainingState:
         """The same with so much more on its account, if it has one."""
@@ -44,7 +47,9 @@ class TrainingState:
 _COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens")
 _MAY_BE_NONE = ("best_loss", "flops", "device_seconds")
 _ALL = {field.name for field in dataclasses.fields(TrainingState)}
-_WITHOUT_ACCOUNT = _ALL - {"flops", "device_seconds"}  # before the cost was noted
+_WITHOUT_INTERVAL = _ALL - {"between_intervals"}  # before that was noted
+_WITHOUT_ACCOUNT = _WITHOUT_INTERVAL - {"flops", "device_seconds"}  # before the cost was noted
+_WITH_CHECKSUMS = (_ALL, _WITHOUT_INTERVAL, _WITHOUT_ACCOUNT)
 _OF_FIRST_FORMAT = {"step", "epoch", "next_batch", "best_loss", "seconds"}  # before there were checksums
 
 
@@ -53,9 +58,9 @@ def read_state(path: Path) -> TrainingState:
     fields = read_json(path)
     if not isinstance(fields, dict) or not all(_is_in_range(name, value) for name, value in fields.items()):
         fields = {}
-    if fields.keys() in (_ALL, _WITHOUT_ACCOUNT) and not has_checksums(path.parent):
+    if fields.keys() in _WITH_CHECKSUMS and not has_checksums(path.parent):
         raise DamagedError(f"{path.parent / CHECKSUMS_FILE}: not found; without it nothing can be verified")
-    if fields.keys() not in (_ALL, _WITHOUT_ACCOUNT, _OF_FIRST_FORMAT):
+    if fields.keys() not in (*_WITH_CHECKSUMS, _OF_FIRST_FORMAT):
         raise DamagedError(
             f"{path}: expected an object with the numbers {', '.join(sorted(_ALL))}; the checkpoint is damaged or of"
             " another version: use another one"
@@ -69,6 +74,8 @@ def _is_in_range(name: str, value: object) -> bool:
         return isinstance(value, list) and all(
             isinstance(pair, list) and len(pair) == 2 and all(map(_is_count, pair)) for pair in value
         )
+    if name == "between_intervals":
+        return isinstance(value, bool)
     if name in _COUNTS:
         return _is_count(value)
     if value is None:

@@ -65,7 +65,7 @@ class Trainer:
         self._parts = UpdateParts(store, config, world, self.exchange, self.adam, self.gradient, self.shards)
         self._updates = updates_with(self._parts)
         self.state = TrainingState()
-        self._writer = CheckpointWriter(run, keep=config.keep_checkpoints, every=config.checkpoint_every)
+        self._writer = CheckpointWriter(run, keep=config.keep_checkpoints)
         self._seconds = 0.0  # that this process has spent on updates
         self._guard = Guard()
         self._norm = 0.0  # of the last gradient that changed parameters, before clipping
@@ -75,8 +75,8 @@ class Trainer:
 
         Raises: CheckpointError if all are damaged, or one is of another model.
         """
-        whole, keep, every = self._adam_of_all(), self.config.keep_checkpoints, self.config.checkpoint_every
-        found = load_newest_checkpoint(self.run_directory, self.model, whole, say, keep=keep, every=every)
+        whole, keep = self._adam_of_all(), self.config.keep_checkpoints
+        found = load_newest_checkpoint(self.run_directory, self.model, whole, say, keep=keep)
         if found:
             self.state = found
             self.adam.m[...], self.adam.v[...] = whole.m[self.exchange.part], whole.v[self.exchange.part]
@@ -255,6 +255,7 @@ class Trainer:
             unlogged_loss=interval.loss(),
             unlogged_tokens=interval.n_tokens,
             unlogged_seconds=interval.seconds,
+            between_intervals=self.state.step % self.config.checkpoint_every != 0,
         )
         m, v = self.exchange.gather(self.adam.m), self.exchange.gather(self.adam.v)
         with self.world.waiting_for_rank_0():

@@ -21,8 +21,8 @@ class CheckpointWriter:
     The thread is a daemon: a process that is told to end at once does, and leaves an unfinished directory that is none.
     """
 
-    def __init__(self, run: Path, *, keep: int, every: int) -> None:
-        self._run, self._keep, self._every = run, keep, every
+    def __init__(self, run: Path, *, keep: int) -> None:
+        self._run, self._keep = run, keep
         self._weights: dict[str, np.ndarray] = {}
         self._moments: dict[str, np.ndarray] = {}
         self._thread: Thread | None = None
@@ -71,7 +71,7 @@ class CheckpointWriter:
 
     def _write(self, snapshot: Snapshot) -> None:
         try:
-            save_checkpoint(self._run, snapshot, keep=self._keep, every=self._every)
+            save_checkpoint(self._run, snapshot, keep=self._keep)
         except Exception as error:  # it belongs to the thread that asked for the checkpoint
             self._failure = error
 

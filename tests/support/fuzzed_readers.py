@@ -66,7 +66,7 @@ def model_and_adam() -> tuple[Transformer, Adam]:
 
 
 def write_checkpoint(run: Path) -> None:
-    save_checkpoint(run, Snapshot.of(*model_and_adam(), TrainingState(20, 3, 7, 0.5, 12.25)), keep=1, every=1)
+    save_checkpoint(run, Snapshot.of(*model_and_adam(), TrainingState(20, 3, 7, 0.5, 12.25)), keep=1)
 
 
 def checkpoint_in(run: Path) -> Path:

@@ -62,8 +62,9 @@ def names_in(directory: Path) -> list[str]:
 
 
 def saved(run: Path, step: int = 20, seed: int = 1, *, keep: int = 5, every: int = 1) -> Path:
-    snapshot = Snapshot.of(*model_and_adam(seed), dataclasses.replace(STATE, step=step))
-    return save_checkpoint(run, snapshot, keep=keep, every=every)
+    """As by a run that saves after so many updates, and at interruptions."""
+    state = dataclasses.replace(STATE, step=step, between_intervals=step % every != 0)
+    return save_checkpoint(run, Snapshot.of(*model_and_adam(seed), state), keep=keep)
 
 
 def refuse(*arguments: object, **keywords: object) -> Never:
@@ -81,7 +82,7 @@ def refusing_after(function: Callable[..., Any], n_calls: int) -> Callable[..., 
 
 def test_parameters_moments_and_state_are_restored_bit_for_bit(tmp_path: Path) -> None:
     there, here = model_and_adam(1), model_and_adam(2)
-    path = save_checkpoint(tmp_path, Snapshot.of(*there, STATE), keep=5, every=10)
+    path = save_checkpoint(tmp_path, Snapshot.of(*there, STATE), keep=5)
     assert load_checkpoint(path, *here) == STATE
     assert everything(*here) == everything(*there)
 
@@ -102,7 +103,7 @@ def test_who_may_read_one_file_of_a_checkpoint_may_read_all(tmp_path: Path) -> N
 
 def test_a_checkpoint_is_a_model_that_can_be_loaded(tmp_path: Path) -> None:
     model, adam = model_and_adam(1)
-    loaded = Transformer.load(save_checkpoint(tmp_path, Snapshot.of(model, adam, STATE), keep=5, every=10))
+    loaded = Transformer.load(save_checkpoint(tmp_path, Snapshot.of(model, adam, STATE), keep=5))
     assert np.array_equal(loaded.parameters.values, model.parameters.values)
 
 
@@ -125,11 +126,32 @@ def test_checkpoints_of_interruptions_do_not_outlive_the_next_one(tmp_path: Path
     assert names_in(tmp_path / "checkpoints") == ["step-00000030", "step-00000040", "step-00000041"]
 
 
-def test_taking_a_run_up_removes_what_a_killed_process_would_have_removed(tmp_path: Path) -> None:
-    for step in (10, 20, 23, 30):
-        saved(tmp_path, step, keep=9, every=1)
-    assert load_newest_checkpoint(tmp_path, *model_and_adam(1), lambda line: None, keep=2, every=10)
+def test_taking_a_run_up_removes_what_a_killed_process_would_have_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_module, "_remove_superseded", lambda *arguments: None)
+        for step in (10, 20, 23, 30):
+            saved(tmp_path, step, every=10)
+    assert load_newest_checkpoint(tmp_path, *model_and_adam(1), lambda line: None, keep=2)
     assert names_in(tmp_path / "checkpoints") == ["step-00000020", "step-00000030"]
+
+
+def without_note(path: Path) -> None:
+    """As a checkpoint was before it was noted whether it was written between intervals."""
+    state = json.loads((path / "state.json").read_text())
+    del state["between_intervals"]
+    (path / "state.json").write_text(json.dumps(state))
+    write_checksums(path, CHECKPOINT_FILES)
+
+
+def test_of_checkpoints_of_before_none_is_taken_for_an_interruptions(tmp_path: Path) -> None:
+    for step in (20, 40, 60):
+        without_note(saved(tmp_path, step))
+    state = load_newest_checkpoint(tmp_path, *model_and_adam(1), lambda line: None, keep=5)
+    assert state == dataclasses.replace(STATE, step=60)
+    saved(tmp_path, 63)
+    assert [path.name[-2:] for path in checkpoints(tmp_path)] == ["20", "40", "60", "63"]
 
 
 def test_what_another_process_has_removed_meanwhile_is_no_error(
@@ -138,7 +160,7 @@ def test_what_another_process_has_removed_meanwhile_is_no_error(
     gone, path = saved(tmp_path, 10), saved(tmp_path, 20)
     shutil.rmtree(gone)
     monkeypatch.setattr(checkpoint_module, "checkpoints", lambda run: [gone, path])
-    assert load_newest_checkpoint(tmp_path, *model_and_adam(1), lambda line: None, keep=1, every=10)
+    assert load_newest_checkpoint(tmp_path, *model_and_adam(1), lambda line: None, keep=1)
     assert names_in(tmp_path / "checkpoints") == ["step-00000020"]
 
 
@@ -271,7 +293,7 @@ STATES = [
     "[]", "3", '{"step": 20, "place": 7}', '{"step": "many"}', STATE_WITH('"step": 20', '"step": 20.5'),
     STATE_WITH('"step": 20', '"step": -1'), STATE_WITH('"step": 20', '"step": null'), STATE_WITH("12.25", "NaN"),
     STATE_WITH('"epoch": 3', '"epoch": true'), STATE_WITH('"epoch": 3', f'"epoch": {2**70}'),
-    STATE_WITH('"flops": 0', '"flops": 0.5'),
+    STATE_WITH('"flops": 0', '"flops": 0.5'), STATE_WITH('"between_intervals": false', '"between_intervals": 0'),
 ]  # fmt: skip
 
 
@@ -389,7 +411,7 @@ def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
     assert state == {
         "step": 20, "epoch": 3, "next_batch": 7, "best_loss": 1 / 3, "seconds": 12.25, "unlogged_loss": 61.5,
         "unlogged_tokens": 30, "unlogged_seconds": 0.5, "avoided": [],
-        "flops": 0, "device_seconds": 0.0,
+        "flops": 0, "device_seconds": 0.0, "between_intervals": False,
     }  # fmt: skip
 
 

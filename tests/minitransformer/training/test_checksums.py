@@ -36,12 +36,12 @@ def model_and_adam(seed: int | None = None) -> tuple[Transformer, Adam]:
 
 
 def saved(run: Path, step: int = 20) -> Path:
-    return save_checkpoint(run, Snapshot.of(*model_and_adam(step), STATE), keep=5, every=1)
+    return save_checkpoint(run, Snapshot.of(*model_and_adam(step), STATE), keep=5)
 
 
 def resumed(run: Path) -> tuple[TrainingState | None, list[str]]:
     said: list[str] = []
-    return load_newest_checkpoint(run, *model_and_adam(), said.append, keep=5, every=1), said
+    return load_newest_checkpoint(run, *model_and_adam(), said.append, keep=5), said
 
 
 @pytest.mark.parametrize("name", [*CHECKPOINT_FILES, "checksums.json"])
@@ -93,7 +93,7 @@ def test_a_checkpoint_of_an_older_format_is_passed_over_and_named(tmp_path: Path
 def test_a_checkpoint_of_another_model_among_others_is_passed_over_and_named(tmp_path: Path) -> None:
     shutil.copytree(saved(tmp_path), tmp_path / "checkpoints" / "step-00000010")
     foreign = Transformer(dataclasses.replace(TINY, d_ff=3), seed=1)
-    save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5, every=1)
+    save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5)
     state, said = resumed(tmp_path)
     assert state == STATE
     assert said == [
@@ -105,7 +105,7 @@ def test_a_checkpoint_of_another_model_among_others_is_passed_over_and_named(tmp
 
 def test_where_all_checkpoints_are_of_another_model_a_run_does_not_begin_anew(tmp_path: Path) -> None:
     foreign = Transformer(dataclasses.replace(TINY, d_ff=3), seed=1)
-    save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5, every=1)
+    save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5)
     with pytest.raises(CheckpointError, match="is whole and fits .*is of another model: d_ff 3 there, 2 here"):
         resumed(tmp_path)
 

@@ -19,7 +19,7 @@ from minitransformer.data.survey import CorpusError
 from minitransformer.files import CheckpointError
 from minitransformer.inference.translator import Translator
 from minitransformer.run import RunConfig
-from minitransformer.training.checkpoint import CHECKPOINT_FILES, checkpoint_path
+from minitransformer.training.checkpoint import CHECKPOINT_FILES, checkpoint_path, checkpoints
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import SilentMonitor
@@ -104,7 +104,7 @@ def test_the_cost_is_that_of_the_run_however_often_it_was_taken_up(tmp_path: Pat
 def take_account_away(checkpoint: Path) -> None:
     """As a checkpoint was before costs were counted."""
     state = json.loads((checkpoint / "state.json").read_text())
-    del state["flops"], state["device_seconds"]
+    del state["flops"], state["device_seconds"], state["between_intervals"]
     (checkpoint / "state.json").write_text(json.dumps(state))
     write_checksums(checkpoint, CHECKPOINT_FILES)
 
@@ -116,6 +116,17 @@ def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:
     longer = changed(config, max_updates=28)
     assert not job_of(longer).is_finished
     assert finished(longer)["updates"] == 28
+
+
+def test_another_interval_removes_no_checkpoint_of_before(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    finished(config)
+    before = checkpoints(config.run)
+    assert [path.name[-2:] for path in before] == ["12", "16", "20"]
+    assert job_of(changed(config, checkpoint_every=7)).is_finished
+    assert checkpoints(config.run) == before
+    finished(changed(config, checkpoint_every=7, keep_checkpoints=4, max_updates=22))
+    assert [path.name[-2:] for path in checkpoints(config.run)] == ["16", "20", "21", "22"]
 
 
 def test_a_finished_run_without_its_checkpoints_is_not_written_over(tmp_path: Path) -> None:

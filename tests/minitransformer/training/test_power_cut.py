@@ -37,7 +37,7 @@ def save(run: Path, step: int, value: float) -> None:
     adam = Adam(model.parameters)
     for array in (model.parameters.values, adam.m, adam.v):
         array[...] = value
-    save_checkpoint(run, Snapshot.of(model, adam, TrainingState(step=step)), keep=1, every=1)
+    save_checkpoint(run, Snapshot.of(model, adam, TrainingState(step=step)), keep=1)
 
 
 def resumed(run: Path) -> tuple[int, float] | None:
@@ -46,7 +46,7 @@ def resumed(run: Path) -> tuple[int, float] | None:
     adam = Adam(model.parameters)
     for path in checkpoints(run):
         load_checkpoint(path, model, adam)
-    state = load_newest_checkpoint(run, model, adam, lambda line: None, keep=1, every=1)
+    state = load_newest_checkpoint(run, model, adam, lambda line: None, keep=1)
     if state is None:
         return None
     values = {float(v) for _, p in model.named_parameters() for v in p.value.ravel()}
@@ -181,7 +181,7 @@ def test_whenever_the_power_is_cut_the_best_model_is_the_old_or_the_new_one(tmp_
 def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         model = Transformer(TINY, seed=step)
-        save_checkpoint(tmp_path, Snapshot.of(model, Adam(model.parameters), TrainingState(step)), keep=3, every=10)
+        save_checkpoint(tmp_path, Snapshot.of(model, Adam(model.parameters), TrainingState(step)), keep=3)
     weights = tmp_path / "checkpoints" / "step-00000030" / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
@@ -189,7 +189,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-00000020" / "state.json").unlink()
     said: list[str] = []
     model = Transformer(TINY, seed=None)
-    state = load_newest_checkpoint(tmp_path, model, Adam(model.parameters), said.append, keep=3, every=10)
+    state = load_newest_checkpoint(tmp_path, model, Adam(model.parameters), said.append, keep=3)
     assert state == dataclasses.replace(TrainingState(), step=10)
     assert np.array_equal(model.parameters.values, Transformer(TINY, seed=10).parameters.values)
     assert [line.partition(": ")[0] for line in said[:2]] == ["warning"] * 2

@@ -66,7 +66,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
         return save_checkpoint(*arguments, **keywords)
 
     monkeypatch.setattr(writer_module, "save_checkpoint", held_back)
-    writer, before = CheckpointWriter(tmp_path, keep=2, every=1), model.parameters.values.copy()
+    writer, before = CheckpointWriter(tmp_path, keep=2), model.parameters.values.copy()
     writer.save(snapshot_of(model, 1))
     model.parameters.values *= 1.5  # the next update, before a byte is written
     assert checkpoints(tmp_path) == []
@@ -77,7 +77,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
 
 
 def test_the_next_save_waits_for_the_one_before(tmp_path: Path, model: Transformer) -> None:
-    writer = CheckpointWriter(tmp_path, keep=9, every=1)
+    writer = CheckpointWriter(tmp_path, keep=9)
     values = {}
     for step in range(1, 6):
         model.parameters.values *= 1.5
@@ -91,7 +91,7 @@ def test_the_next_save_waits_for_the_one_before(tmp_path: Path, model: Transform
 def test_a_file_that_the_disk_has_no_room_for_is_a_failure_that_is_told_once(
     tmp_path: Path, model: Transformer
 ) -> None:
-    writer = CheckpointWriter(tmp_path, keep=9, every=1)
+    writer = CheckpointWriter(tmp_path, keep=9)
     writer.save(snapshot_of(model, 1))
     writer.wait()
     with file_size_limit(4_000):
@@ -117,7 +117,7 @@ def test_what_is_no_fault_of_the_disk_is_raised(
         raise ZeroDivisionError
 
     monkeypatch.setattr(writer_module, "save_checkpoint", fail)
-    writer = CheckpointWriter(tmp_path, keep=2, every=1)
+    writer = CheckpointWriter(tmp_path, keep=2)
     writer.save(snapshot_of(model, 1))
     writer.wait()
     with pytest.raises(ZeroDivisionError):
@@ -125,7 +125,7 @@ def test_what_is_no_fault_of_the_disk_is_raised(
 
 
 def test_the_copy_is_made_in_the_same_memory_every_time(tmp_path: Path, model: Transformer) -> None:
-    writer = CheckpointWriter(tmp_path, keep=2, every=1)
+    writer = CheckpointWriter(tmp_path, keep=2)
     writer.save(snapshot_of(model, 1))
     first = {name: array.ctypes.data for name, array in (writer._weights | writer._moments).items()}
     writer.save(snapshot_of(model, 2))
