@@ -73,8 +73,20 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def checkpoints_of_updates(run: Path) -> list[Path]:
-    """One for each update, oldest first: where a kill has left two, the one that replaced the other."""
-    return list({step: path for step, _, path in _numbered(run)}.values())
+    """One for each update, oldest first: where a kill has left two, the one that replaced the other, if it is whole."""
+    found: dict[int, Path] = {}
+    for step, _, path in _numbered(run):
+        if step not in found or _has_whole_model(path):
+            found[step] = path
+    return list(found.values())
+
+
+def _has_whole_model(path: Path) -> bool:
+    try:
+        load_model_files(path, verify=True)
+    except DamagedError:
+        return False
+    return True
 
 
 def _numbered(run: Path) -> list[tuple[int, bool, Path]]:

@@ -10,7 +10,7 @@ import pytest
 from small_run import Trained, contents, said_while, translated
 
 from cli.average import average
-from minitransformer.files import CheckpointError
+from minitransformer.files import CheckpointError, DamagedError
 
 
 def test_the_average_of_checkpoints_is_a_model_that_translates(trained: Trained, tmp_path: Path) -> None:
@@ -34,6 +34,21 @@ def test_an_update_that_a_kill_has_left_two_checkpoints_of_counts_once(trained: 
     shutil.copytree(last, last.with_name("step-00000060.replaced"))
     said = said_while(lambda: average(["--run", str(run), *words]))
     assert said.startswith("averaged step-00000040, step-00000060 into")
+
+
+def test_of_two_checkpoints_of_an_update_the_whole_one_is_averaged(trained: Trained, tmp_path: Path) -> None:
+    run, words = tmp_path / "run", ["--last", "1", "--output", str(tmp_path / "mean")]
+    shutil.copytree(trained.run, run)
+    last = run / "checkpoints" / "step-00000060"
+    shutil.copytree(last, last.with_name("step-00000060.replaced"))
+    weights = (last / "model.safetensors").read_bytes()
+    (last / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    said = said_while(lambda: average(["--run", str(run), *words]))
+    assert said.startswith("averaged step-00000060.replaced into")
+    assert (tmp_path / "mean" / "model.safetensors").read_bytes() == weights
+    shutil.rmtree(last.with_name("step-00000060.replaced"))
+    with pytest.raises(DamagedError, match="step-00000060/model.safetensors: has changed since it was written"):
+        average(["--run", str(run), *words])
 
 
 @pytest.mark.parametrize("n", ["0", "4", "-1"])
