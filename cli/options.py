@@ -73,6 +73,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
 
 
+def name_of(key: str, table: Mapping[str, Any], file: str | None) -> str | None:
+    """The preset or the system that a file names, which other options start from.  Raises: ConfigError if no name."""
+    name = table.get(key)
+    if not isinstance(name, str | None):
+        raise ConfigError(f"{file}: {key} must be a name; got {name!r}")
+    return name
+
+
 def _as_words(table: Mapping[str, Any], options: Any, file: str, prefix: str = "") -> list[str]:
     """The options that a table stands for, in the words of the command line."""
     kinds = get_type_hints(options)

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.command import run_command, say
-from cli.options import parse_options
+from cli.options import name_of, parse_options, read_toml, take_option
 from minitransformer.config import DataConfig
 from minitransformer.data.download import download
 from minitransformer.data.prepare import prepare
+from minitransformer.run import RunConfig
 
 DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
-pairs. --config FILE reads options from the [data] table of a TOML file, as minitransformer-train does."""
+pairs. --config FILE reads options from the [data] table of a TOML file, and starts from the preset that it names, as
+minitransformer-train does."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,17 @@ def prepare_data(arguments: Sequence[str]) -> int:
         PrepareOptions,
         DESCRIPTION,
         arguments,
-        default=PrepareOptions(),
+        default=PrepareOptions(data=_data_of_preset(arguments)),
         ignored=("preset", "compat", "model", "training", "device"),
     )
     if options.download:
         download(options.data, say)
     prepare(options.data, options.data.directory or options.run / "data", say)
     return 0
+
+
+def _data_of_preset(arguments: Sequence[str]) -> DataConfig:
+    """What training would start from: a preset decides about vocabularies, too."""
+    file, _ = take_option(arguments, "--config")
+    preset = name_of("preset", read_toml(Path(file)), file) if file else None
+    return DataConfig() if preset is None else RunConfig.of_preset(preset).data

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from cli.command import EXPECTED, run_command
 from cli.console import log_console
-from cli.options import parse_options, read_toml, take_option
+from cli.options import name_of, parse_options, read_toml, take_option
 from minitransformer.compatibility import compatible
 from minitransformer.config import ConfigError
 from minitransformer.run import RunConfig
@@ -43,10 +43,8 @@ def read_options(arguments: Sequence[str], description: str = DESCRIPTION) -> Ru
     _, words = take_option(words, VERIFY)
     file, _ = take_option(words, "--config")
     of_file = read_toml(Path(file)) if file else {}
-    for key in ("preset", "compat"):
-        if not isinstance(of_file.get(key, ""), str):
-            raise ConfigError(f"{file}: {key} must be a name; got {of_file[key]!r}")
-    preset, system = preset or of_file.get("preset"), system or of_file.get("compat")
+    of_file_preset, of_file_system = (name_of(key, of_file, file) for key in ("preset", "compat"))
+    preset, system = preset or of_file_preset, system or of_file_system
     default = RunConfig() if preset is None else RunConfig.of_preset(preset)
     if system is not None:
         default = dataclasses.replace(default, model=compatible(default.model, system))

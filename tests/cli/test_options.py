@@ -10,10 +10,11 @@ import pytest
 from small_run import plain
 
 from cli.options import parse_options, read_toml, take_option
+from cli.prepare import prepare_data
 from cli.train import read_options
 from minitransformer import presets
 from minitransformer.compatibility import compatible
-from minitransformer.config import ConfigError
+from minitransformer.config import ConfigError, DataConfig
 from minitransformer.run import RunConfig, demo_training
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
@@ -263,6 +264,32 @@ def test_a_value_that_makes_no_sense_ends_with_status_2_and_says_why(
 def test_every_recipe_can_be_read(recipe: Path) -> None:
     data = read_options(["--config", str(recipe)]).data
     assert data.train_source or data.train_trees
+
+
+def prepared_as(words: list[str], monkeypatch: pytest.MonkeyPatch) -> DataConfig:
+    """What minitransformer-prepare would prepare."""
+    asked: list[DataConfig] = []
+    monkeypatch.setattr("cli.prepare.prepare", lambda data, directory, report: asked.append(data))
+    assert prepare_data(words) == 0
+    return asked[0]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_prepare_reads_every_recipe_as_training_does(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--config", str(recipe)]
+    assert prepared_as(words, monkeypatch) == read_options(words).data
+
+
+@pytest.mark.parametrize("preset", ["tiny", "base", "table3-A-h4", "parsing-small"])
+def test_prepare_starts_from_the_files_preset_as_training_does(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--config", toml(tmp_path, f'preset = "{preset}"\n[data]\nmax_length = 99\n')]
+    assert prepared_as(words, monkeypatch) == read_options(words).data
+    words += ["--data.vocabulary-size", "77"]
+    assert prepared_as(words, monkeypatch) == read_options(words).data
+    with pytest.raises(ConfigError, match="preset must be a name; got 3"):
+        prepare_data(["--config", toml(tmp_path, "preset = 3")])
 
 
 @pytest.mark.parametrize(
