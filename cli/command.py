@@ -39,7 +39,8 @@ def run_command(main: Callable[[], int | None]) -> int:
 def _status_of(main: Callable[[], int | None]) -> int:
     try:
         status = main() or 0
-        sys.stdout.flush()
+        if sys.stdout is not None:  # the shell's >&-
+            sys.stdout.flush()
         return status
     except EXPECTED as error:
         say(f"error: {error}")

@@ -75,6 +75,12 @@ def test_expected_errors_become_one_line(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "error: text: is empty\n"
 
 
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_what_needs_no_stream_does_not_miss_one_that_is_closed(closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, closed, None)
+    assert run_command(lambda: 3) == 3
+
+
 def test_an_interrupt_is_one_line_and_status_130(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> int:
         raise KeyboardInterrupt
