@@ -75,9 +75,8 @@ def test_expected_errors_become_one_line(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "error: text: is empty\n"
 
 
-@pytest.mark.parametrize("closed", ["stdout", "stderr"])
-def test_what_needs_no_stream_does_not_miss_one_that_is_closed(closed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, closed, None)
+def test_a_command_that_prints_nothing_does_not_miss_a_closed_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
     assert run_command(lambda: 3) == 3
 
 
