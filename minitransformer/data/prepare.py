@@ -20,9 +20,7 @@ from minitransformer.files import CheckpointError, DamagedError, read_json, writ
 
 MANIFEST = "manifest.json"
 SHORT = 20  # tokens: pairs shorter than this on both sides are never called unequal
-LONGEST_SCORED = (
-    1_024  # tokens: a longer held-out line is no sentence, and attention over it may take all memory there is
-)
+LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and attention over it may take all memory
 _LINES_AT_ONCE = 10_000
 
 Report = Callable[[str], None]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
-import io
 import json
 import os
 import re
@@ -22,7 +20,6 @@ import pytest
 from mpirun import (
     IS_OPEN_MPI,
     PROGRAM,
-    SIZE_VARIABLES,
     command_line,
     environment,
     needs_mpi,
@@ -39,7 +36,6 @@ from minitransformer.model.files import load_model_files
 from minitransformer.training.checkpoint import checkpoints
 from parallel.agreement import checksum
 from parallel.communicator import RUN, SerialCommunicator, working_ranks
-from parallel.launch import LaunchError, all_or_none, communicator, n_launched, n_launched_here, rank_launched
 
 
 @needs_mpi
@@ -150,104 +146,6 @@ def test_ranks_that_disagree_end_with_a_message_that_says_which_and_how(tmp_path
         in done.stderr
     )
     assert done.stderr.count("failed; ending all ranks") == 1
-
-
-def test_an_exception_of_a_single_process_passes_through_silently(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="on purpose"), all_or_none(SerialCommunicator()):
-        raise ValueError("on purpose")
-    assert capsys.readouterr().err == ""
-
-
-class OneOfTwo(SerialCommunicator):
-    """A rank whose others are not there."""
-
-    size = 2
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (KeyboardInterrupt(), "interrupted; ending all ranks\n"),
-        (LaunchError("no way", "walk"), "failed; ending all ranks\nerror: no way; walk\n"),
-    ],
-)
-def test_what_needs_no_traceback_has_none(
-    error: BaseException, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("parallel.launch.SECONDS_TO_FORWARD", 0.0)
-    with pytest.raises(type(error)), all_or_none(OneOfTwo(), (LaunchError,)):
-        raise error
-    assert capsys.readouterr().err == f"rank 0 of 2 ({socket.gethostname()}) {told}"
-
-
-def test_a_log_that_cannot_be_written_keeps_no_rank_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Unwritable(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    aborted = []
-    monkeypatch.setattr("parallel.launch.SECONDS_TO_FORWARD", 0.0)
-    monkeypatch.setattr(sys, "stderr", Unwritable())
-    monkeypatch.setattr(OneOfTwo, "abort", lambda world: aborted.append(world.rank))
-    with pytest.raises(ValueError, match="on purpose"), all_or_none(OneOfTwo()):
-        raise ValueError("on purpose")
-    assert aborted == [0]
-
-
-@pytest.fixture
-def outside_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in SIZE_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.usefixtures("outside_mpi")
-def test_without_mpirun_a_process_is_alone() -> None:
-    assert n_launched() == 1
-    assert isinstance(communicator(), SerialCommunicator)
-
-
-@pytest.mark.usefixtures("outside_mpi")
-@pytest.mark.parametrize("variable", SIZE_VARIABLES)
-def test_under_mpirun_of_one_process_it_is_alone(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "1")
-    assert isinstance(communicator(), SerialCommunicator)
-
-
-@pytest.mark.usefixtures("outside_mpi")
-@pytest.mark.parametrize("variable", SIZE_VARIABLES)
-def test_mpirun_without_mpi4py_is_an_error_that_names_the_remedy(
-    variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, "2")
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
-    monkeypatch.delitem(sys.modules, "parallel.mpi", raising=False)
-    with pytest.raises(
-        LaunchError, match=r'2 processes were started, but mpi4py .*pip install "minitransformer\[mpi\]"'
-    ):
-        communicator()
-
-
-@pytest.mark.usefixtures("outside_mpi")
-def test_a_variable_without_a_number_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PMI_SIZE", "")
-    assert n_launched() == 1
-    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    assert n_launched() == 4
-
-
-@pytest.mark.usefixtures("outside_mpi")
-def test_under_mpirun_within_srun_mpiruns_word_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")  # a process on every machine, to start the ranks there
-    assert (n_launched(), n_launched_here(), rank_launched()) == (2, 2, 0)
-    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "1(x2)")
-    assert n_launched_here() == 1
-    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "8(x2),4,2(x3)")
-    for machine, n_ranks in enumerate([8, 8, 4, 2, 2, 2]):
-        monkeypatch.setenv("SLURM_NODEID", str(machine))
-        assert n_launched_here() == n_ranks
-    for name, value in {"PMI_SIZE": "8", "PMI_RANK": "5", "SLURM_PROCID": "1", "MPI_LOCALNRANKS": "4"}.items():
-        monkeypatch.setenv(name, value)
-    assert (n_launched(), n_launched_here(), rank_launched()) == (8, 4, 5)
 
 
 @needs_mpi
