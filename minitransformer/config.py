@@ -18,7 +18,7 @@ NormPlacement = Literal["post", "pre"]
 Tying = Literal["all", "target", "none"]
 Start = Literal["symbol", "zero", "end"]
 Normalisation = Literal["gnmt", "length"]
-TokenizerType = Literal["bpe", "unigram"]
+TokenizerType = Literal["bpe", "unigram", "word"]
 LeafSymbols = Literal["normalised", "tags"]
 Precision = Literal["float32", "bfloat16"]
 
@@ -182,9 +182,9 @@ class DataConfig:
     held_out: int = 1_000
     """Pairs to hold out of the training text where there are no validation files (at most a tenth of it)."""
     tokenizer: TokenizerType = "bpe"
-    """Kind of subword model that sentencepiece trains."""
+    """Kind of subword model that sentencepiece trains; or, for parsing, whole words, the rare ones by classes."""
     vocabulary_size: int = 2_000
-    """Subword pieces (of each side, if the vocabulary is not joint)."""
+    """Subword pieces, or words (of each side, if the vocabulary is not joint)."""
     joint_vocabulary: bool = True
     """One vocabulary for both languages (the paper), or one each; these share no matrix (model.tied)."""
     max_length: int = 256
@@ -212,6 +212,8 @@ class DataConfig:
             raise ConfigError("data: name both train_trees and validation_trees, or text, not one of each")
         if self.is_treebank and self.joint_vocabulary:
             raise ConfigError("data: words and trees share no vocabulary; set joint_vocabulary = false")
+        if self.tokenizer == "word" and not self.is_treebank:
+            raise ConfigError('data: tokenizer = "word" is for parsing; name train_trees, or take "bpe" or "unigram"')
         if self.validation_source and not self.train_source:
             raise ConfigError("data: validation files without training files; name train_source and train_target")
 

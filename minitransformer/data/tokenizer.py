@@ -6,7 +6,6 @@ import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +14,13 @@ import sentencepiece
 
 from minitransformer.config import TokenizerType
 from minitransformer.data.corpus import Pair
+from minitransformer.data.rare_words import (
+    SHAPE_CLASSES,
+    WordEncoder,
+    count_words,
+    is_of_words,
+    with_endings_of_rare_words,
+)
 from minitransformer.data.survey import CorpusError
 from minitransformer.files import CheckpointError, written_whole
 from minitransformer.symbols import END, START, UNKNOWN
@@ -23,6 +29,7 @@ JOINT_FILE = "tokenizer.model"
 _SEPARATE_FILES = ("tokenizer.source.model", "tokenizer.target.model")
 MAX_TRAINING_SENTENCES = 5_000_000  # of larger corpora a random sample is enough to train on
 MAX_LINE_BYTES = 16_384  # longer lines are no sentences; sentencepiece leaves them out of its training
+_SOURCE, _TARGET, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)  # of a pair
 
 
 class Tokenizer:
@@ -34,6 +41,7 @@ class Tokenizer:
         self.target = (
             self.source if target_model is None else sentencepiece.SentencePieceProcessor(model_proto=target_model)
         )
+        self._words = WordEncoder(self.source) if is_of_words(self.source) else None
 
     @classmethod
     def train(
@@ -48,15 +56,19 @@ class Tokenizer:
         """Train on parallel text, which is read several times: it must not be an iterator.
 
         Args:
+            kind: of subwords; or "word", which needs a target of symbols.
             symbols: the target is no language but a row of symbols: each that occurs becomes one piece.
 
         Raises: CorpusError if there is too little text for so large a vocabulary.
         """
-        source, target, both = slice(0, 1), slice(1, 2), slice(0, 2)
         if joint:
-            return cls(_train(_sample(pairs, both), vocabulary_size, kind))
-        of_target = _train_symbols if symbols else partial(_train, vocabulary_size=vocabulary_size, kind=kind)
-        return cls(_train(_sample(pairs, source), vocabulary_size, kind), of_target(_sample(pairs, target)))
+            return cls(_train(_sample(pairs, _BOTH), vocabulary_size, kind))
+        words = _train_words(pairs, vocabulary_size) if kind == "word" else None
+        source, target = _sample(pairs, _SOURCE), _sample(pairs, _TARGET)
+        return cls(
+            words or _train(source, vocabulary_size, kind),
+            _train_symbols(target) if symbols else _train(target, vocabulary_size, kind),
+        )
 
     @property
     def models(self) -> tuple[bytes, ...]:
@@ -89,7 +101,15 @@ class Tokenizer:
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """Ids of source lines, without start and end symbols."""
+        if self._words is not None:
+            return self._words.encode(lines)
         return [list(ids) for ids in self.source.encode(list(lines))]
+
+    def source_pieces(self, line: str) -> list[str]:
+        """What each id of a source line stands for, as it is in the line; words begin with sentencepiece's mark "▁"."""
+        if self._words is not None:
+            return [f"▁{word}" for word in line.split()]
+        return list(self.source.encode(line, out_type=str))
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Ids of target lines, without start and end symbols."""
@@ -140,14 +160,29 @@ def _sample(pairs: Iterable[Pair], side: slice) -> Iterator[str]:
 
 
 def _train(lines: Iterable[str], vocabulary_size: int, kind: TokenizerType) -> bytes:
+    return _train_pieces(
+        lines,
+        vocabulary_size,
+        model_type=kind,
+        character_coverage=1.0 if vocabulary_size < 20_000 else 0.9999,
+        split_digits=True,  # numbers are spelt digit by digit: there are too many to be words
+    )
+
+
+def _train_words(pairs: Iterable[Pair], vocabulary_size: int) -> bytes:
+    lines = with_endings_of_rare_words(_sample(pairs, _SOURCE), count_words(_sample(pairs, _SOURCE)))
+    return _train_pieces(
+        lines,
+        vocabulary_size,
+        model_type="word",
+        normalization_rule_name="identity",
+        user_defined_symbols=list(SHAPE_CLASSES),
+    )
+
+
+def _train_pieces(lines: Iterable[str], vocabulary_size: int, **options: Any) -> bytes:
     try:
-        return _train_model(
-            lines,
-            vocab_size=vocabulary_size,
-            model_type=kind,
-            character_coverage=1.0 if vocabulary_size < 20_000 else 0.9999,
-            split_digits=True,  # numbers are spelt digit by digit: there are too many to be words
-        )
+        return _train_model(lines, vocab_size=vocabulary_size, **options)
     except _TrainingError as error:
         raise CorpusError(
             f"tokenizer: sentencepiece cannot make {vocabulary_size} pieces of this text{_reason(error)};"

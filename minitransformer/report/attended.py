@@ -60,7 +60,7 @@ def attended_pair(
     model, tokenizer, room = translator.model, translator.tokenizer, translator.longest_source
     source_ids = tokenizer.encode_source([sentence])[0]
     _check_length("sentence", source_ids, room)
-    source = shown_pieces(tokenizer.source.encode(sentence, out_type=str))
+    source = shown_pieces(tokenizer.source_pieces(sentence))
     if target is None:
         target_ids = list(beam_search(model, [source_ids], search)[0][0].ids)
         target = tokenizer.decode_target([target_ids])[0]

@@ -158,7 +158,13 @@ class Ended(list[Pair]):
 
 @pytest.mark.parametrize(
     ("kind", "n"),  # each side is counted, then read
-    [({"kind": "bpe"}, 2), ({"kind": "unigram"}, 2), ({"joint": False}, 4), ({"joint": False, "symbols": True}, 4)],
+    [
+        ({"kind": "bpe"}, 2),
+        ({"kind": "unigram"}, 2),
+        ({"joint": False}, 4),
+        ({"joint": False, "symbols": True}, 4),
+        ({"joint": False, "symbols": True, "kind": "word"}, 2),
+    ],
 )
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), OSError("disk"), CorpusError("text"), MemoryError(), RuntimeError("other")]

@@ -77,6 +77,14 @@ def test_treebanks_are_among_the_files_that_are_looked_for(tmp_path: Path) -> No
     assert list(text_files(config_of(tmp_path))) == ["t.mrg", "v.mrg"]
 
 
+def test_with_words_as_tokens_a_source_has_as_many_as_words(tmp_path: Path) -> None:
+    write_toy_treebank(tmp_path / "t.mrg", 300, seed=1)
+    write_toy_treebank(tmp_path / "v.mrg", 20, seed=2)
+    data = prepare(config_of(tmp_path, tokenizer="word", vocabulary_size=20), tmp_path / "data")
+    store = data.store("validation")
+    assert [len(store.pair(i)[0]) for i in range(20)] == [len(words.split()) for words, _ in data.text("validation")]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
