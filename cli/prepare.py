@@ -15,8 +15,8 @@ from minitransformer.data.prepare import prepare
 from minitransformer.run import RunConfig
 
 DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
-pairs. --config FILE reads options from the [data] table of a TOML file, and starts from the preset that it names, as
-minitransformer-train does."""
+pairs. --config FILE reads options from the [data] table of a TOML file. --preset NAME, or a preset that the file names,
+decides about vocabularies, as with minitransformer-train."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,14 @@ def main() -> int:
 
 def prepare_data(arguments: Sequence[str]) -> int:
     """Prepare as the options say."""
+    preset, words = take_option(arguments, "--preset")
+    preset = preset or _preset_of_file(words)
+    default = PrepareOptions() if preset is None else PrepareOptions(data=RunConfig.of_preset(preset).data)
     options = parse_options(
         PrepareOptions,
         DESCRIPTION,
-        arguments,
-        default=PrepareOptions(data=_data_of_preset(arguments)),
+        words,
+        default=default,
         ignored=("preset", "compat", "model", "training", "device"),
     )
     if options.download:
@@ -51,8 +54,6 @@ def prepare_data(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _data_of_preset(arguments: Sequence[str]) -> DataConfig:
-    """What training would start from: a preset decides about vocabularies, too."""
-    file, _ = take_option(arguments, "--config")
-    preset = name_of("preset", read_toml(Path(file)), file) if file else None
-    return DataConfig() if preset is None else RunConfig.of_preset(preset).data
+def _preset_of_file(words: Sequence[str]) -> str | None:
+    file, _ = take_option(words, "--config")
+    return name_of("preset", read_toml(Path(file)), file) if file else None

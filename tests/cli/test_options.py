@@ -281,12 +281,14 @@ def test_prepare_reads_every_recipe_as_training_does(recipe: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("preset", ["tiny", "base", "table3-A-h4", "parsing-small"])
-def test_prepare_starts_from_the_files_preset_as_training_does(
+def test_prepare_starts_from_the_preset_as_training_does(
     preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--config", toml(tmp_path, f'preset = "{preset}"\n[data]\nmax_length = 99\n')]
     assert prepared_as(words, monkeypatch) == read_options(words).data
     words += ["--data.vocabulary-size", "77"]
+    assert prepared_as(words, monkeypatch) == read_options(words).data
+    words += ["--preset", "small"]  # counts for more than the file's
     assert prepared_as(words, monkeypatch) == read_options(words).data
     with pytest.raises(ConfigError, match="preset must be a name; got 3"):
         prepare_data(["--config", toml(tmp_path, "preset = 3")])
