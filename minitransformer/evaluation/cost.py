@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from autograd.array import Device, namespace_of_device
 from minitransformer.config import ModelConfig
@@ -85,10 +86,13 @@ def flops_by_time(seconds: float, n_devices: int, flops_per_second: float) -> fl
     return seconds * n_devices * flops_per_second
 
 
-def sustained_flops_per_second(device: Device, size: int | None = None, repeats: int = 3) -> float:
+def sustained_flops_per_second(device: Device, n_threads: int, size: int | None = None, repeats: int = 10) -> float:
     """What this process reaches in a product of two square float32 matrices, at its best of a few times.
 
     The matrices are large enough to keep the device busy, and small enough for a fraction of a second.
+
+    Args:
+        n_threads: that this process trains with; OPENBLAS_NUM_THREADS may say less, but is not about training.
     """
     xp, size = namespace_of_device(device), size or SQUARE[device]
     a = xp.ones((size, size), np.float32)
@@ -98,5 +102,6 @@ def sustained_flops_per_second(device: Device, size: int | None = None, repeats:
         float((a @ a)[0, 0])  # waits for a GPU
         return time.perf_counter() - start
 
-    seconds()
-    return 2 * size**3 / min(seconds() for _ in range(repeats))
+    with threadpool_limits(n_threads, user_api="blas"):
+        seconds()
+        return 2 * size**3 / min(seconds() for _ in range(repeats))

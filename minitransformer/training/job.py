@@ -105,7 +105,8 @@ class TrainingJob:
 
     def _cost(self) -> Cost | None:
         """What the training has cost, if the run has kept an account from its beginning; all ranks must call."""
-        state, rate = self.trainer.state, sustained_flops_per_second(self.config.device)
+        state, n_threads = self.trainer.state, self.trainer.gradient.n_threads
+        rate = sustained_flops_per_second(self.config.device, n_threads)
         rate = self.world.sum_of_numbers(rate) / self.world.size
         if state.flops is None or state.device_seconds is None:
             return None

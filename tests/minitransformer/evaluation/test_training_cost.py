@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from minitransformer import ModelConfig, presets
 from minitransformer.evaluation.cost import (
@@ -79,4 +80,18 @@ def test_the_cost_is_linear_in(field: str) -> None:
 
 def test_the_rate_is_that_of_a_product_that_was_really_computed() -> None:
     """Between what no computer is as slow as, and what none is as fast as."""
-    assert 1e7 < sustained_flops_per_second("cpu", size=64, repeats=2) < 1e14
+    assert 1e7 < sustained_flops_per_second("cpu", 1, size=64, repeats=2) < 1e14
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_the_rate_is_that_of_the_threads_that_trained(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+
+    def noted() -> float:
+        used.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return float(len(used))
+
+    monkeypatch.setattr("minitransformer.evaluation.cost.time.perf_counter", noted)
+    with threadpool_limits(3 - n_threads, user_api="blas"):
+        sustained_flops_per_second("cpu", n_threads, size=8)
+    assert set(used) == {n_threads}
