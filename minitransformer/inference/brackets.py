@@ -16,6 +16,8 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 DEEPEST = 100  # brackets open at once; CRAFT, GUM and the sample of the Penn Treebank have up to 30
 MOST_AT_ONCE = 12  # that open in a row: up to 8 there; a model that has learnt little opens them for ever
 _LOOKS = [WORD, *sorted(PUNCTUATION)]
+_ANY = len(_LOOKS)  # the look of a word that any leaf may stand for
+_UNSURE = {":", "''", "#"}  # looks of signs that treebanks tag as SYM, HYPH, POS or NN as well: "–", "'", "#"
 _NO_LABEL = -1
 
 
@@ -23,7 +25,7 @@ class BracketVocabulary:
     """What the tokens of a target vocabulary do to a tree: open, close, stand for a word.
 
     Shapes: ``opens``, ``closes``, ``is_leaf`` (W,); ``label`` (W,) the same number for "(NP" and ")NP", −1 for other
-    tokens; ``unlike`` (looks, W) the leaves that cannot stand for a word of that look.
+    tokens; ``unlike`` (looks + 1, W) the leaves that cannot stand for a word of that look, in the last row none.
     """
 
     def __init__(self, symbols: Sequence[str]) -> None:
@@ -34,15 +36,16 @@ class BracketVocabulary:
         names = {name: number for number, name in enumerate(dict.fromkeys(symbol[1:] for symbol in symbols))}
         self.label = np.where(self.opens | self.closes, [names[symbol[1:]] for symbol in symbols], _NO_LABEL)
         look = np.array([symbol if symbol in PUNCTUATION else WORD for symbol in symbols])
-        self.unlike: BoolArray = self.is_leaf & (look != np.array(_LOOKS)[:, None])
+        self.unlike: BoolArray = self.is_leaf & (look != np.array([*_LOOKS, ""])[:, None])
         self.unlike[~(self.is_leaf & ~self.unlike).any(axis=1)] = False  # no leaf is like that: any may stand for it
 
 
 class BracketConstraint:
     """Of each hypothesis the open brackets and the words that are left.
 
-    A leaf or an opening needs a word that is left; a leaf is a punctuation mark if and only if its word looks like one;
-    a closing must close the innermost bracket, which holds a leaf; the end comes when no word is left and no bracket is
+    A leaf or an opening needs a word that is left; a word with letters or digits has no punctuation mark for its leaf,
+    a comma, a full stop, a bracket has one of its kind, and any leaf may stand for what treebanks do not agree about; a
+    closing must close the innermost bracket, which holds a leaf; the end comes when no word is left and no bracket is
     open.  Hypotheses of probability 0 are followed without sense.
 
     Shapes: rows are hypotheses: ``stack`` (rows, DEEPEST), ``looks`` (rows, longest sentence), the others (rows,).
@@ -53,7 +56,7 @@ class BracketConstraint:
         self.n_words: IntArray = np.array([len(words) for words in sentences], np.int64)
         self.looks: IntArray = np.zeros((rows, 1 + max(self.n_words, default=0)), np.int64)
         for row, words in enumerate(sentences):
-            self.looks[row, : len(words)] = [_LOOKS.index(looks(word)) for word in words]
+            self.looks[row, : len(words)] = [_row_of_look(word) for word in words]
         self.n_leaves: IntArray = np.zeros(rows, np.int64)
         self.depth: IntArray = np.zeros(rows, np.int64)
         self.stack: IntArray = np.full((rows, DEEPEST), _NO_LABEL)
@@ -85,3 +88,10 @@ class BracketConstraint:
         """Go on with these rows only."""
         self.n_words, self.looks, self.n_leaves = self.n_words[rows], self.looks[rows], self.n_leaves[rows]
         self.depth, self.stack, self.n_empty = self.depth[rows], self.stack[rows], self.n_empty[rows]
+
+
+def _row_of_look(word: str) -> int:
+    """Which row of ``BracketVocabulary.unlike`` says what cannot stand for this word."""
+    look = looks(word)
+    is_unsure = look in _UNSURE or (look == WORD and not any(character.isalnum() for character in word))
+    return _ANY if is_unsure else _LOOKS.index(look)

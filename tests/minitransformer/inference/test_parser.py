@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,11 @@ from minitransformer.inference.brackets import DEEPEST, MOST_AT_ONCE, BracketCon
 from minitransformer.inference.parser import PARSING, Parser
 from minitransformer.symbols import END
 from minitransformer.trees.linear import linearised, looks, tree_of
+from minitransformer.trees.penn import read_trees
+from minitransformer.trees.plain import plain
 from minitransformer.trees.tree import Leaf, Tree
 
+DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
 SYMBOLS = ["<unk>", "<s>", "</s>", "(S", ")S", "(NP", ")NP", "XX", "."]
 VOCABULARY = BracketVocabulary(SYMBOLS)
 MODEL = ModelConfig(vocabulary_size=len(SYMBOLS), n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
@@ -79,6 +84,44 @@ def test_a_leaf_stands_for_a_word_that_looks_like_it_or_for_any_if_none_does() -
         allowed.append([symbol for symbol in ("XX", ".") if not forbidden[SYMBOLS.index(symbol)]])
         constraint.follow(np.array([0]), np.array([SYMBOLS.index(token)]))
     assert allowed == [["XX"], ["."], ["XX", "."]]
+
+
+@pytest.mark.parametrize("word", ["–", "—", "-", "'", "#", ":", ";", "/", "~", "''"])
+def test_any_leaf_stands_for_signs_that_treebanks_tag_in_several_ways(word: str) -> None:
+    """As CRAFT has "–" for a colon, a symbol and a hyphen, and all have "'" for a possessive and a quotation mark."""
+    symbols = [*SYMBOLS[:3], "SYM", "POS", ":", "''", "#", ",", "-LRB-", "XX"]
+    constraint = BracketConstraint(BracketVocabulary(symbols), [[word]])
+    assert not constraint.forbidden()[0][3:].any()
+
+
+@pytest.mark.parametrize(
+    ("word", "leaves"), [("dog", ["XX"]), ("5'", ["XX"]), (",", [","]), ("!", ["."]), ("(", ["-LRB-"]), ("“", ["``"])]
+)
+def test_words_and_signs_that_are_sure_have_leaves_of_their_kind(word: str, leaves: list[str]) -> None:
+    symbols = [*SYMBOLS[:3], ",", ".", ":", "``", "''", "-LRB-", "-RRB-", "XX"]
+    constraint = BracketConstraint(BracketVocabulary(symbols), [[word]])
+    forbidden = constraint.forbidden()[0]
+    assert [symbol for symbol, never in zip(symbols[3:], forbidden[3:], strict=True) if not never] == leaves
+
+
+@pytest.mark.parametrize("name", ["craft-treebank/dev.mrg.xz", "gum-const/dev.mrg.xz", "ptb-sample/dev.mrg.gz"])
+def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
+    """All but one in a hundred, whose tags are mistakes; of every eleventh tree."""
+    if not (DATA / name).exists():
+        pytest.skip(f"{DATA / name} is not there")
+    found = [tree for tree in map(plain, read_trees(DATA / name)) if tree.walk][::11]
+    written = [linearised(tree, "tags") for tree in found]
+    vocabulary = [*SYMBOLS[:3], *dict.fromkeys(itertools.chain.from_iterable(written))]
+    brackets, number = BracketVocabulary(vocabulary), {symbol: i for i, symbol in enumerate(vocabulary)}
+    out_of_reach = 0
+    for tree, symbols in zip(found, written, strict=True):
+        constraint = BracketConstraint(brackets, [tree.words])
+        for token in map(number.__getitem__, symbols):
+            if constraint.forbidden()[0][token]:
+                out_of_reach += 1
+                break
+            constraint.follow(np.array([0]), np.array([token]))
+    assert out_of_reach <= len(found) / 100
 
 
 def test_brackets_do_not_open_for_ever() -> None:
