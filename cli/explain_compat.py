@@ -13,7 +13,7 @@ from minitransformer.run import RunConfig
 
 LENGTHS = (5, 20, 80)
 UNTRAINED = "A switch may also give an untrained model other initial values."
-TRAINED = "The weights stay: what decides initial values changes nothing, nor does a bias, which begins with 0."
+TRAINED = "The weights stay: what decides initial values changes nothing, nor does a bias, which begins with 0 here."
 
 
 def explain_compat(config: RunConfig, system: str, console: Console) -> None:

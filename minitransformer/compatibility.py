@@ -26,8 +26,9 @@ System = Literal["paper", "tensor2tensor", "fairseq", "marian"]
 class Conventions:
     """What a system does where others do something else.
 
-    Initial embeddings of Marian are uniform with the same variance as ours, which are normal; its default activation
-    (swish) and its highway connections are no conventions of the same model, and are left out.
+    Left out, as they matter before the first updates only: initial embeddings of Marian are uniform, with the same
+    variance as ours, which are normal; fairseq's feed-forward matrices, and the biases there and of queries, keys and
+    values, begin uniform in ±1/√inputs (PyTorch's Linear), where Glorot's matrices and biases of 0 are here.
     """
 
     model: dict[str, Any]
@@ -53,7 +54,6 @@ CONVENTIONS: dict[str, Conventions] = {
             "positions": "halves",
             "start": "zero",
             "label_smoothing_over": "V",
-            "layer_norm_eps": 1e-9,
             "attention_bias": True,
             "softmax_bias": True,
         },

@@ -41,6 +41,7 @@ def test_the_switches_of_each_system() -> None:
     assert (fairseq.start, fairseq.first_position, fairseq.layer_norm_eps) == ("end", 2, 1e-5)
     assert fairseq.attention_gain == pytest.approx(1 / np.sqrt(2))
     assert (marian.start, marian.label_smoothing_over, marian.softmax_bias) == ("zero", "V", True)
+    assert marian.layer_norm_eps == 1e-6  # layers/generic.h; 1e-9 is the default of the operator alone
     assert (t2t.attention_bias, fairseq.attention_bias, marian.attention_bias) == (False, True, True)
     assert (t2t.normalisation, fairseq.normalisation, marian.normalisation) == ("gnmt", "length", "length")
 
