@@ -27,9 +27,8 @@ Preprocess = Callable[[str], str]
 
 N_BOOTSTRAP = 1_000  # resampled corpora; 95 % of their scores lie within the interval
 
-_HYPHEN = re.compile(
-    r"(\S)-(\S)"
-)  # as in Perl: a match ends behind the letter after its hyphen, so "a-b-c" splits once
+# Of bytes, as Perl reads them: a match ends behind the byte after its hyphen, so "a-b-c" splits once, "a-ä-c" twice.
+_HYPHEN = re.compile(rb"(\S)-(\S)")
 
 
 @dataclass(frozen=True)
@@ -112,4 +111,4 @@ def _tokenised(language: Language) -> Iterator[tuple[str, tuple[str, Preprocess,
 
 def split_hyphens(tokenised: str) -> str:
     """Make three words of a hyphenated one, as ``get_ende_bleu.sh`` does: "a-b" becomes "a ##AT##-##AT## b"."""
-    return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", tokenised)
+    return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", tokenised.encode()).decode()

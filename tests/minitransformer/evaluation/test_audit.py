@@ -30,6 +30,9 @@ def values(hypotheses: list[str], *references: list[str]) -> dict[str, float]:
         ("3-Zimmer-Haus", "3 ##AT##-##AT## Zimmer ##AT##-##AT## Haus"),
         ("a-b", "a ##AT##-##AT## b"),
         ("a-b-c", "a ##AT##-##AT## b-c"),  # the second match would begin with the b that the first has taken
+        ("A-ä-b", "A ##AT##-##AT## ä ##AT##-##AT## b"),  # which has taken but the first of two bytes
+        ("ä-b-ü", "ä ##AT##-##AT## b-ü"),
+        ("a-\N{NO-BREAK SPACE}-b", "a ##AT##-##AT## \N{NO-BREAK SPACE} ##AT##-##AT## b"),  # a blank, not a blank byte
         ("ab -c d- e - f", "ab -c d- e - f"),
         ("a--b", "a ##AT##-##AT## -b"),
         ("", ""),
