@@ -70,7 +70,8 @@ def audit(
         )
     for convention, (steps, preprocess_hypothesis, preprocess_reference), comparable_with in _tokenised(language):
         score = score_corpus(
-            BLEU(tokenize="none", force=True),  # force: that the text is tokenised already is meant
+            # multi-bleu.perl smooths nothing; force: that the text is tokenised already is meant
+            BLEU(tokenize="none", smooth_method="none", force=True),
             [preprocess_hypothesis(line) for line in hypotheses],
             [[preprocess_reference(line) for line in lines] for lines in references],
             n_bootstrap=n_bootstrap,

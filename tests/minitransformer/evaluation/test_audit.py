@@ -62,14 +62,24 @@ def test_case_matters_but_where_its_name_says_that_it_does_not() -> None:
 
 
 def test_parts_of_a_compound_count_only_where_compounds_are_split() -> None:
-    """A wrong half of a compound: 4 of 5 words, or, split, 6 of 7."""
-    hypothesis, reference = ["er sah das Ost-Fenster heute"], ["er sah das West-Fenster heute"]
+    """A wrong half of a compound: 6 of 7 words, or, split, 8 of 9."""
+    hypothesis, reference = ["er sah heute früh das Ost-Fenster dort"], ["er sah heute früh das West-Fenster dort"]
     scores = values(hypothesis, reference)
     assert (
-        scores["tokenised"] == scores["sacreBLEU, 13a"] == pytest.approx(100 * (4 / 5 * 2 / 4 * 1 / 3 * 1 / 4) ** 0.25)
+        scores["tokenised"] == scores["sacreBLEU, 13a"] == pytest.approx(100 * (6 / 7 * 4 / 6 * 3 / 5 * 2 / 4) ** 0.25)
     )
-    assert scores["tokenised, compounds split"] == pytest.approx(100 * (6 / 7 * 4 / 6 * 2 / 5 * 1 / 8) ** 0.25)
+    assert scores["tokenised, compounds split"] == pytest.approx(100 * (8 / 9 * 6 / 8 * 4 / 7 * 2 / 6) ** 0.25)
     assert scores["the same, references' quotation marks kept"] == scores["tokenised, compounds split"]
+
+
+def test_without_four_right_words_in_a_row_multi_bleu_gives_0_and_sacrebleu_does_not() -> None:
+    scores = audited(["a b c x d e f"], ["a b c y d e f"])
+    assert {name for name, one in scores.items() if one.score.value == 0} == {
+        name for name, one in scores.items() if "smooth:none" in one.score.signature
+    }
+    assert {name for name in scores if name.startswith("sacreBLEU")} | {"chrF2"} == {
+        name for name, one in scores.items() if one.score.value > 0
+    }
 
 
 STRAIGHT, GERMAN, ENGLISH = 'er sagte " ja " zu ihr', "er sagte „ ja “ zu ihr", "er sagte “ ja ” zu ihr"
