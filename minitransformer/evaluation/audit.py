@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal, get_args
 
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
@@ -33,7 +34,10 @@ _HYPHEN = re.compile(rb"(\S)-(\S)")
 
 @dataclass(frozen=True)
 class AuditedScore:
-    """A score under one convention, and the figures of others that were computed in the same way."""
+    """A score under one convention, and the figures of others that were computed in the same way.
+
+    The test set is not known here: ``comparable_with`` says on which one the figures are that it names.
+    """
 
     convention: str
     score: Score
@@ -58,13 +62,7 @@ def audit(
     """
     if language not in get_args(Language):
         raise ValueError(f"audit: language must be one of {', '.join(get_args(Language))}; got {language!r}")
-    for convention, metric, comparable_with in (
-        ("sacreBLEU, 13a", BLEU(), "sacreBLEU figures of papers since 2018, and of WMT"),
-        ("sacreBLEU, 13a, lower-cased", BLEU(lowercase=True), "the same with case:lc in their signature"),
-        ("sacreBLEU, intl", BLEU(tokenize="intl"), "mteval-v14 --international-tokenization"),
-        ("sacreBLEU, intl, lower-cased", BLEU(tokenize="intl", lowercase=True), "tensor2tensor's t2t-bleu"),
-        ("chrF2", CHRF(), "chrF2 figures, whatever their tokenisation"),
-    ):
+    for convention, metric, comparable_with in _of_sacrebleu():
         yield AuditedScore(
             convention, score_corpus(metric, hypotheses, references, n_bootstrap=n_bootstrap), comparable_with
         )
@@ -82,6 +80,23 @@ def audit(
         )
 
 
+def _of_sacrebleu() -> Iterator[tuple[str, Metric, str]]:
+    """The conventions that are sacreBLEU's own: name, metric, comparable."""
+    yield "sacreBLEU, 13a", BLEU(), "sacreBLEU figures on the same test set, of WMT and of papers since 2018"
+    yield "sacreBLEU, 13a, lower-cased", BLEU(lowercase=True), "the same with case:lc in their signature"
+    yield (
+        "sacreBLEU, intl",
+        BLEU(tokenize="intl"),
+        "on the same test set, mteval-v14.pl -c --international-tokenization, BLEU_cased of tensor2tensor's t2t-bleu",
+    )
+    yield (
+        "sacreBLEU, intl, lower-cased",
+        BLEU(tokenize="intl", lowercase=True),
+        "the same without -c, when mteval-v14.pl lower-cases, and BLEU_uncased of t2t-bleu",
+    )
+    yield "chrF2", CHRF(), "chrF2 figures on the same test set, whatever their tokenisation"
+
+
 def _tokenised(language: Language) -> Iterator[tuple[str, tuple[str, Preprocess, Preprocess], str]]:
     """The conventions that tokenise before they count: name, (steps, of translations, of references), comparable."""
     moses, punctuation = MosesTokenizer(language), MosesPunctNormalizer(language)
@@ -95,18 +110,23 @@ def _tokenised(language: Language) -> Iterator[tuple[str, tuple[str, Preprocess,
     def straightened(line: str) -> str:  # references only: the script knows “ and ”, and leaves a translation's „
         return by_the_script(line.replace("„", '"'))
 
-    theirs = " (Vaswani et al. 2017, Table 2: 38.1 and 41.0, later 41.8)" if language == "fr" else ""
-    yield "tokenised", ("", tokenised, tokenised), f"multi-bleu.perl on text tokenised by Moses{theirs}"
+    french = "; no source says how Vaswani et al. 2017 tokenised for their French 38.1 and 41.0 (later 41.8)"
+    yield (
+        "tokenised",
+        ("", tokenised, tokenised),
+        f"multi-bleu.perl on the same test set, tokenised by Moses{french if language == 'fr' else ''}",
+    )
     if language == "de":
         yield (
             "tokenised, compounds split",
             ("sys:ascii-punct|ref:straight-quotes|hyphens:split|", by_the_script, straightened),
-            "Vaswani et al. 2017, Table 2 (27.3 and 28.4), Ott et al. 2018 (29.3)",
+            "on newstest2014, with English as the source: Vaswani et al. 2017, Table 2 (27.3 and 28.4), Ott et al. 2018"
+            " (29.3); on another test set, neither",
         )
         yield (
             "the same, references' quotation marks kept",
             ("sys:ascii-punct|ref:as-is|hyphens:split|", by_the_script, lambda line: split_hyphens(tokenised(line))),
-            "get_ende_bleu.sh with WMT's references as they are, whose “ then never matches",
+            "get_ende_bleu.sh on the same test set, its references as WMT has them, whose “ then never matches",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -118,15 +119,31 @@ def test_escaped_characters_are_escaped_once_on_both_sides() -> None:
     assert set(values(text, text).values()) == {100.0}
 
 
-def test_only_german_compounds_are_split_and_only_french_is_beside_the_french_figures() -> None:
+def test_only_german_compounds_are_split() -> None:
+    assert set(audited(PLAIN, PLAIN)) - set(audited(PLAIN, PLAIN, language="fr")) == {SPLIT, KEPT}
+
+
+@pytest.mark.parametrize("language", ["de", "fr", "en"])
+def test_figures_are_named_with_their_test_set_or_for_the_same_one(language: Any) -> None:
+    beside = {name: one.comparable_with for name, one in audited(PLAIN, PLAIN, language=language).items()}
+    assert all(re.search("^the same|on the same test set|^on newstest2014, ", text) for text in beside.values())
+    named = {name for name, text in beside.items() if re.search(r"\d\d\.\d", text)}
+    assert named == {"de": {SPLIT}, "fr": {"tokenised"}, "en": set()}[language]
+
+
+def test_the_paper_s_figures_stand_beside_newstest2014_only_and_the_french_with_what_is_not_known_of_them() -> None:
     german, french = audited(PLAIN, PLAIN), audited(PLAIN, PLAIN, language="fr")
-    assert set(german) - set(french) == {
-        "tokenised, compounds split",
-        "the same, references' quotation marks kept",
-    }
-    assert "27.3" in german["tokenised, compounds split"].comparable_with
-    assert "38.1" in french["tokenised"].comparable_with
-    assert "38.1" not in german["tokenised"].comparable_with
+    assert german[SPLIT].comparable_with == (
+        "on newstest2014, with English as the source: Vaswani et al. 2017, Table 2 (27.3 and 28.4), Ott et al. 2018"
+        " (29.3); on another test set, neither"
+    )
+    assert "no source says how Vaswani et al. 2017 tokenised" in french["tokenised"].comparable_with
+
+
+def test_mteval_keeps_case_only_with_its_option() -> None:
+    scores = audited(PLAIN, PLAIN)
+    assert "mteval-v14.pl -c --international" in scores["sacreBLEU, intl"].comparable_with
+    assert "without -c, when mteval-v14.pl lower-cases" in scores["sacreBLEU, intl, lower-cased"].comparable_with
 
 
 def test_every_signature_is_another_and_says_how_often_was_resampled() -> None:
