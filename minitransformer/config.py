@@ -184,7 +184,7 @@ class DataConfig:
     tokenizer: TokenizerType = "bpe"
     """Kind of subword model that sentencepiece trains; or, for parsing, whole words, the rare ones by classes."""
     vocabulary_size: int = 2_000
-    """Subword pieces, or words (of each side, if the vocabulary is not joint)."""
+    """Subword pieces (256 of 20,000 and more are bytes), or words; of each side, if the vocabulary is not joint."""
     joint_vocabulary: bool = True
     """One vocabulary for both languages (the paper), or one each; these share no matrix (model.tied)."""
     max_length: int = 256

@@ -28,7 +28,9 @@ from minitransformer.symbols import END, START, UNKNOWN
 JOINT_FILE = "tokenizer.model"
 _SEPARATE_FILES = ("tokenizer.source.model", "tokenizer.target.model")
 MAX_TRAINING_SENTENCES = 5_000_000  # of larger corpora a random sample is enough to train on
+LARGE_VOCABULARY = 20_000  # pieces; from there on the 256 bytes are among them, and no text is unknown
 MAX_LINE_BYTES = 16_384  # longer lines are no sentences; sentencepiece leaves them out of its training
+_LINE_BREAK = re.compile("[\n\r]")  # no text has them, but they are among the bytes that a model may choose
 _SOURCE, _TARGET, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)  # of a pair
 
 
@@ -106,7 +108,10 @@ class Tokenizer:
         return [list(ids) for ids in self.source.encode(list(lines))]
 
     def source_pieces(self, line: str) -> list[str]:
-        """What each id of a source line stands for, as it is in the line; words begin with sentencepiece's mark "▁"."""
+        """What each id of a source line stands for, as it is in the line; words begin with sentencepiece's mark "▁".
+
+        The bytes of a character that is no piece are as sentencepiece writes them: "<0xC3>".
+        """
         if self._words is not None:
             return [f"▁{word}" for word in line.split()]
         return list(self.source.encode(line, out_type=str))
@@ -116,8 +121,9 @@ class Tokenizer:
         return [list(ids) for ids in self.target.encode(list(lines))]
 
     def decode_target(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Plain text of target ids."""
-        return [self.target.decode([int(i) for i in ids]) for ids in sequences]
+        """Plain text of target ids, each a line; bytes that are no UTF-8 become U+FFFD."""
+        texts = (self.target.decode([int(i) for i in ids]) for ids in sequences)
+        return [_LINE_BREAK.sub(" ", text) for text in texts]
 
     def save(self, directory: Path) -> None:
         """Write the model, or the two models, into a directory."""
@@ -160,11 +166,13 @@ def _sample(pairs: Iterable[Pair], side: slice) -> Iterator[str]:
 
 
 def _train(lines: Iterable[str], vocabulary_size: int, kind: TokenizerType) -> bytes:
+    is_large = vocabulary_size >= LARGE_VOCABULARY
     return _train_pieces(
         lines,
         vocabulary_size,
         model_type=kind,
-        character_coverage=1.0 if vocabulary_size < 20_000 else 0.9999,
+        character_coverage=0.9999 if is_large else 1.0,
+        byte_fallback=is_large,  # the characters left out are spelt in bytes
         split_digits=True,  # numbers are spelt digit by digit: there are too many to be words
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minitransformer.config import TokenizerType
@@ -90,6 +90,46 @@ def test_separate_vocabularies_know_their_own_side_only() -> None:
     assert not SEPARATE.is_joint
     assert 0 in SEPARATE.encode_source(["möchte Bäume"])[0]
     assert 0 not in SEPARATE.encode_target(["möchte Bäume"])[0]
+
+
+@pytest.fixture(scope="module", params=[("bpe", True), ("unigram", False)], ids=["bpe-joint", "unigram-separate"])
+def large(request: pytest.FixtureRequest) -> Tokenizer:
+    """A tokenizer with a vocabulary that counts as large."""
+    kind, joint = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("minitransformer.data.tokenizer.LARGE_VOCABULARY", 305)
+        return Tokenizer.train(PAIRS, vocabulary_size=305, kind=kind, joint=joint)
+
+
+def test_a_large_vocabulary_has_the_256_bytes_among_as_many_pieces_as_were_asked_for(large: Tokenizer) -> None:
+    for side in (large.source, large.target):
+        assert side.get_piece_size() == 305
+        assert sum(side.is_byte(i) for i in range(305)) == 256
+    assert not any(JOINT.source.is_byte(i) for i in range(50))
+
+
+@pytest.mark.parametrize("line", ["der Hund Mårthen", "\N{SNOWMAN}", "日本 und 中国", "\N{GRINNING FACE}der", "Ω"])
+def test_no_text_is_unknown_to_a_large_vocabulary_and_decoding_gives_it_back(large: Tokenizer, line: str) -> None:
+    assert 0 not in large.encode_source([line])[0]
+    assert large.decode_target(large.encode_target([line])) == [line]
+
+
+@settings(max_examples=100, deadline=None)
+@given(ids=st.lists(st.integers(3, 304), max_size=12))
+@example(ids=[3 + ord("\n"), 3 + ord("\r")])
+def test_any_row_of_ids_of_a_large_vocabulary_is_decoded_to_one_line(large: Tokenizer, ids: list[int]) -> None:
+    text = large.decode_target([ids])[0]
+    assert not {"\n", "\r"} & set(text)
+
+
+def test_bytes_that_are_no_utf_8_are_decoded_to_the_replacement_character(large: Tokenizer) -> None:
+    first, breaks = large.target.piece_to_id("<0xC3>"), [large.target.piece_to_id(f"<0x0{x}>") for x in "AD"]
+    dog = large.encode_target(["Hund"])[0]
+    assert large.decode_target([[first, *dog], [first], [*dog, *breaks, *dog]]) == [
+        "\ufffd Hund",
+        "\ufffd",
+        "Hund   Hund",
+    ]
 
 
 def test_the_kinds_cut_words_differently() -> None:
