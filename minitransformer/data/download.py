@@ -26,17 +26,19 @@ class DownloadError(UserError, RuntimeError):
 def download(config: DataConfig, say: Callable[[str], None] = lambda line: None) -> list[Path]:
     """Fetch the files with a checksum in ``config.sha256`` into ``config.raw``; those already there are checked only.
 
-    Of archives the files of text that the configuration names, and that are not there yet, are taken out.
+    Archives are fetched, in their order, for as long as files of text that the configuration names are not there; these
+    are taken out.
     Raises: DownloadError if there is no address, a file cannot be fetched or unpacked, or its checksum is wrong.
     """
     sums = dict(_parse(entry) for entry in config.sha256)
     if not sums or not (config.download_from or all("://" in name for name in sums)):
         raise DownloadError("there is nothing to download: set data.download_from and data.sha256, as recipes/ do")
-    paths = [_fetch(config, name, digest, say) for name, digest in sums.items()]
-    for path in paths:
-        missing = {name: file for name, file in text_files(config).items() if not file.exists()}
-        if path.name.endswith(ARCHIVES) and missing:
-            _unpack(path, missing, say)
+    paths = [_fetch(config, name, digest, say) for name, digest in sums.items() if not name.endswith(ARCHIVES)]
+    for name, digest in sums.items():
+        missing = {text: file for text, file in text_files(config).items() if not file.exists()}
+        if name.endswith(ARCHIVES) and missing:
+            paths.append(_fetch(config, name, digest, say))
+            _unpack(paths[-1], missing, say)
     return paths
 
 

@@ -217,6 +217,33 @@ def test_text_that_is_there_is_not_taken_out_again(tmp_path: Path, address: str,
     assert requested == ["/text.tgz"]
 
 
+UNREACHABLE = "http://127.0.0.1:9"
+
+
+def config_of_text(folder: Path, address: str, *sha256: str) -> DataConfig:
+    """A configuration whose text is two members of the archive."""
+    config = config_of(folder, address, *sha256)
+    return dataclasses.replace(config, train_source=("training/a.en",), train_target=("a.de",))
+
+
+def test_where_no_text_is_missing_no_archive_is_fetched(tmp_path: Path) -> None:
+    (tmp_path / "raw" / "training").mkdir(parents=True)
+    for name in ("training/a.en", "a.de"):
+        (tmp_path / "raw" / name).write_bytes(CONTENT)
+    config = config_of_text(tmp_path, UNREACHABLE, f"one.tgz:{DIGEST}", f"{UNREACHABLE}/other.tar.xz:{DIGEST}")
+    assert download(config) == []
+    (tmp_path / "raw" / "a.de").unlink()
+    with pytest.raises(DownloadError, match=r"one\.tgz: cannot be fetched"):
+        download(config)
+
+
+def test_archives_are_fetched_until_no_text_is_missing(tmp_path: Path, address: str, requested: list[str]) -> None:
+    digest = archive(tmp_path / "served" / "text.tgz")
+    config = config_of_text(tmp_path, address, f"text.tgz:{digest}", f"later.tgz:{DIGEST}", f"text.en:{DIGEST}")
+    assert download(config) == [tmp_path / "raw" / "text.en", tmp_path / "raw" / "text.tgz"]
+    assert requested == ["/text.en", "/text.tgz"]
+
+
 def test_an_archive_that_is_none_is_named(tmp_path: Path, address: str) -> None:
     (tmp_path / "served" / "text.tar").write_bytes(CONTENT)
     with pytest.raises(DownloadError, match=r"text\.tar: cannot be unpacked \(.*unpack it by hand"):
