@@ -26,13 +26,14 @@ def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int) -
     Shapes: lengths (n, 2), source and target tokens without end symbols.
     """
     order = permutation(Site(seed, _ORDER_OF_PAIRS, epoch), len(lengths))
-    with_ends = lengths + 1
-    pairs_per_pool = max(1, POOL * batch_tokens * len(order) // max(1, int(with_ends.max(axis=1, initial=1).sum())))
+    n_tokens = len(lengths) + int(lengths.max(axis=1, initial=0).sum())  # of the longer sides
+    pairs_per_pool = max(1, POOL * batch_tokens * len(order) // max(1, n_tokens))
     batches = []
     for start in range(0, len(order), pairs_per_pool):
         pool = order[start : start + pairs_per_pool]
-        target_then_source = np.lexsort((with_ends[pool, 0], with_ends[pool, 1]))
-        batches += cut_by_tokens(pool[target_then_source], with_ends, batch_tokens)
+        with_ends = lengths[pool] + 1
+        target_then_source = np.lexsort((with_ends[:, 0], with_ends[:, 1]))
+        batches += [pool[run] for run in cut_by_tokens(target_then_source, with_ends, batch_tokens)]
     return [batches[i] for i in permutation(Site(seed, _ORDER_OF_BATCHES, epoch), len(batches))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,24 @@ def test_seed_and_epoch_decide_the_plan_whatever_was_planned_between(
     plan_epoch(lengths[::-1], batch_tokens + 1, seed=seed + 1, epoch=epoch + 1)
     np.random.default_rng().random()
     assert as_lists(plan_epoch(lengths, batch_tokens, seed=seed, epoch=epoch)) == before
+
+
+def test_a_plan_stays_what_it_was_in_earlier_versions() -> None:
+    """Otherwise runs that are resumed would see some pairs twice in an epoch and others never."""
+    batches = as_lists(plan_epoch(np.array([(i % 7, i % 5) for i in range(12)]), 12, seed=3, epoch=2))
+    assert batches == [[9, 4], [1, 11], [0, 10, 5], [6, 7, 2], [8, 3]]
+
+
+def test_planning_takes_no_more_memory_than_the_order_and_the_plan_but_for_what_a_pool_takes() -> None:
+    lengths, n = random_lengths(200_000), 200_000
+    tracemalloc.start()
+    try:
+        plan = plan_epoch(lengths, 5_000, seed=1, epoch=0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(map(len, plan)) == n
+    assert 16 < peak / n < 24  # bytes; 8 an index
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(1, 1), (2, 0), (0, 1)])
