@@ -40,9 +40,14 @@ def _shape(word: str) -> str:
     return "capital" if word[0].isupper() else "lower"
 
 
+def words_of(line: str) -> list[str]:
+    """The words that blanks separate; other spaces, as that of "10\u00a0mg", may be part of a treebank's word."""
+    return [word for word in line.split(" ") if word]
+
+
 def count_words(lines: Iterable[str]) -> Counter[str]:
     """How often there is each word."""
-    return Counter(word for line in lines for word in line.split())
+    return Counter(word for line in lines for word in words_of(line))
 
 
 def with_endings_of_rare_words(lines: Iterable[str], counts: Counter[str]) -> Iterator[str]:
@@ -51,7 +56,7 @@ def with_endings_of_rare_words(lines: Iterable[str], counts: Counter[str]) -> It
     Words that have a class by shape only are left out: the vocabulary has SHAPE_CLASSES whatever the text is.
     """
     for line in lines:
-        tokens = (word if counts[word] >= LEAST_COUNT else rare_word_classes(word)[0] for word in line.split())
+        tokens = (word if counts[word] >= LEAST_COUNT else rare_word_classes(word)[0] for word in words_of(line))
         yield " ".join(token for token in tokens if token not in SHAPE_CLASSES)
 
 
@@ -66,7 +71,7 @@ class WordEncoder:
 
         sentencepiece's own would make one unknown token of all neighbours that it does not know.
         """
-        return [[self._id_of(word) for word in line.split()] for line in lines]
+        return [[self._id_of(word) for word in words_of(line)] for line in lines]
 
     def _id_of(self, word: str) -> int:
         narrow, wide = rare_word_classes(word)

@@ -20,6 +20,7 @@ from minitransformer.data.rare_words import (
     count_words,
     is_of_words,
     with_endings_of_rare_words,
+    words_of,
 )
 from minitransformer.data.survey import CorpusError
 from minitransformer.files import CheckpointError, written_whole
@@ -113,7 +114,7 @@ class Tokenizer:
         The bytes of a character that is no piece are as sentencepiece writes them: "<0xC3>".
         """
         if self._words is not None:
-            return [f"▁{word}" for word in line.split()]
+            return [f"▁{word}" for word in words_of(line)]
         return list(self.source.encode(line, out_type=str))
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from minitransformer.inference.attention import AttentionWeights, FloatArray, attention_weights
 from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.brackets import BracketConstraint, BracketVocabulary
+from minitransformer.inference.parser import PARSING
 from minitransformer.inference.translator import Translator
 from minitransformer.provenance import code_version
 from minitransformer.report.errors import ReportError
@@ -55,6 +58,8 @@ def attended_pair(
 ) -> AttendedPair:
     """``sentence`` and ``target``, or, without one, the translation that the model itself finds, and their attention.
 
+    Of a parser it is the tree that it finds; words of the sentence are what blanks separate.
+
     Raises: ReportError if there is nothing to show, or too much.
     """
     model, tokenizer, room = translator.model, translator.tokenizer, translator.longest_source
@@ -62,7 +67,7 @@ def attended_pair(
     _check_length("sentence", source_ids, room)
     source = shown_pieces(tokenizer.source_pieces(sentence))
     if target is None:
-        target_ids = list(beam_search(model, [source_ids], search)[0][0].ids)
+        target_ids = _found(translator, source_ids, sentence, search or SearchConfig())
         target = tokenizer.decode_target([target_ids])[0]
         pieces = [tokenizer.target.id_to_piece(i) for i in target_ids]
     else:
@@ -79,6 +84,15 @@ def attended_pair(
         translation=target,
         origin=_origin(translator),
     )
+
+
+def _found(translator: Translator, source_ids: list[int], sentence: str, search: SearchConfig) -> list[int]:
+    """The best target of the model's own: of a parser a tree over the words."""
+    vocabulary, constraint = BracketVocabulary(translator.tokenizer.target_symbols), None
+    if vocabulary.makes_trees:
+        search = dataclasses.replace(search, max_extra_tokens=PARSING.max_extra_tokens)
+        constraint = BracketConstraint(vocabulary, [sentence.split()])
+    return list(beam_search(translator.model, [source_ids], search, constraint)[0][0].ids)
 
 
 def shown_pieces(pieces: Sequence[str]) -> list[str]:

@@ -55,10 +55,10 @@ def test_classes_of_rare_words(word: str, classes: tuple[str, str]) -> None:
     assert rare_word_classes(word) == classes
 
 
-@given(st.text(min_size=1).filter(lambda word: word.split() == [word]))
+@given(st.text(min_size=1).filter(lambda word: " " not in word))
 def test_every_word_has_a_class_without_blanks_and_a_wider_one_by_shape(word: str) -> None:
     narrow, wide = rare_word_classes(word)
-    assert narrow.split() == [narrow]
+    assert " " not in narrow
     assert wide in SHAPE_CLASSES
     assert narrow == wide or narrow.startswith(f"{wide[:-1]}:")
 
@@ -83,7 +83,7 @@ def test_rare_words_stand_for_their_class_or_for_the_wider_one() -> None:
     ]  # fmt: skip
 
 
-@given(st.lists(st.text(min_size=1).filter(lambda word: word.split() == [word])))
+@given(st.lists(st.text(min_size=1).filter(lambda word: " " not in word)))
 def test_each_word_has_one_id_which_is_never_that_of_unknown_start_or_end(words: list[str]) -> None:
     ids = WORDS.encode_source([" ".join(words)])[0]
     assert len(ids) == len(words)
@@ -91,7 +91,7 @@ def test_each_word_has_one_id_which_is_never_that_of_unknown_start_or_end(words:
 
 
 def test_pieces_of_a_line_are_its_words() -> None:
-    assert WORDS.source_pieces("The Zellig p53") == ["▁The", "▁Zellig", "▁p53"]
+    assert WORDS.source_pieces("The  Zellig 10\u00a0mg") == ["▁The", "▁Zellig", "▁10\u00a0mg"]
 
 
 def test_a_saved_vocabulary_of_words_is_known_for_one(tmp_path: Path) -> None:

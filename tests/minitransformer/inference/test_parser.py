@@ -124,6 +124,15 @@ def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
     assert out_of_reach <= len(found) / 100
 
 
+@pytest.mark.parametrize(
+    ("symbols", "makes_trees"),
+    [(["(S", ")S", "XX"], True), (["(", ")", "dog"], False), (["(a", ")b"], False), (["dog"], False)],
+)
+def test_a_vocabulary_of_trees_has_labelled_brackets_that_close(symbols: list[str], makes_trees: bool) -> None:
+    """A translation's may have brackets, too."""
+    assert BracketVocabulary([*SYMBOLS[:3], *symbols]).makes_trees == makes_trees
+
+
 def test_brackets_do_not_open_for_ever() -> None:
     constraint = BracketConstraint(VOCABULARY, [["a"] * DEEPEST])
     n_open = 0

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from minitransformer import ModelConfig, Transformer, Translator
+from minitransformer.config import TokenizerType
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.report.attended import attended_pair, shown_pieces
 from minitransformer.report.errors import ReportError
+from minitransformer.trees.linear import linearised, tree_of
 
 WORDS = ["one two three", "two one", "three two two", "one"] * 5
 CONFIG = ModelConfig(n_layers=2, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
@@ -31,6 +33,21 @@ def test_the_target_is_the_models_own_translation(translator: Translator) -> Non
     assert pair.translation == translator.n_best(["one two"], search)[0][0].text
     assert (pair.source[-1], pair.inputs[0], pair.outputs[-1]) == ("<EOS>", "<BOS>", "<EOS>")
     assert pair.inputs[1:] == pair.outputs[:-1]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+def test_the_target_of_a_parser_is_a_tree_over_the_words(kind: TokenizerType) -> None:
+    """Whatever the model has learnt, which is nothing here: each word has its leaf."""
+    pairs = [(line, "(S (NP XX )NP XX )S") for line in WORDS]
+    size = {"bpe": 14, "word": 18}[kind]
+    tokenizer = Tokenizer.train(pairs, vocabulary_size=size, kind=kind, joint=False, symbols=True)
+    config = dataclasses.replace(
+        CONFIG, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=tokenizer.n_source_words, tied="none"
+    )
+    model = Transformer(config, seed=1)
+    pair = attended_pair(Translator(model, tokenizer), "one two seven", search=SearchConfig(beam=3))
+    assert [symbol for symbol in pair.outputs if symbol == "XX"] == ["XX"] * 3
+    assert linearised(tree_of(pair.outputs[:-1], ["one", "two", "seven"])) == pair.outputs[:-1]
 
 
 def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translator: Translator) -> None:
