@@ -36,8 +36,8 @@ class ParseOptions:
     treebank: Path | None = None
     """Parse the words of these trees (Penn bracket format, plain, .gz or .xz) instead of standard input."""
     words: Splitting = "penn"
-    """How lines become words: as in the Penn Treebank; "ontonotes": with hyphens and slashes apart, nearly as CRAFT has them; or at
-    blanks."""
+    """How lines become words: as in the Penn Treebank; "ontonotes": with hyphens and slashes apart, nearly as in CRAFT;
+    or at blanks."""
     beam: int = PARSING.beam
     """Hypotheses kept alive for each sentence; 1 is greedy search, and the quickest."""
     alpha: float = PARSING.alpha
