@@ -270,7 +270,7 @@ class TrainingConfig:
     keep_checkpoints: int = 5
     """Checkpoints kept, the latest ones (the best model so far is kept besides)."""
     average_checkpoints: int = 5
-    """The final model is the average of so many last checkpoints, unless the best single one is better."""
+    """The final model is the average of so many last ones, or the best single one if that is better: results.json."""
 
     def __post_init__(self) -> None:
         for name in ("max_updates", "batch_tokens", "n_shards", "warmup_steps", "log_every", "validate_every",

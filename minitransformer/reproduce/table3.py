@@ -105,7 +105,8 @@ class Scale:
 class Result:
     """What a trained cell of the table is: held-out perplexity per token and BLEU (beam 4), and what it cost.
 
-    ``flops`` are counted ones; None of a cell that was begun before they were.
+    ``flops`` are counted ones; None of a cell that was begun before they were.  ``weights``: which the final model has;
+    None of a cell from before that was noted, whose model may be the average of its last checkpoints or the last one.
     """
 
     perplexity: float
@@ -115,6 +116,7 @@ class Result:
     seconds: float
     code: str
     flops: int | None = None
+    weights: str | None = None
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class Experiment:
         with monitor_of(job) as monitor:
             if not job.train(monitor):
                 return False
-            job.finish(monitor)
+            job.finish(monitor, always_average=True)  # section 6.2
         if world.rank == 0:
             write_text(config.run / RESULT_FILE, json.dumps(dataclasses.asdict(_result_of(job)), indent=2) + "\n")
         world.barrier()
@@ -210,4 +212,5 @@ def _result_of(job: TrainingJob) -> Result:
         seconds=results["training_seconds"],
         code=code_version(),
         flops=results["flops"],
+        weights=results["weights"],
     )

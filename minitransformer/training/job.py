@@ -96,12 +96,15 @@ class TrainingJob:
         told = read_json(results)
         return self.world.broadcast(isinstance(told, dict) and told.get("updates") == step)
 
-    def finish(self, monitor: Monitor) -> None:
-        """Make the final model, save it in the run's directory, and say what it has cost, and how good it is."""
+    def finish(self, monitor: Monitor, *, always_average: bool = False) -> None:
+        """Make the final model, save it in the run's directory, and say what it has cost, and how good it is.
+
+        ``always_average``: it is the average of the last checkpoints also where a single one is better.
+        """
         cost = self._cost()
         with self.world.waiting_for_rank_0():
             if self.trainer.validation is not None:
-                self._finish(self.trainer.validation, cost, monitor)
+                self._finish(self.trainer.validation, cost, monitor, always_average)
 
     def _cost(self) -> Cost | None:
         """What the training has cost, if the run has kept an account from its beginning; all ranks must call."""
@@ -112,10 +115,10 @@ class TrainingJob:
             return None
         return Cost(state.flops, state.device_seconds, rate)
 
-    def _finish(self, validation: Validation, cost: Cost | None, monitor: Monitor) -> None:
+    def _finish(self, validation: Validation, cost: Cost | None, monitor: Monitor, always_average: bool) -> None:
         start = time.perf_counter()
-        self._choose_final_weights(validation, monitor)
-        model, results = self.trainer.model, self._provenance() | _told(cost)
+        weights = self._choose_final_weights(validation, monitor, always_average)
+        model, results = self.trainer.model, self._provenance() | {"weights": weights} | _told(cost)
         monitor.say(f"training cost: {cost or 'not known, because the run was begun before this was counted'}")
         for split in ("validation", "test"):
             text = self.data.text(split)
@@ -127,20 +130,26 @@ class TrainingJob:
         results["evaluation_seconds"] = time.perf_counter() - start
         write_text(self.config.run / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
 
-    def _choose_final_weights(self, validation: Validation, monitor: Monitor) -> None:
-        """The average of the last checkpoints, unless the best single model has a lower validation loss."""
+    def _choose_final_weights(self, validation: Validation, monitor: Monitor, always_average: bool) -> str:
+        """The average of the last checkpoints, unless the best single model may be chosen and has a lower loss.
+
+        Returns: which weights they are, as ``results.json`` has it.
+        """
         model, state = self.trainer.model, self.trainer.state
         last = checkpoints_of_updates(self.config.run)[-self.config.training.average_checkpoints :]
         last = [path for path in last if self._is_whole(path, monitor)]
-        best = self._is_whole(self.config.run / BEST, monitor)
+        best = not always_average and self._is_whole(self.config.run / BEST, monitor)
         model.set_weights(average_weights(last))
         loss = validation.loss(model).loss
         if best and state.best_loss is not None and state.best_loss < loss:
             model.set_weights(load_model_files(self.config.run / BEST)[1])
-            monitor.say(f"kept the best checkpoint (validation loss {state.best_loss:.4f}; average {loss:.4f})")
+            weights = f"best single model, validation loss {state.best_loss:.4f}"
+            monitor.say(f"kept the {weights} (average: {loss:.4f})")
         else:
-            monitor.say(f"averaged the last {len(last)} checkpoints (validation loss {loss:.4f})")
+            weights = f"average of the last {len(last)} checkpoints"
+            monitor.say(f"made the {weights}, validation loss {loss:.4f}")
         model.save(self.config.run)
+        return weights
 
     def _is_whole(self, directory: Path, monitor: Monitor) -> bool:
         """Whether every byte of a model is as it was written; if not, the run ends without it, and says so."""

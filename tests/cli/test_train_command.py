@@ -68,7 +68,7 @@ def test_results_have_signature_code_and_configuration(trained: Trained) -> None
     results = json.loads((trained.run / "results.json").read_text())
     assert results.keys() == {
         "code", "configuration", "updates", "training_seconds", "parameters", "validation", "evaluation_seconds",
-        "flops", "flops_by_time", "device_seconds", "device_flops_per_second",
+        "flops", "flops_by_time", "device_seconds", "device_flops_per_second", "weights",
     }  # fmt: skip
     assert results["updates"] == 60
     assert results["flops_by_time"] == results["device_seconds"] * results["device_flops_per_second"]

@@ -9,6 +9,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from minitransformer import Transformer, presets
@@ -18,9 +19,11 @@ from minitransformer.reproduce.statistics import Estimate
 from minitransformer.reproduce.table3 import PRINTED, Experiment, Result, Scale, rows_named
 from minitransformer.reproduce.table3_report import Comparison, as_markdown, comparisons, verdicts_as_markdown
 from minitransformer.run import RunConfig
+from minitransformer.training.checkpoint import average_weights, checkpoints
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.largest_batch import OutOfMemoryError
 from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.validation import BEST
 from parallel.communicator import SerialCommunicator
 from tests.support.training import StoppingMonitor
 
@@ -121,6 +124,24 @@ def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path:
     assert not (run / "checkpoints").exists()
     assert e.result("base", 1) == found
     assert e.result("table3-E", 1) is None
+
+
+def with_a_best_model(job: TrainingJob) -> SilentMonitor:
+    """A single model is kept whose validation loss no average undercuts."""
+    job.trainer.model.save(job.config.run / BEST)
+    job.trainer.state = dataclasses.replace(job.trainer.state, best_loss=0.0)
+    return SilentMonitor()
+
+
+def test_a_cell_is_averaged_as_in_the_paper_even_if_a_single_model_is_better(tmp_path: Path) -> None:
+    e = experiment(tmp_path)
+    assert e.train("base", 1, SerialCommunicator(), lambda line: None, with_a_best_model)
+    found, run = e.result("base", 1), e.cell("base", 1).run
+    assert found is not None
+    assert found.weights == "average of the last 5 checkpoints"
+    averaged = average_weights(checkpoints(run))
+    for name, value in Transformer.load(run).weights().items():
+        np.testing.assert_array_equal(value, averaged[name])
 
 
 OLD_CELL = {"perplexity": 9.5, "bleu": 1.5, "parameters": 7, "updates": 20, "seconds": 3.5, "code": "x"}

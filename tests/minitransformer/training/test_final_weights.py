@@ -1,0 +1,46 @@
+"""Which weights a run ends with: the average of its last checkpoints, or the best single model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minitransformer import Transformer
+from minitransformer.model.files import load_model_files
+from minitransformer.run import RunConfig
+from minitransformer.training.checkpoint import average_weights, checkpoints
+from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.validation import BEST
+from tests.minitransformer.training.test_job import job_of, run_of
+
+
+def told_of(config: RunConfig) -> str:
+    return str(json.loads((config.run / "results.json").read_text())["weights"])
+
+
+def require_equal(config: RunConfig, expected: dict[str, Any]) -> None:
+    weights = Transformer.load(config.run).weights()
+    assert weights.keys() == expected.keys()
+    for name, value in weights.items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted_on(tmp_path: Path) -> None:
+    """So early in training the last model is better than the average with those before it."""
+    config = run_of(tmp_path)
+    job = job_of(config)
+    assert job.trainer.train(SilentMonitor())
+    best, average = load_model_files(config.run / BEST)[1], average_weights(checkpoints(config.run))
+    job.finish(SilentMonitor())
+    assert told_of(config) == f"best single model, validation loss {job.trainer.state.best_loss:.4f}"
+    require_equal(config, best)
+    job.finish(SilentMonitor(), always_average=True)
+    assert told_of(config) == "average of the last 3 checkpoints"
+    require_equal(config, average)
+    shutil.rmtree(config.run / BEST)
+    job.finish(SilentMonitor())
+    assert told_of(config) == "average of the last 3 checkpoints"
