@@ -11,8 +11,9 @@ from cli.command import EXPECTED
 from cli.console import log_console
 from cli.train import monitor_of, read_options
 from minitransformer.files import write_text
+from minitransformer.reproduce.claims import comparisons
 from minitransformer.reproduce.table3 import Experiment, Result, Scale, rows_named
-from minitransformer.reproduce.table3_report import as_markdown, verdicts_as_markdown
+from minitransformer.reproduce.table3_report import as_markdown, claims_as_markdown, verdicts_as_markdown
 from parallel.communicator import Communicator
 from parallel.launch import all_or_none, communicator
 
@@ -83,4 +84,6 @@ def _tables(experiment: Experiment) -> str:
         result = experiment.result(row, seed)
         if result is not None:
             results[row][seed] = result
-    return f"{as_markdown(results, experiment.scale)}\n{verdicts_as_markdown(results)}"
+    compared = list(comparisons(results))
+    parts = as_markdown(results, experiment.scale), verdicts_as_markdown(compared), claims_as_markdown(compared)
+    return "\n".join(parts)

@@ -3,55 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from minitransformer.config import ModelConfig
+from minitransformer.reproduce.claims import CLAIMS, Comparison, Results
 from minitransformer.reproduce.statistics import Estimate
 from minitransformer.reproduce.table3 import PRINTED, Result, Scale
-
-Results = Mapping[str, Mapping[int, Result]]  # by row, by seed; the base model's are among them
 
 _COLUMNS = {
     "n_layers": "N", "d_model": "d_model", "d_ff": "d_ff", "n_heads": "h", "d_k": "d_k", "d_v": "d_v",
     "p_drop": "P_drop", "label_smoothing": "ε_ls",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A row against the base model by one measure: the paper's difference, and ours, paired by seed."""
-
-    row: str
-    measure: str
-    printed: float
-    measured: Estimate
-
-    @property
-    def verdict(self) -> str:
-        """Whether the paper's sign is ours; "undecided" where the interval of our difference holds zero.
-
-        Where the paper prints no difference, any that we can tell from zero is one too many.
-        """
-        if self.measured.half_width is None:
-            same = self.printed * self.measured.mean > 0
-            return "same sign" if same else "other sign" if self.printed else "no sign to compare"
-        if not self.measured.is_not_zero:
-            return "undecided" if self.printed else "holds"
-        return "holds" if self.printed * self.measured.mean > 0 else "does not hold"
-
-
-def comparisons(results: Results) -> Iterator[Comparison]:
-    """Every row against the base model, by perplexity (less is better) and by BLEU, over the seeds that both have."""
-    base = results["base"]
-    for row, by_seed in results.items():
-        seeds = sorted(by_seed.keys() & base.keys())
-        if row == "base" or not seeds:
-            continue
-        for measure in ("perplexity", "bleu"):
-            measured = [getattr(by_seed[seed], measure) - getattr(base[seed], measure) for seed in seeds]
-            printed = getattr(PRINTED[row], measure) - getattr(PRINTED["base"], measure)
-            yield Comparison(row, measure, round(printed, 2), Estimate.of(measured))
 
 
 def as_markdown(results: Results, scale: Scale) -> str:
@@ -89,12 +51,40 @@ def _flops(results: Sequence[Result]) -> str:
     return f"{statistics.fmean(counted):.2g}" if counted else "?"
 
 
-def verdicts_as_markdown(results: Results) -> str:
+def verdicts_as_markdown(compared: Sequence[Comparison]) -> str:
     """What the paper's comparisons come to here."""
     lines = ["| against base | by | paper | here | |", "|-|-|-|-|-|"]
     lines += [
         f"| {one.row.removeprefix('table3-')} | {'PPL' if one.measure == 'perplexity' else 'BLEU'} |"
         f" {one.printed:+.2f} | {'+' if one.measured.mean > 0 else ''}{one.measured} | {one.verdict} |"
-        for one in comparisons(results)
+        for one in compared
     ]
     return "\n".join(lines) + "\n"
+
+
+def claims_as_markdown(compared: Sequence[Comparison]) -> str:
+    """What the paper concludes, with how many of the comparisons behind it come out so here, and how many in all."""
+    lines = ["What the paper concludes, and in how many of its comparisons that holds here:", ""]
+    for claim in CLAIMS:
+        counts = [
+            f"{name} {_count(of_claim)}"
+            for measure, name in (("perplexity", "perplexity"), ("bleu", "BLEU"))
+            if (of_claim := claim.among(compared, measure))
+        ]
+        if counts:
+            lines.append(f"- {claim.text}: {', '.join(counts)}")
+    signs, equalities = ([one for one in compared if one.is_equality == wanted] for wanted in (False, True))
+    lines += [
+        "",
+        f"Of all comparisons {_count(compared)} hold: of signs {_count(signs)}, of equalities {_count(equalities)}.",
+    ]
+    if any(one.measured.half_width is None for one in compared):
+        lines.append("Of one seed there are no intervals: any of these differences may be chance.")
+    return "\n".join(lines) + "\n"
+
+
+def _count(compared: Sequence[Comparison]) -> str:
+    undecided = sum(one.verdict == "undecided" for one in compared)
+    return f"{sum(one.holds for one in compared)} of {len(compared)}" + (
+        f" ({undecided} undecided)" if undecided else ""
+    )

@@ -31,9 +31,12 @@ def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, caps
     assert reproduce_table3(options(tmp_path, "E")) == 0
     out, error = capsys.readouterr()
     assert "[2 of 2] table3-E, seed 1" in error
-    table, verdicts = out.split("\n\n")
+    table, verdicts, title, claims, counts = out.split("\n\n")
     assert [line.split(" |")[0] for line in table.splitlines()[2:]] == ["| base", "| (E) learned positions"]
     assert len(verdicts.splitlines()) == 4
+    assert title.startswith("What the paper concludes")
+    assert claims.startswith("- (E) learned positions do nearly the same as sinusoids: perplexity ")
+    assert counts.startswith("Of all comparisons ")
     assert (tmp_path / "table3" / "table3.md").read_text() == out
     checkpoints = tmp_path / "table3" / "base-seed-1" / "checkpoints"
     assert not checkpoints.exists()

@@ -16,8 +16,7 @@ from minitransformer import Transformer, presets
 from minitransformer.config import ConfigError, DataConfig, TrainingConfig
 from minitransformer.files import DamagedError
 from minitransformer.reproduce.statistics import Estimate
-from minitransformer.reproduce.table3 import PRINTED, Experiment, Result, Scale, rows_named
-from minitransformer.reproduce.table3_report import Comparison, as_markdown, comparisons, verdicts_as_markdown
+from minitransformer.reproduce.table3 import PRINTED, Experiment, Scale, rows_named
 from minitransformer.run import RunConfig
 from minitransformer.training.checkpoint import average_weights, checkpoints
 from minitransformer.training.job import TrainingJob
@@ -43,10 +42,6 @@ def experiment(folder: Path, *rows: str, seeds: tuple[int, ...] = (1,), budget: 
 
 def train(experiment: Experiment, row: str, seed: int = 1, monitor: SilentMonitor | None = None) -> bool:
     return experiment.train(row, seed, SerialCommunicator(), lambda line: None, lambda job: monitor or SilentMonitor())
-
-
-def result(perplexity: float, bleu: float) -> Result:
-    return Result(perplexity, bleu, parameters=1_234_567, updates=1_000, seconds=9.0, code="abc", flops=12_345_678)
 
 
 def test_every_row_of_the_paper_has_its_printed_figures() -> None:
@@ -244,56 +239,3 @@ def test_means_come_with_students_interval() -> None:
     assert [str(Estimate.of([1.0])), str(two)] == ["1.00", "2.00 ± 12.71"]
     with pytest.raises(ValueError, match="nothing to take the mean of"):
         Estimate.of([])
-
-
-@pytest.mark.parametrize(
-    ("printed", "measured", "verdict"),
-    [
-        (-0.9, [-0.5], "same sign"),
-        (-0.9, [0.5], "other sign"),
-        (0.0, [0.5], "no sign to compare"),
-        (-0.9, [-0.5, -0.6, -0.5], "holds"),
-        (-0.9, [0.5, 0.6, 0.5], "does not hold"),
-        (-0.9, [-0.5, 0.6, -0.5], "undecided"),
-        (0.0, [-0.5, 0.6, -0.5], "holds"),
-        (0.0, [0.5, 0.6, 0.5], "does not hold"),
-    ],
-)
-def test_a_comparison_holds_when_the_sign_is_the_papers_and_no_accident(
-    printed: float, measured: list[float], verdict: str
-) -> None:
-    assert Comparison("big", "bleu", printed, Estimate.of(measured)).verdict == verdict
-
-
-def test_differences_are_paired_by_seed() -> None:
-    """Seeds differ much, the two models always by the same."""
-    results = {
-        "base": {1: result(5.0, 20.0), 2: result(9.0, 30.0), 3: result(7.0, 10.0)},
-        "big": {1: result(4.0, 21.0), 3: result(6.0, 11.0)},
-        "table3-E": {},
-    }
-    perplexity, bleu = comparisons(results)
-    assert (perplexity.row, perplexity.printed, perplexity.measured) == ("big", -0.59, Estimate(-1.0, 0.0))
-    assert (bleu.printed, bleu.measured, bleu.verdict) == (0.6, Estimate(1.0, 0.0), "holds")
-
-
-def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None:
-    results: dict[str, dict[int, Any]] = {
-        "base": {1: result(5.0, 20.0)}, "table3-A-h1": {1: result(6.0, 19.0)}, "table3-E": {1: result(5.0, 20.0)},
-        "big": {},
-    }  # fmt: skip
-    header, rule, base, h1, learned = as_markdown(results, Scale(d_model=128, n_layers=3)).splitlines()
-    assert header.count("|") == rule.count("|") == base.count("|") == h1.count("|") == 17
-    assert (
-        base
-        == "| base | 3 | 128 | 512 | 8 | 16 | 16 | 0.1 | 0.1 | 1,000 | 5.00 | 4.92 | 20.00 | 25.8 | 1.23 | 1.2e+07 |"
-    )
-    assert h1 == "| (A) |  |  |  | 1 | 128 | 128 |  |  | 1,000 | 6.00 | 5.29 | 19.00 | 24.9 | 1.23 | 1.2e+07 |"
-    assert learned.startswith("| (E) learned positions |  |  |")
-    uncounted = {"base": {1: dataclasses.replace(result(5.0, 20.0), flops=None)}}
-    assert as_markdown(uncounted, Scale(d_model=128, n_layers=3)).endswith("| 1.23 | ? |\n")
-    verdicts = verdicts_as_markdown(results).splitlines()
-    assert verdicts[2] == "| A-h1 | PPL | +0.37 | +1.00 | same sign |"
-    assert verdicts[3] == "| A-h1 | BLEU | -0.90 | -1.00 | same sign |"
-    assert verdicts[4] == "| E | PPL | +0.00 | 0.00 | no sign to compare |"
-    assert len(verdicts) == 6
