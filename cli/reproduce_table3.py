@@ -13,7 +13,12 @@ from cli.train import monitor_of, read_options
 from minitransformer.files import write_text
 from minitransformer.reproduce.claims import comparisons
 from minitransformer.reproduce.table3 import Experiment, Result, Scale, rows_named
-from minitransformer.reproduce.table3_report import as_markdown, claims_as_markdown, verdicts_as_markdown
+from minitransformer.reproduce.table3_report import (
+    as_markdown,
+    claims_as_markdown,
+    provenance_as_markdown,
+    verdicts_as_markdown,
+)
 from parallel.communicator import Communicator
 from parallel.launch import all_or_none, communicator
 
@@ -55,7 +60,8 @@ def reproduce_table3(options: Table3Options) -> int:
         if not _train_all(experiment, world, console):
             return 130
         if world.rank == 0:
-            tables = _tables(experiment)
+            corpus = str(options.corpus) if options.corpus else "the demonstration's corpus"
+            tables = _tables(experiment, corpus)
             write_text(options.directory / "table3.md", tables)
             print(tables, end="")
     return 0
@@ -67,6 +73,7 @@ def _train_all(experiment: Experiment, world: Communicator, console: Console) ->
     def say(line: str) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
+    experiment.check_settings()
     cells = list(experiment.cells())
     for number, (row, seed) in enumerate(cells, 1):
         if not world.broadcast(experiment.result(row, seed) is not None):
@@ -78,12 +85,15 @@ def _train_all(experiment: Experiment, world: Communicator, console: Console) ->
     return True
 
 
-def _tables(experiment: Experiment) -> str:
+def _tables(experiment: Experiment, corpus: str) -> str:
     results: dict[str, dict[int, Result]] = {row: {} for row in experiment.rows}
     for row, seed in experiment.cells():
         result = experiment.result(row, seed)
         if result is not None:
             results[row][seed] = result
     compared = list(comparisons(results))
-    parts = as_markdown(results, experiment.scale), verdicts_as_markdown(compared), claims_as_markdown(compared)
+    parts = (
+        as_markdown(results, experiment.scale), verdicts_as_markdown(compared), claims_as_markdown(compared),
+        provenance_as_markdown(results, corpus),
+    )  # fmt: skip
     return "\n".join(parts)

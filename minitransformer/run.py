@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,7 +17,7 @@ from minitransformer.files import DamagedError, read_json, write_text
 RUN_FILE = "run.json"
 
 # What may change between the parts of an interrupted run without making it another run.
-_FREE = (
+FREE = (
     "max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints",
     "learning_rate_factor", "clip_norm", "sum", "gradients_sent_in",
 )  # fmt: skip
@@ -92,27 +93,30 @@ class RunConfig:
         write_text(self.run / RUN_FILE, self.to_json())
 
     def check_directory(self) -> None:
-        """Raise ConfigError naming what differs, if the run's directory holds another run.
+        """Raise ConfigError naming what differs, if the run's directory holds another run."""
+        if differences := self.differences(FREE):
+            raise ConfigError(
+                f"{self.run}: holds another run: {'; '.join(differences[:4])}. Choose another --run, or remove it"
+            )
+
+    def differences(self, free: Collection[str]) -> list[str]:
+        """What is otherwise in the run that the directory holds, if it holds one, but for these fields of training.
 
         A field that did not exist yet when that was begun has its default there.
         """
         path = self.run / RUN_FILE
         if not path.exists():
-            return
+            return []
         mine, theirs = json.loads(self.to_json()), read_json(path)
         defaults = json.loads(RunConfig(model=ModelConfig(), training=TrainingConfig()).to_json())
         if not isinstance(theirs, dict) or not all(isinstance(theirs.get(part), dict) for part in mine):
             raise DamagedError(
                 f"{path}: does not say what this is a run of; remove it if you know, or choose another --run"
             )
-        differences = [
+        return [
             f"{part}.{name} is {there!r} there, {value!r} here"
             for part, fields in mine.items()
             for name, value in fields.items()
             if (there := theirs[part].get(name, defaults[part][name])) != value
-            and not (part == "training" and name in _FREE)
+            and not (part == "training" and name in free)
         ]
-        if differences:
-            raise ConfigError(
-                f"{self.run}: holds another run: {'; '.join(differences[:4])}. Choose another --run, or remove it"
-            )

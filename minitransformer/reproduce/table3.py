@@ -15,9 +15,9 @@ from pathlib import Path
 
 from minitransformer import presets
 from minitransformer.config import ConfigError, ModelConfig
-from minitransformer.files import read_json, read_record, write_text
+from minitransformer.files import DamagedError, read_json, read_record, write_text
 from minitransformer.provenance import code_version
-from minitransformer.run import RunConfig
+from minitransformer.run import RUN_FILE, RunConfig
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import Monitor
 from parallel.communicator import Communicator
@@ -103,10 +103,11 @@ class Scale:
 
 @dataclass(frozen=True)
 class Result:
-    """What a trained cell of the table is: held-out perplexity per token and BLEU (beam 4), and what it cost.
+    """What a trained cell of the table is: held-out perplexity per token and BLEU (beam 4), what it cost, whence it is.
 
-    ``flops`` are counted ones; None of a cell that was begun before they were.  ``weights``: which the final model has;
-    None of a cell from before that was noted, whose model may be the average of its last checkpoints or the last one.
+    ``flops`` are counted ones; None of a cell that was begun before they were.  ``weights`` says which the final model
+    has; None of a cell from before that was noted, whose model may be the average of its last checkpoints or the last
+    one.  ``configuration`` and ``signature`` (of sacreBLEU) are those of its ``results.json``, noted since, too.
     """
 
     perplexity: float
@@ -117,6 +118,8 @@ class Result:
     code: str
     flops: int | None = None
     weights: str | None = None
+    configuration: str | None = None
+    signature: str | None = None
 
 
 @dataclass(frozen=True)
@@ -159,22 +162,35 @@ class Experiment:
         )  # fmt: skip
 
     def result(self, row: str, seed: int) -> Result | None:
-        """Of a cell that has been trained to its end.
+        """Of a cell that has been trained to its end; None of others.
 
-        Raises: ConfigError if it was trained on another text, at another scale or for another number of updates;
+        Raises: ConfigError if a cell that was trained, or begun, has settings that are not this table's;
         CheckpointError if its file is damaged.
         """
         config = self.cell(row, seed)
-        if not (config.run / RESULT_FILE).exists():
-            return None
-        result = read_record(config.run / RESULT_FILE, Result)
-        if result.updates != config.training.max_updates:
+        found = read_record(config.run / RESULT_FILE, Result) if (config.run / RESULT_FILE).exists() else None
+        if found and found.updates != config.training.max_updates:
             raise ConfigError(
-                f"{config.run}: was trained for {result.updates:,} updates, not {config.training.max_updates:,};"
+                f"{config.run}: was trained for {found.updates:,} updates, not {config.training.max_updates:,};"
                 " choose another --directory, or remove it"
             )
-        config.check_directory()
-        return result
+        if found and not (config.run / RUN_FILE).exists():
+            raise DamagedError(
+                f"{config.run / RUN_FILE}: not found; without it nothing says with which settings this was trained:"
+                f" remove {config.run} to train it anew"
+            )
+        if differences := config.differences(free=("log_every",)):
+            raise ConfigError(
+                f"{config.run}: was trained with other settings than this table's: {'; '.join(differences)}. Set them"
+                " back (--budget, --d-model, --n-layers and the --corpus file), choose another --directory, or remove"
+                " this cell to train it anew"
+            )
+        return found
+
+    def check_settings(self) -> None:
+        """Raise what ``result`` does for any of the cells: hours may pass before the last of them comes up."""
+        for row, seed in self.cells():
+            self.result(row, seed)
 
     def train(
         self,
@@ -213,4 +229,6 @@ def _result_of(job: TrainingJob) -> Result:
         code=code_version(),
         flops=results["flops"],
         weights=results["weights"],
+        configuration=results["configuration"],
+        signature=results["validation"]["signature"],
     )

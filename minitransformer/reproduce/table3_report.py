@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from minitransformer.config import ModelConfig
 from minitransformer.reproduce.claims import CLAIMS, Comparison, Results
@@ -14,6 +14,8 @@ _COLUMNS = {
     "n_layers": "N", "d_model": "d_model", "d_ff": "d_ff", "n_heads": "h", "d_k": "d_k", "d_v": "d_v",
     "p_drop": "P_drop", "label_smoothing": "ε_ls",
 }  # fmt: skip
+
+_UNKNOWN = "not noted"
 
 
 def as_markdown(results: Results, scale: Scale) -> str:
@@ -88,3 +90,27 @@ def _count(compared: Sequence[Comparison]) -> str:
     return f"{sum(one.holds for one in compared)} of {len(compared)}" + (
         f" ({undecided} undecided)" if undecided else ""
     )
+
+
+def provenance_as_markdown(results: Results, corpus: str) -> str:
+    """Where the figures come from; cells of another version of the code, or with other weights, are named."""
+    cells = {f"{row}-seed-{seed}": cell for row, by_seed in results.items() for seed, cell in by_seed.items()}
+    seeds = sorted({seed for by_seed in results.values() for seed in by_seed})
+    updates = " or ".join(f"{number:,}" for number in sorted({cell.updates for cell in cells.values()}))
+    base = results["base"][seeds[0]]
+    return (
+        f"Text: {corpus}. Seeds: {', '.join(map(str, seeds))}. Updates: {updates}."
+        f" Configuration of base-seed-{seeds[0]}: {base.configuration or _UNKNOWN}.\n"
+        f"Code: {_of_cells(cells, 'code')}. Weights: {_of_cells(cells, 'weights')}."
+        f" BLEU: beam 4, {_of_cells(cells, 'signature')}.\n"
+    )
+
+
+def _of_cells(cells: Mapping[str, Result], name: str) -> str:
+    """What most cells have noted under a name, and which of them have something else."""
+    named: dict[str, list[str]] = {}
+    for cell, result in cells.items():
+        named.setdefault(getattr(result, name) or _UNKNOWN, []).append(cell)
+    most = max(named, key=lambda value: len(named[value]))
+    others = [f"{value} ({', '.join(named[value])})" for value in named if value != most]
+    return most if not others else f"{most}; NOT THE SAME: {'; '.join(others)}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,12 +33,13 @@ def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, caps
     assert reproduce_table3(options(tmp_path, "E")) == 0
     out, error = capsys.readouterr()
     assert "[2 of 2] table3-E, seed 1" in error
-    table, verdicts, title, claims, counts = out.split("\n\n")
+    table, verdicts, title, claims, counts, provenance = out.split("\n\n")
     assert [line.split(" |")[0] for line in table.splitlines()[2:]] == ["| base", "| (E) learned positions"]
     assert len(verdicts.splitlines()) == 4
     assert title.startswith("What the paper concludes")
     assert claims.startswith("- (E) learned positions do nearly the same as sinusoids: perplexity ")
     assert counts.startswith("Of all comparisons ")
+    assert provenance.startswith("Text: ")
     assert (tmp_path / "table3" / "table3.md").read_text() == out
     checkpoints = tmp_path / "table3" / "base-seed-1" / "checkpoints"
     assert not checkpoints.exists()
@@ -73,8 +76,48 @@ def test_finished_cells_of_another_budget_scale_or_text_are_not_taken_for_these(
     assert first.corpus is not None
     with pytest.raises(ConfigError, match="base-seed-1: was trained for 20 updates, not 24; choose another --dir"):
         reproduce_table3(dataclasses.replace(first, budget=24))
-    with pytest.raises(ConfigError, match="holds another run: model.d_model is 32 there, 64 here"):
+    with pytest.raises(
+        ConfigError, match="trained with other settings than this table's: model.d_model is 32 there, 64 here"
+    ):
         reproduce_table3(dataclasses.replace(first, d_model=64))
     first.corpus.write_text(first.corpus.read_text().replace("vocabulary_size = 40", "vocabulary_size = 39"))
-    with pytest.raises(ConfigError, match="holds another run: data.vocabulary_size is 40 there, 39 here"):
+    with pytest.raises(
+        ConfigError, match="other settings than this table's: data.vocabulary_size is 40 there, 39 here"
+    ):
         reproduce_table3(first)
+
+
+@pytest.mark.parametrize("cell", ["finished", "half done"])
+def test_cells_of_other_settings_are_refused_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str
+) -> None:
+    """Also of settings with which a single run may go on."""
+    asked = options(tmp_path, "E")
+    assert asked.corpus is not None
+    assert reproduce_table3(asked) == 0
+    shutil.rmtree(asked.directory / "base-seed-1")
+    if cell == "half done":
+        (asked.directory / "table3-E-seed-1" / "cell.json").unlink()
+    capsys.readouterr()
+    asked.corpus.write_text(asked.corpus.read_text() + "learning_rate_factor = 0.9\nclip_norm = 1.0\n")
+    message = (
+        r"table3-E-seed-1: was trained with other settings than this table's: training\.learning_rate_factor is 1\.0"
+        r" there, 0\.9 here; training\.clip_norm is None there, 1\.0 here\. Set them back .*, choose another --dir"
+    )
+    with pytest.raises(ConfigError, match=message):
+        reproduce_table3(asked)
+    assert "[1 of 2]" not in capsys.readouterr().err
+
+
+def test_a_table_tells_where_its_figures_come_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = options(tmp_path, "E")
+    assert reproduce_table3(asked) == 0
+    base = json.loads((asked.directory / "base-seed-1" / "results.json").read_text())
+    first, second = capsys.readouterr().out.splitlines()[-2:]
+    assert first == (
+        f"Text: {asked.corpus}. Seeds: 1. Updates: 20. Configuration of base-seed-1: {base['configuration']}."
+    )
+    assert second.startswith(f"Code: {base['code']}")
+    assert second.endswith(
+        f" Weights: average of the last 5 checkpoints. BLEU: beam 4, {base['validation']['signature']}."
+    )

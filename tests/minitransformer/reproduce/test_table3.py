@@ -148,6 +148,9 @@ def test_figures_from_before_costs_were_counted_are_read(tmp_path: Path, cost: d
     file = e.cell("base", 1).run / "cell.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(OLD_CELL | cost))
+    with pytest.raises(DamagedError, match=r"run\.json: not found; .* remove .*base-seed-1 to train it anew"):
+        e.result("base", 1)
+    e.cell("base", 1).claim_directory()
     found = e.result("base", 1)
     assert found is not None
     assert (found.perplexity, found.flops) == (9.5, cost.get("flops"))

@@ -12,7 +12,12 @@ import pytest
 from minitransformer.reproduce.claims import Comparison, comparisons, printed_difference
 from minitransformer.reproduce.statistics import Estimate
 from minitransformer.reproduce.table3 import PRINTED, Result, Scale
-from minitransformer.reproduce.table3_report import as_markdown, claims_as_markdown, verdicts_as_markdown
+from minitransformer.reproduce.table3_report import (
+    as_markdown,
+    claims_as_markdown,
+    provenance_as_markdown,
+    verdicts_as_markdown,
+)
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results.md"
 
@@ -138,3 +143,16 @@ def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None
     assert verdicts[3] == "| A-h1 | BLEU | -0.90 | -1.00 | same sign |"
     assert verdicts[4] == "| E | PPL | +0.00 | 0.00 | nearly identical |"
     assert len(verdicts) == 6
+
+
+def test_cells_of_another_code_or_with_other_weights_are_named() -> None:
+    noted = dataclasses.replace(result(5.0, 20.0), weights="average", configuration="0123456789", signature="tok:13a")
+    results = {
+        "base": {1: noted, 2: dataclasses.replace(noted, code="def")},
+        "big": {1: dataclasses.replace(noted, updates=3_000), 2: dataclasses.replace(noted, weights=None)},
+    }
+    assert provenance_as_markdown(results, "x.toml").splitlines() == [
+        "Text: x.toml. Seeds: 1, 2. Updates: 1,000 or 3,000. Configuration of base-seed-1: 0123456789.",
+        "Code: abc; NOT THE SAME: def (base-seed-2). Weights: average; NOT THE SAME: not noted (big-seed-2)."
+        " BLEU: beam 4, tok:13a.",
+    ]
