@@ -10,6 +10,8 @@ from rich.console import Console
 from cli.command import EXPECTED
 from cli.console import log_console
 from cli.train import monitor_of, read_options
+from minitransformer.data.prepare import PreparedData, text_files
+from minitransformer.data.survey import CorpusError
 from minitransformer.files import write_text
 from minitransformer.reproduce.claims import comparisons
 from minitransformer.reproduce.table3 import Experiment, Result, Scale, rows_named
@@ -31,10 +33,10 @@ class Table3Options:
     """
 
     corpus: Path | None = None
-    """TOML file with the text, batches and schedule, such as recipes/multi30k-en-de.toml; without, the demonstration's.
-    Its model, and its numbers of updates and checkpoints, do not count."""
+    """TOML file with the text (prepared, or where its raw says), batches and schedule, such as
+    recipes/multi30k-en-de.toml; without, the demonstration's.  Its model and numbers of updates do not count."""
     rows: tuple[str, ...] = ()
-    """Letters (A B C D E), "big", or names such as table3-A-h1; all rows if none is named."""
+    """Letters (A B C D E), "big", or names such as A-h1; all rows if none is named."""
     budget: int = 1_000
     """Updates of each model; the big one has three times as many, as in the paper."""
     seeds: tuple[int, ...] = (1,)
@@ -54,6 +56,7 @@ def reproduce_table3(options: Table3Options) -> int:
         template, options.directory, Scale(options.d_model, options.n_layers),
         options.budget, rows_named(options.rows), options.seeds,
     )  # fmt: skip
+    _require_text(experiment, options)
     world = communicator()
     console = log_console(quiet=world.rank != 0)
     with all_or_none(world, EXPECTED):
@@ -65,6 +68,20 @@ def reproduce_table3(options: Table3Options) -> int:
             write_text(options.directory / "table3.md", tables)
             print(tables, end="")
     return 0
+
+
+def _require_text(experiment: Experiment, options: Table3Options) -> None:
+    """Say what to do where neither the text nor what is prepared from it is there: no option here names its folder."""
+    cell = experiment.cell("base", experiment.seeds[0])
+    missing = [path for path in text_files(cell.data).values() if not path.exists()]
+    if not missing or PreparedData.is_in(cell.data_directory):
+        return
+    prepare = f"minitransformer-prepare --config {options.corpus} --data.directory {cell.data_directory}"
+    raise CorpusError(
+        f"{missing[0]}: not found; set raw in [data] of {options.corpus} to the folder with the text, or prepare it"
+        f" from where it is: {prepare} --data.raw FOLDER"
+        f"{' (or --download)' if cell.data.download_from else ''}"
+    )
 
 
 def _train_all(experiment: Experiment, world: Communicator, console: Console) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from minitransformer.reproduce.statistics import Estimate
-from minitransformer.reproduce.table3 import PRINTED, Result
+from minitransformer.reproduce.table3 import PRINTED, Result, short
 
 Results = Mapping[str, Mapping[int, Result]]  # by row, by seed; the base model's are among them
 
@@ -69,7 +69,7 @@ class Claim:
     def among(self, compared: Sequence[Comparison], measure: str) -> list[Comparison]:
         """Those of the comparisons that are the claim's, by one measure."""
         rows = getattr(self, measure)
-        return [one for one in compared if one.measure == measure and one.row.removeprefix("table3-") in rows]
+        return [one for one in compared if one.measure == measure and short(one.row) in rows]
 
 
 def _claim(text: str, *rows: str) -> Claim:

@@ -60,7 +60,7 @@ PRINTED = {
 
 
 def rows_named(words: Sequence[str]) -> list[str]:
-    """The rows that words stand for, in the order of the table: "A" … "E", a row's own name, or nothing for all.
+    """The rows that words stand for, in the order of the table: "A" … "E", a row's name (A-h1), or nothing for all.
 
     The base model is always among them, because the others are compared with it.
     Raises: ConfigError for a word that is neither.
@@ -69,11 +69,20 @@ def rows_named(words: Sequence[str]) -> list[str]:
         return list(PRINTED)
     wanted = {"base"}
     for word in words:
-        rows = [row for row in PRINTED if row == word or (row in presets.TABLE3 and row.split("-")[1] == word)]
+        rows = [
+            row for row in PRINTED if word in (row, short(row)) or (row in presets.TABLE3 and short(row)[0] == word)
+        ]
         if not rows:
-            raise ConfigError(f"table3: rows are A, B, C, D, E or one of {', '.join(PRINTED)}; got {word!r}")
+            raise ConfigError(
+                f"table3: rows are A, B, C, D, E or one of {', '.join(map(short, PRINTED))}; got {word!r}"
+            )
         wanted |= set(rows)
     return [row for row in PRINTED if row in wanted]
+
+
+def short(row: str) -> str:
+    """A row's name as the table has it, without the "table3-" of the presets."""
+    return row.removeprefix("table3-")
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,16 @@ class Experiment:
     seeds: Sequence[int]
 
     def __post_init__(self) -> None:
+        if self.template.data.is_treebank:
+            raise ConfigError(
+                "table3: compares models by translation, but the corpus is a treebank (train_trees in its [data]); name"
+                " one of sentence pairs, such as recipes/multi30k-en-de.toml"
+            )
+        if not self.template.data.joint_vocabulary:
+            raise ConfigError(
+                "table3: its models have one matrix for both languages, but the corpus has joint_vocabulary = false in"
+                " its [data]; set it to true"
+            )
         if self.budget < 4 * AVERAGED:
             raise ConfigError(f"table3: the budget must be at least {4 * AVERAGED} updates; got {self.budget}")
         if not self.seeds or len(set(self.seeds)) != len(self.seeds):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from minitransformer.config import ModelConfig
 from minitransformer.reproduce.claims import CLAIMS, Comparison, Results
 from minitransformer.reproduce.statistics import Estimate
-from minitransformer.reproduce.table3 import PRINTED, Result, Scale
+from minitransformer.reproduce.table3 import PRINTED, Result, Scale, short
 
 _COLUMNS = {
     "n_layers": "N", "d_model": "d_model", "d_ff": "d_ff", "n_heads": "h", "d_k": "d_k", "d_v": "d_v",
@@ -36,7 +36,7 @@ def _line(row: str, config: ModelConfig, base: ModelConfig, results: Sequence[Re
         str(getattr(config, name)) if row == "base" or getattr(config, name) != getattr(base, name) else ""
         for name in _COLUMNS
     ]
-    letter = {"base": "base", "big": "big"}.get(row, f"({row.removeprefix('table3-')[0]})")
+    letter = {"base": "base", "big": "big"}.get(row, f"({short(row)[0]})")
     if config.positions == "learned":
         letter += " learned positions"
     perplexity, bleu = (Estimate.of([getattr(result, name) for result in results]) for name in ("perplexity", "bleu"))
@@ -57,7 +57,7 @@ def verdicts_as_markdown(compared: Sequence[Comparison]) -> str:
     """What the paper's comparisons come to here."""
     lines = ["| against base | by | paper | here | |", "|-|-|-|-|-|"]
     lines += [
-        f"| {one.row.removeprefix('table3-')} | {'PPL' if one.measure == 'perplexity' else 'BLEU'} |"
+        f"| {short(one.row)} | {'PPL' if one.measure == 'perplexity' else 'BLEU'} |"
         f" {one.printed:+.2f} | {'+' if one.measured.mean > 0 else ''}{one.measured} | {one.verdict} |"
         for one in compared
     ]

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from small_run import write_parallel_text
 
+from cli.prepare import prepare_data
 from cli.reproduce import reproduce
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
+from minitransformer.data.survey import CorpusError
 from minitransformer.files import CheckpointError
 
 
@@ -68,6 +70,19 @@ def test_a_corpus_without_text_of_its_own_is_the_demonstrations_and_a_missing_on
         reproduce_table3(Table3Options(corpus=tmp_path / "nowhere.toml"))
     with pytest.raises(ConfigError, match="rows are A, B, C, D, E"):
         reproduce_table3(Table3Options(rows=("Z",), directory=tmp_path))
+
+
+def test_a_missing_text_is_told_with_what_this_command_can_do_and_prepared_text_suffices(tmp_path: Path) -> None:
+    asked = options(tmp_path, "base")
+    assert asked.corpus is not None
+    (tmp_path / "train.en").rename(tmp_path / "elsewhere")
+    with pytest.raises(CorpusError, match=r"train\.en: not found; set raw in \[data\] .* --data\.raw FOLDER$") as told:
+        reproduce_table3(asked)
+    (tmp_path / "elsewhere").rename(tmp_path / "train.en")
+    words = str(told.value).partition("minitransformer-prepare ")[2].replace("FOLDER", str(tmp_path)).split()
+    assert prepare_data(words) == 0
+    (tmp_path / "train.en").unlink()
+    assert reproduce_table3(asked) == 0
 
 
 def test_finished_cells_of_another_budget_scale_or_text_are_not_taken_for_these(tmp_path: Path) -> None:

@@ -52,10 +52,10 @@ def test_letters_and_names_stand_for_rows_and_the_base_model_is_always_there() -
     assert rows_named([]) == list(PRINTED)
     assert rows_named(["E", "B"]) == ["base", "table3-B-dk16", "table3-B-dk32", "table3-E"]
     assert rows_named(["big", "table3-D-ls0"]) == ["base", "table3-D-ls0", "big"]
-    assert rows_named(["table3-A-h1"]) == ["base", "table3-A-h1"]
-    with pytest.raises(ConfigError, match="rows are A, B, C, D, E or one of base, .*; got 'F'"):
+    assert rows_named(["table3-A-h1"]) == rows_named(["A-h1"]) == ["base", "table3-A-h1"]
+    with pytest.raises(ConfigError, match="rows are A, B, C, D, E or one of base, A-h1, .*, E, big; got 'F'"):
         rows_named(["F"])
-    for word in ("A-h", "A-h1", "", "b"):  # no name of a row: A-h1 might mean h16, too
+    for word in ("A-h", "", "b", "table3"):  # no name of a row: A-h1 and A-h16 begin so
         with pytest.raises(ConfigError, match=f"rows are .*; got '{word}'"):
             rows_named([word])
 
@@ -88,6 +88,21 @@ def test_budgets_and_seeds_that_make_no_table_are_refused(tmp_path: Path) -> Non
     for seeds in ((), (1, 1)):
         with pytest.raises(ConfigError, match="expected one seed or more, all different"):
             experiment(tmp_path, seeds=seeds)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (DataConfig(train_trees=("a",), validation_trees=("b",), joint_vocabulary=False), "the corpus is a treebank"),
+        (DataConfig(joint_vocabulary=False), "the corpus has joint_vocabulary = false"),
+    ],
+)
+def test_a_corpus_that_its_models_cannot_be_trained_on_is_refused(
+    tmp_path: Path, data: DataConfig, message: str
+) -> None:
+    model = dataclasses.replace(presets.base(), tied="none")
+    with pytest.raises(ConfigError, match=f"table3: .*{message}"):
+        Experiment(RunConfig(data=data, model=model), tmp_path, SMALLEST, 20, ["base"], [1])
 
 
 def test_all_rows_are_trained_for_a_seed_before_the_next_begins(tmp_path: Path) -> None:
