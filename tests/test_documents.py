@@ -60,6 +60,12 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
+def test_commands_of_the_results_leave_nothing_out() -> None:
+    blocks = re.findall(r"```(?:console|bash)\n(.*?)```", (ROOT / "docs" / "results.md").read_text("utf-8"), re.DOTALL)
+    assert blocks
+    assert [block for block in blocks if "…" in block] == []
+
+
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_recipes_are_options(recipe: Path) -> None:
     config = read_options(["--config", str(recipe)])
