@@ -12,6 +12,7 @@ from minitransformer.symbols import UNKNOWN
 LEAST_COUNT = 2  # words that training text has less often are rare there, too: so their classes are learnt
 _BLANK = "▁"  # what sentencepiece puts before words
 _SHAPES = ("number", "digits", "capitals", "capital", "lower", "signs")
+# sentencepiece makes two pieces of each, with and without _BLANK; where a class has no ending the first is found.
 SHAPE_CLASSES = tuple(f"<rare:{shape}>" for shape in _SHAPES)
 
 

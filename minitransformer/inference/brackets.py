@@ -37,9 +37,14 @@ class BracketVocabulary:
         self.label = np.where(self.opens | self.closes, [names[symbol[1:]] for symbol in symbols], _NO_LABEL)
         look = np.array([symbol if symbol in PUNCTUATION else WORD for symbol in symbols])
         self.unlike: BoolArray = self.is_leaf & (look != np.array([*_LOOKS, ""])[:, None])
-        labels = [{symbol[1:] for symbol in symbols if symbol.startswith(bracket)} - {""} for bracket in "()"]
-        self.makes_trees = not labels[0].isdisjoint(labels[1])  # a translation's vocabulary may have "(" and ")"
         self.unlike[~(self.is_leaf & ~self.unlike).any(axis=1)] = False  # no leaf is like that: any may stand for it
+
+    @staticmethod
+    def makes_trees(symbols: Sequence[str]) -> bool:
+        """Whether there are labelled brackets; no subword joins a bracket with letters."""
+        return any(
+            symbol.startswith("(") and symbol[1:2].isalpha() and f"){symbol[1:]}" in symbols for symbol in symbols
+        )
 
 
 class BracketConstraint:

@@ -31,7 +31,7 @@ class Parser:
     def load(cls, directory: str | Path, *, device: Device = "cpu") -> Parser:
         """The model of a run on a treebank.  Raises: CheckpointError if there is none, or it makes no trees."""
         parser = cls(Translator.load(directory, device=device))
-        if not parser.vocabulary.makes_trees:
+        if not BracketVocabulary.makes_trees(parser.translator.tokenizer.target_symbols):
             raise CheckpointError(
                 f"{directory}: a model that makes no trees; name a run that was trained on a treebank"
             )

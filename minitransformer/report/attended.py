@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from minitransformer.data.rare_words import words_of
 from minitransformer.inference.attention import AttentionWeights, FloatArray, attention_weights
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.brackets import BracketConstraint, BracketVocabulary
@@ -88,10 +89,10 @@ def attended_pair(
 
 def _found(translator: Translator, source_ids: list[int], sentence: str, search: SearchConfig) -> list[int]:
     """The best target of the model's own: of a parser a tree over the words."""
-    vocabulary, constraint = BracketVocabulary(translator.tokenizer.target_symbols), None
-    if vocabulary.makes_trees:
+    symbols, constraint = translator.tokenizer.target_symbols, None
+    if BracketVocabulary.makes_trees(symbols):
         search = dataclasses.replace(search, max_extra_tokens=PARSING.max_extra_tokens)
-        constraint = BracketConstraint(vocabulary, [sentence.split()])
+        constraint = BracketConstraint(BracketVocabulary(symbols), [words_of(sentence)])
     return list(beam_search(translator.model, [source_ids], search, constraint)[0][0].ids)
 
 

@@ -126,11 +126,17 @@ def test_the_trees_of_treebanks_are_within_reach(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("symbols", "makes_trees"),
-    [(["(S", ")S", "XX"], True), (["(", ")", "dog"], False), (["(a", ")b"], False), (["dog"], False)],
+    [
+        (["(S", ")S", "XX"], True),
+        (["(", ")", "dog"], False),
+        (["(S", ")NP"], False),
+        (['("', ')"'], False),
+        (["dog"], False),
+    ],
 )
 def test_a_vocabulary_of_trees_has_labelled_brackets_that_close(symbols: list[str], makes_trees: bool) -> None:
-    """A translation's may have brackets, too."""
-    assert BracketVocabulary([*SYMBOLS[:3], *symbols]).makes_trees == makes_trees
+    """A translation's may have brackets, too, but sentencepiece joins none of them with letters."""
+    assert BracketVocabulary.makes_trees([*SYMBOLS[:3], *symbols]) == makes_trees
 
 
 def test_brackets_do_not_open_for_ever() -> None:
