@@ -1,0 +1,60 @@
+"""Does a parser learn its training trees by heart, and does it keep count of the words?
+
+    python benchmarks/parsing.py MODEL DATA [DEV.mrg DEV.parsed]
+
+MODEL: a run, or an average.  DATA: what minitransformer-prepare wrote for it.  Prints the mean loss per token, without
+smoothing and dropout, of the held-out and of every 8th training tree; of both what share of the source tokens stands
+for classes of rare words; and how many of the tags in DEV.parsed are those of DEV.mrg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from pathlib import Path
+
+from minitransformer.data.prepare import PreparedData
+from minitransformer.inference.scoring import CorpusScore, score_pairs
+from minitransformer.model.transformer import Transformer
+from minitransformer.threads import available_cores
+from minitransformer.trees.penn import read_trees
+from minitransformer.trees.plain import plain
+
+
+def print_losses(model: Transformer, data: PreparedData) -> None:
+    """Of both parts of the data."""
+    for split, step in (("validation", 1), ("train", 8)):
+        store = data.store(split)
+        pairs = [store.pair(i) for i in range(0, len(store), step)]
+        sources = list(itertools.chain.from_iterable(source for source, _ in pairs))
+        n_rare = sum("<rare:" in data.tokenizer.source.id_to_piece(int(i)) for i in sources)
+        loss = CorpusScore.of(score_pairs(model, pairs, n_threads=available_cores())).loss
+        print(f"{split}: {len(pairs):,} trees, loss {loss:.4f}, rare words {n_rare / len(sources):.2%}", flush=True)
+
+
+def print_tags(gold: Path, parsed: Path) -> None:
+    """Over all words, and in how many sentences less than 80 % are right: a tree has lost count there."""
+    trees = ([tree for tree in map(plain, read_trees(path)) if tree.walk] for path in (gold, parsed))
+    right = [
+        [a.tag == b.tag for a, b in zip(one.leaves, other.leaves, strict=True)]
+        for one, other in zip(*trees, strict=True)
+    ]
+    n_bad = sum(sum(tags) < 0.8 * len(tags) for tags in right)
+    share = sum(map(sum, right)) / sum(map(len, right))
+    print(f"tags right: {share:.2%}; less than 80 % of them in {n_bad:,} of {len(right):,} sentences")
+
+
+def main() -> None:
+    """Measure what is named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("trees", type=Path, nargs="*")
+    options = parser.parse_args()
+    print_losses(Transformer.load(options.model), PreparedData.open(options.data))
+    if options.trees:
+        print_tags(*options.trees)
+
+
+if __name__ == "__main__":
+    main()
