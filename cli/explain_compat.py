@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from minitransformer.compatibility import CONVENTIONS, conventions_of, penalties
+from minitransformer.config import ConfigError
 from minitransformer.doctor.compat import Subject, Switch, switches
 from minitransformer.run import RunConfig
 
@@ -19,10 +20,12 @@ TRAINED = "The weights stay: what decides initial values changes nothing, nor do
 def explain_compat(config: RunConfig, system: str, console: Console) -> None:
     """Print a table of switches, and the length penalties, for one system, or for all if ``system`` is empty.
 
-    Raises: ConfigError for an unknown system; CheckpointError for a damaged model or damaged data.
+    Raises: ConfigError for a system that is unknown, or is the paper itself; CheckpointError for a damaged model or
+    damaged data.
     """
-    if system:
-        conventions_of(system)  # an unknown one is told before a model is loaded
+    others = [name for name in CONVENTIONS if name != "paper"]
+    if system and system not in others:
+        raise ConfigError(f"--explain-compat: expected one of {', '.join(others)}, or nothing for all; got {system!r}")
     subject = Subject.of(config)
     console.print(f"Measured on {subject.what}.", markup=False)
     console.print(
@@ -30,7 +33,7 @@ def explain_compat(config: RunConfig, system: str, console: Console) -> None:
         " |Δ log p|: the greatest change of any word's log-probability, in nats."
     )
     console.print(UNTRAINED if subject.weights is None else TRAINED)
-    for name in [system] if system else [name for name in CONVENTIONS if name != "paper"]:
+    for name in [system] if system else others:
         console.print()
         console.print(_table(subject, name))
         console.print(_penalties("paper"), _penalties(name), sep="\n")

@@ -66,9 +66,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"{path}: not found; --config names a TOML file, such as recipes/multi30k-en-de.toml"
-        ) from error
+        raise ConfigError(f"{path}: not found; expected a TOML file, such as recipes/multi30k-en-de.toml") from error
     except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, a number without end
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
 

@@ -13,10 +13,11 @@ from cli.command import run_command, say
 from cli.options import parse_options
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError
+from minitransformer.data.survey import CorpusError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.parser import PARSING, Parser
 from minitransformer.inference.stream import Source, cut_warning, decoded, groups_of_lines
-from minitransformer.trees.penn import read_trees, write_tree
+from minitransformer.trees.penn import EXPECTED_TREES, read_trees, write_tree
 from minitransformer.trees.plain import plain
 from minitransformer.trees.words import Splitting, split_words
 
@@ -74,6 +75,8 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
         for tree in parser.parse(sentences, search, n_threads=options.threads):
             target.write(f"{write_tree(tree)}\n".encode())
         target.flush()
+    if options.treebank is not None and n_before == 0:
+        raise CorpusError(f"{options.treebank}: holds no tree; {EXPECTED_TREES}")
     return 0
 
 

@@ -93,7 +93,7 @@ def decoded(line: bytes, number: int, warn: Callable[[str], None]) -> str:
 
 def cut_warning(name: str, translator: Translator) -> str:
     """What to say of a line or a tree that is longer than what the model is given of it."""
-    return f"warning: {name} has over {translator.longest_source:,} subword tokens; the rest is cut off"
+    return f"warning: {name} has over {translator.longest_source:,} tokens; the rest is cut off"
 
 
 def _pauses(source: Source) -> bool:

@@ -104,8 +104,8 @@ def shown_pieces(pieces: Sequence[str]) -> list[str]:
 def _check_length(name: str, ids: Sequence[Any], room: int) -> None:
     limit = min(MOST_TOKENS, room)
     if not 1 <= len(ids) <= limit:
-        problem = "is empty" if not ids else f"has {len(ids):,} subword tokens"
-        raise ReportError(f"attention: the {name} {problem}; give one of 1 to {limit} subword tokens")
+        problem = "is empty" if not ids else f"has {len(ids):,} tokens"
+        raise ReportError(f"attention: the {name} {problem}; give one of 1 to {limit} tokens")
 
 
 def _origin(translator: Translator) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from minitransformer import presets
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.files import DamagedError, read_json, read_record, write_text
-from minitransformer.provenance import code_version
+from minitransformer.provenance import code_version, configuration_hash
 from minitransformer.run import RUN_FILE, RunConfig
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import Monitor
@@ -116,7 +116,8 @@ class Result:
 
     ``flops`` are counted ones; None of a cell that was begun before they were.  ``weights`` says which the final model
     has; None of a cell from before that was noted, whose model may be the average of its last checkpoints or the last
-    one.  ``configuration`` and ``signature`` (of sacreBLEU) are those of its ``results.json``, noted since, too.
+    one.  ``configuration`` and ``signature`` (of sacreBLEU) are those of its ``results.json``, and ``text`` stands for
+    the content of the files that its data was prepared from: noted since, too.
     """
 
     perplexity: float
@@ -129,6 +130,7 @@ class Result:
     weights: str | None = None
     configuration: str | None = None
     signature: str | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -250,4 +252,5 @@ def _result_of(job: TrainingJob) -> Result:
         weights=results["weights"],
         configuration=results["configuration"],
         signature=results["validation"]["signature"],
+        text=configuration_hash(json.dumps(job.data.manifest["files"], sort_keys=True)),
     )

@@ -93,13 +93,13 @@ def _count(compared: Sequence[Comparison]) -> str:
 
 
 def provenance_as_markdown(results: Results, corpus: str) -> str:
-    """Where the figures come from; cells of another version of the code, or with other weights, are named."""
+    """Where the figures come from; cells of other text, another version of the code, or other weights are named."""
     cells = {f"{row}-seed-{seed}": cell for row, by_seed in results.items() for seed, cell in by_seed.items()}
     seeds = sorted({seed for by_seed in results.values() for seed in by_seed})
     updates = " or ".join(f"{number:,}" for number in sorted({cell.updates for cell in cells.values()}))
     base = results["base"][seeds[0]]
     return (
-        f"Text: {corpus}. Seeds: {', '.join(map(str, seeds))}. Updates: {updates}."
+        f"Text: {corpus}, {_of_cells(cells, 'text')}. Seeds: {', '.join(map(str, seeds))}. Updates: {updates}."
         f" Configuration of base-seed-{seeds[0]}: {base.configuration or _UNKNOWN}.\n"
         f"Code: {_of_cells(cells, 'code')}. Weights: {_of_cells(cells, 'weights')}."
         f" BLEU: beam 4, {_of_cells(cells, 'signature')}.\n"

@@ -19,7 +19,7 @@ _TOKEN = re.compile(
 )
 _STRIPPED, _BLANKS = " \t\r\n", re.compile(rf"{_BLANK}+")
 BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})  # how words have them
-_EXPECTED = "expected Penn brackets: (S (NP (NN word)))"
+EXPECTED_TREES = "expected Penn brackets: (S (NP (NN word)))"
 
 
 def read_trees(path: Path) -> Iterator[Tree]:
@@ -41,7 +41,7 @@ def read_trees(path: Path) -> Iterator[Tree]:
                 yield from _trees("\n".join(lines))
             except ValueError as error:
                 place = f"line {number}" if first == number else f"lines {first} to {number}"
-                raise CorpusError(f"{path}, {place}: {error}; {_EXPECTED}") from error
+                raise CorpusError(f"{path}, {place}: {error}; {EXPECTED_TREES}") from error
             lines.clear()
     if depth:
         raise CorpusError(

@@ -107,6 +107,11 @@ def test_tables_fit_into_the_terminal(tmp_path: Path, width: int) -> None:
         assert "label_smoothing_over  V-1" in screen.getvalue()
 
 
-def test_an_unknown_system_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert as_command("doctor", ["--explain-compat", "opennmt"], monkeypatch) == 1
-    assert "expected one of paper, tensor2tensor, fairseq, marian; got 'opennmt'" in capsys.readouterr().err
+@pytest.mark.parametrize("system", ["opennmt", "paper"])
+def test_a_system_that_cannot_be_explained_is_one_line(
+    system: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert as_command("doctor", ["--explain-compat", system], monkeypatch) == 1
+    assert (
+        f"expected one of tensor2tensor, fairseq, marian, or nothing for all; got '{system}'" in capsys.readouterr().err
+    )

@@ -190,7 +190,7 @@ def test_a_table_for_a_value_or_a_value_for_a_table_names_the_file_and_the_key(t
 
 
 def test_a_missing_file_is_named_with_an_example(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.toml: not found; --config names a TOML file, such as recipes/"):
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: not found; expected a TOML file, such as recipes/"):
         read_options(["--config", str(tmp_path / "nowhere.toml")])
 
 

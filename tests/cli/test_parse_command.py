@@ -105,10 +105,16 @@ def test_sentences_that_are_cut_are_named(
     monkeypatch.setattr("cli.parse.SENTENCES_AT_ONCE", 2)
     sentences = ["a cat", "", "the dog sees a cat " * 4]
     parsed(trained_parser, "\n".join(sentences))
-    assert capsys.readouterr().err == "warning: line 3 has over 12 subword tokens; the rest is cut off\n"
+    assert capsys.readouterr().err == "warning: line 3 has over 12 tokens; the rest is cut off\n"
     trees = [f"(S {' '.join(f'(NN {word})' for word in sentence.split())})\n" for sentence in sentences if sentence]
     parsed(trained_parser, "", "--treebank", written(trained_parser.folder / "long.mrg", "".join(trees)))
-    assert capsys.readouterr().err == "warning: tree 2 has over 12 subword tokens; the rest is cut off\n"
+    assert capsys.readouterr().err == "warning: tree 2 has over 12 tokens; the rest is cut off\n"
+
+
+def test_a_treebank_without_trees_is_an_error_that_names_it(trained_parser: TrainedParser) -> None:
+    empty = written(trained_parser.folder / "empty.mrg", "\n\n")
+    with pytest.raises(CorpusError, match=r"empty\.mrg: holds no tree; expected Penn brackets"):
+        parsed(trained_parser, "", "--treebank", empty)
 
 
 def test_invalid_utf8_is_parsed_with_a_warning_that_names_the_line(

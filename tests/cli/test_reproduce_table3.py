@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, caps
     assert title.startswith("What the paper concludes")
     assert claims.startswith("- (E) learned positions do nearly the same as sinusoids: perplexity ")
     assert counts.startswith("Of all comparisons ")
-    assert provenance.startswith("Text: ")
+    assert re.match(r"Text: \S+recipe\.toml, [0-9a-f]{10}\. Seeds: 1\.", provenance)
     assert (tmp_path / "table3" / "table3.md").read_text() == out
     checkpoints = tmp_path / "table3" / "base-seed-1" / "checkpoints"
     assert not checkpoints.exists()
@@ -128,11 +129,24 @@ def test_a_table_tells_where_its_figures_come_from(tmp_path: Path, capsys: pytes
     asked = options(tmp_path, "E")
     assert reproduce_table3(asked) == 0
     base = json.loads((asked.directory / "base-seed-1" / "results.json").read_text())
+    text = json.loads((asked.directory / "base-seed-1" / "cell.json").read_text())["text"]
     first, second = capsys.readouterr().out.splitlines()[-2:]
     assert first == (
-        f"Text: {asked.corpus}. Seeds: 1. Updates: 20. Configuration of base-seed-1: {base['configuration']}."
+        f"Text: {asked.corpus}, {text}. Seeds: 1. Updates: 20. Configuration of base-seed-1: {base['configuration']}."
     )
     assert second.startswith(f"Code: {base['code']}")
     assert second.endswith(
         f" Weights: average of the last 5 checkpoints. BLEU: beam 4, {base['validation']['signature']}."
+    )
+
+
+def test_a_cell_trained_on_other_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = options(tmp_path, "E")
+    assert reproduce_table3(asked) == 0
+    write_parallel_text(tmp_path, "train", 200, seed=2)  # under the same names
+    for folder in ("data", "table3-E-seed-1"):
+        shutil.rmtree(asked.directory / folder)
+    assert reproduce_table3(asked) == 0
+    assert re.search(
+        r"recipe\.toml, [0-9a-f]{10}; NOT THE SAME: [0-9a-f]{10} \(table3-E-seed-1\)\.", capsys.readouterr().out
     )

@@ -76,7 +76,7 @@ def test_pieces_are_shown_as_words_and_what_continues_them() -> None:
 @pytest.mark.parametrize(
     ("sentence", "target", "problem"),
     [("", None, "the sentence is empty"), (" ", None, "is empty"), ("one", "", "the target is empty"),
-     ("one " * 300, None, "the sentence has [0-9,]+ subword tokens; give one of 1 to 256"),
+     ("one " * 300, None, "the sentence has [0-9,]+ tokens; give one of 1 to 256"),
      ("one", "ONE " * 300, "the target has")],
 )  # fmt: skip
 def test_nothing_and_too_much_are_refused(
@@ -90,7 +90,7 @@ def test_a_learned_table_of_positions_bounds_the_sentence(translator: Translator
     config = dataclasses.replace(translator.model.config, positions="learned", max_positions=9)
     learned = Translator(Transformer(config, seed=1), translator.tokenizer)
     assert len(attended_pair(learned, "one", "ONE").source) <= 9
-    with pytest.raises(ReportError, match="the target has .* 1 to 8 subword tokens"):
+    with pytest.raises(ReportError, match="the target has .* 1 to 8 tokens"):
         attended_pair(learned, "one", "ONE TWO THREE ONE TWO THREE")
-    with pytest.raises(ReportError, match="the sentence has .* 1 to 8 subword tokens"):
+    with pytest.raises(ReportError, match="the sentence has .* 1 to 8 tokens"):
         attended_pair(learned, "one two three one two three")

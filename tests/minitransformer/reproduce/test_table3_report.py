@@ -145,14 +145,17 @@ def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None
     assert len(verdicts) == 6
 
 
-def test_cells_of_another_code_or_with_other_weights_are_named() -> None:
-    noted = dataclasses.replace(result(5.0, 20.0), weights="average", configuration="0123456789", signature="tok:13a")
+def test_cells_of_other_text_or_code_or_with_other_weights_are_named() -> None:
+    noted = dataclasses.replace(
+        result(5.0, 20.0), weights="average", configuration="0123456789", signature="tok:13a", text="fedc"
+    )
     results = {
         "base": {1: noted, 2: dataclasses.replace(noted, code="def")},
-        "big": {1: dataclasses.replace(noted, updates=3_000), 2: dataclasses.replace(noted, weights=None)},
+        "big": {1: dataclasses.replace(noted, updates=3_000, text="ba98"), 2: dataclasses.replace(noted, weights=None)},
     }
     assert provenance_as_markdown(results, "x.toml").splitlines() == [
-        "Text: x.toml. Seeds: 1, 2. Updates: 1,000 or 3,000. Configuration of base-seed-1: 0123456789.",
+        "Text: x.toml, fedc; NOT THE SAME: ba98 (big-seed-1). Seeds: 1, 2. Updates: 1,000 or 3,000."
+        " Configuration of base-seed-1: 0123456789.",
         "Code: abc; NOT THE SAME: def (base-seed-2). Weights: average; NOT THE SAME: not noted (big-seed-2)."
         " BLEU: beam 4, tok:13a.",
     ]
