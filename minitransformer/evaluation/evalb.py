@@ -139,13 +139,17 @@ def _count_quotes_of_either(gold: Tree, candidate: Tree, kept: tuple[Kept, Kept]
 
 
 def _brackets(tree: Tree, kept: Kept, parameters: Parameters) -> Counter[Constituent]:
-    """The brackets that count, over the words that count: those with a label to compare and a word inside."""
+    """The brackets that count, over the words that count: those with a word inside, and a label to compare.
+
+    A label that is equal to a deleted one is deleted; of tags, which say what words count, only those named are.
+    """
+    deleted = {"", *map(parameters.label, parameters.deleted)}
     places = [0, *accumulate(kept)]
     found: Counter[Constituent] = Counter()
     for name, first, last in tree.constituents():
-        start, end = places[first], places[last]
-        if category(name) not in {"", *parameters.deleted} and start < end:
-            found[Constituent(parameters.label(name), start, end)] += 1
+        label, start, end = parameters.label(name), places[first], places[last]
+        if label not in deleted and start < end:
+            found[Constituent(label, start, end)] += 1
     return found
 
 

@@ -79,10 +79,10 @@ def read_parameters(path: Path) -> Parameters:
                 for_length.add(label)
             case ["QUOTE_LABEL", label]:
                 quotes.add(label)
-            case ["EQ_LABEL", first, *others]:
-                labels |= {other: labels.get(first, first) for other in others}
-            case ["EQ_WORD", first, *others]:
-                words |= {other: words.get(first, first) for other in others}
+            case ["EQ_LABEL", *names] if len(names) > 1:
+                _make_equal(labels, names)
+            case ["EQ_WORD", *names] if len(names) > 1:
+                _make_equal(words, names)
             case ["CUTOFF_LEN", digits] if digits.isdecimal():
                 cutoff = int(digits)
             case _:
@@ -91,3 +91,11 @@ def read_parameters(path: Path) -> Parameters:
                     " DELETE_LABEL_FOR_LENGTH, QUOTE_LABEL, EQ_LABEL, EQ_WORD, CUTOFF_LEN or LABELED 1"
                 )
     return Parameters(frozenset(deleted), frozenset(for_length), labels, words, cutoff, frozenset(quotes))
+
+
+def _make_equal(compared_as: dict[str, str], names: Sequence[str]) -> None:
+    """Change in place what names are compared as: these, and all that one of them is equal to already, as the same."""
+    classes = [compared_as.get(name, name) for name in names]
+    members = [name for name, other in compared_as.items() if other in classes]
+    compared_as |= dict.fromkeys((*members, *classes), classes[0])
+    del compared_as[classes[0]]  # compared as itself

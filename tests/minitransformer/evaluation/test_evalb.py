@@ -190,6 +190,31 @@ def test_parameters_are_read_and_what_is_none_is_named(tmp_path: Path) -> None:
     assert parameters.quote_labels == {"''", "POS"}
     assert {parameters.label(label) for label in ("A", "B-TMP", "C", "D=2")} == {"A"}
     assert compared("(A (X ,) (NN a))", "(D (NN a))", parameters).matched == 1
-    path.write_text("DELETE_LABEL X\nLABELED 0\n")
-    with pytest.raises(CorpusError, match=r"my.prm, line 2: 'LABELED 0' is no parameter known here"):
-        read_parameters(path)
+    for wrong in ("LABELED 0", "EQ_LABEL A", "EQ_WORD a"):
+        path.write_text(f"DELETE_LABEL X\n{wrong}\n")
+        with pytest.raises(CorpusError, match=f"my.prm, line 2: '{wrong}' is no parameter known here"):
+            read_parameters(path)
+
+
+@pytest.mark.parametrize(
+    "lines", [["A B", "C B"], ["A B", "C A"], ["B A", "B C"], ["A B", "C D", "D B"], ["A A", "A B C"]]
+)
+def test_whatever_is_equal_to_the_same_is_equal(tmp_path: Path, lines: list[str]) -> None:
+    """In whichever order and direction it is said; EVALB, too, compares the two of every line both ways."""
+    path = tmp_path / "my.prm"
+    path.write_text("".join(f"EQ_LABEL {line}\nEQ_WORD {line.lower()}\n" for line in lines))
+    parameters = read_parameters(path)
+    names = {name for line in lines for name in line.split()}
+    assert len({parameters.label(name) for name in names}) == 1
+    assert parameters.label("E") == "E"
+    for one in names:
+        for other in names:
+            found = compared(f"(S ({one} (NN {one.lower()})))", f"(S ({other} (NN {other.lower()})))", parameters)
+            assert (found.status, found.matched) == (Status.VALID, 2)
+
+
+def test_brackets_equal_to_deleted_ones_are_deleted_but_not_words() -> None:
+    """As EVALB compares labels of brackets with those of DELETE_LABEL by EQ_LABEL, and tags letter by letter."""
+    parameters = dataclasses.replace(COLLINS, deleted=frozenset({"ADVP"}))
+    found = compared("(S (PRT (PRT up)) (ADVP (ADVP off) (NN a)))", "(S (PRT up) (NN a) (ADVP off))", parameters)
+    assert found == Comparison(3, Status.VALID, matched=1, gold=1, candidate=1, words=2, correct_tags=2)
