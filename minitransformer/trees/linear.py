@@ -13,6 +13,7 @@ from minitransformer.config import LeafSymbols
 from minitransformer.trees.tree import Closing, Leaf, Opening, Step, Tree, without_empty
 
 WORD = "XX"  # the symbol of a word of any tag
+MOST_MISSING = 500  # leaves that are looked for; a line of a million words must not take gigabytes to align
 
 PUNCTUATION = {"-LRB-", "-RRB-", "$", "#", ",", ".", ":", "``", "''"}  # tags that say what the word looks like
 _LOOKS = (
@@ -100,15 +101,16 @@ def looks(word: str) -> str:
 def _matched(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     """For every word the place of its symbol, in order, or None: the alignment of least cost.
 
-    Of equal ones that which pairs the first ones: a model loses count late.
+    Of equal ones that which pairs the first ones: a model loses count late.  The search stops at its greatest length,
+    whatever a line holds, so only words up to MOST_MISSING more than there are symbols are looked at.
 
     Source: Needleman and Wunsch 1970.
     """
     if len(symbols) == len(words):
         return list(range(len(words)))
-    costs = _costs(symbols, words)
     matched: list[int | None] = [None] * len(words)
-    i, j = len(symbols), len(words)
+    i, j = len(symbols), min(len(words), len(symbols) + MOST_MISSING)
+    costs = _costs(symbols, words[:j])
     while i and j:
         if costs[i][j] == costs[i - 1][j] + _ALONE:
             i -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tree_draws import LABELS, WORDS, trees
 from minitransformer.trees.linear import linearised, looks, tree_of
 from minitransformer.trees.penn import read_tree, read_trees, write_tree
 from minitransformer.trees.plain import plain
-from minitransformer.trees.tree import Tree
+from minitransformer.trees.tree import Constituent, Tree
 
 DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
 TREEBANKS = ["craft-treebank/dev.mrg.xz", "gum-const/dev.mrg.xz", "handparsed/train.mrg.gz", "ptb-sample/dev.mrg.gz"]
@@ -84,6 +85,20 @@ def test_punctuation_looks_like_its_tag(word: str, symbol: str) -> None:
 def test_a_very_deep_tree_goes_through() -> None:
     tree = read_tree("(NP " * 5_000 + "(NN x)" + ")" * 5_000)
     assert tree_of(linearised(tree, "tags"), ["x"]) == tree
+
+
+def test_a_line_of_any_length_is_mended_in_little_memory() -> None:
+    """Each leaf and each word of it would be compared with all others."""
+    words = ["dog"] * 10_000
+    tracemalloc.start()
+    try:
+        tree = tree_of(["(S", *["XX"] * 30, ")S"], words)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert tree.words == words
+    assert list(tree.constituents()) == [Constituent("S", 0, len(words))]
+    assert peak < 5e6
 
 
 def treebank(name: str) -> Iterator[Tree]:
