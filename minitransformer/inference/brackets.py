@@ -51,9 +51,9 @@ class BracketConstraint:
     """Of each hypothesis the open brackets and the words that are left.
 
     A leaf or an opening needs a word that is left; a word with letters or digits has no punctuation mark for its leaf,
-    a comma, a full stop, a bracket has one of its kind, and any leaf may stand for what treebanks do not agree about; a
-    closing must close the innermost bracket, which holds a leaf; the end comes when no word is left and no bracket is
-    open.  Hypotheses of probability 0 are followed without sense.
+    a comma, a full stop, a bracket has one of its kind, and any leaf may stand for what treebanks do not agree about,
+    and for "US$", which the Penn Treebank tags "$"; a closing must close the innermost bracket, which holds a leaf;
+    the end comes when no word is left and no bracket is open.  Hypotheses of probability 0 are followed without sense.
 
     Shapes: rows are hypotheses: ``stack`` (rows, DEEPEST), ``looks`` (rows, longest sentence), the others (rows,).
     """
@@ -100,5 +100,6 @@ class BracketConstraint:
 def _row_of_look(word: str) -> int:
     """Which row of ``BracketVocabulary.unlike`` says what cannot stand for this word."""
     look = looks(word)
-    is_unsure = look in _UNSURE or (look == WORD and not any(character.isalnum() for character in word))
+    is_sign = word.endswith("$") or not any(character.isalnum() for character in word)
+    is_unsure = look in _UNSURE or (look == WORD and is_sign)
     return _ANY if is_unsure else _LOOKS.index(look)

@@ -86,10 +86,13 @@ def test_a_leaf_stands_for_a_word_that_looks_like_it_or_for_any_if_none_does() -
     assert allowed == [["XX"], ["."], ["XX", "."]]
 
 
-@pytest.mark.parametrize("word", ["–", "—", "-", "'", "#", ":", ";", "/", "~", "''"])
+@pytest.mark.parametrize("word", ["–", "—", "-", "'", "#", ":", ";", "/", "~", "''", "US$", "C$"])
 def test_any_leaf_stands_for_signs_that_treebanks_tag_in_several_ways(word: str) -> None:
-    """As CRAFT has "–" for a colon, a symbol and a hyphen, and all have "'" for a possessive and a quotation mark."""
-    symbols = [*SYMBOLS[:3], "SYM", "POS", ":", "''", "#", ",", "-LRB-", "XX"]
+    """As CRAFT has "–" for a colon, a symbol and a hyphen, and all have "'" for a possessive and a quotation mark.
+
+    Foreign dollars have the tag "$" in the Penn Treebank, but are proper nouns to others.
+    """
+    symbols = [*SYMBOLS[:3], "SYM", "POS", ":", "''", "#", "$", ",", "-LRB-", "XX"]
     constraint = BracketConstraint(BracketVocabulary(symbols), [[word]])
     assert not constraint.forbidden()[0][3:].any()
 
