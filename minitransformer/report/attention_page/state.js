@@ -27,7 +27,16 @@ function unpacked(text) {
   return Float32Array.from({length: bytes.length / 2}, (_, i) => view.getUint16(2 * i, true) / 65535);
 }
 
-for (const kind of Object.values(data.kinds)) kind.weights = unpacked(kind.weights);
+/** What every row of weights sums to but for its last key, the end symbol: once, not anew for each weight that is drawn. */
+function sumsWithoutEnd({weights, keys}) {
+  return Float64Array.from({length: weights.length / keys.length}, (_, row) =>
+    weights.subarray(row * keys.length, (row + 1) * keys.length - 1).reduce((sum, weight) => sum + weight, 0));
+}
+
+for (const kind of Object.values(data.kinds)) {
+  kind.weights = unpacked(kind.weights);
+  kind.sums = sumsWithoutEnd(kind);
+}
 data.kinds["alignment"] = data.kinds["encoder-decoder"];
 
 // ---- what is shown: kept in the address, so that a view can be found again
@@ -37,13 +46,11 @@ let hovered = null;
 
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
-  if (given.get("kind") in KIND_NAMES) state.kind = given.get("kind");
+  if (Object.hasOwn(KIND_NAMES, given.get("kind"))) state.kind = given.get("kind");
   const layer = Number(given.get("layer"));
   if (Number.isInteger(layer) && layer >= 1 && layer <= data.layers) state.layer = layer - 1;
-  if (given.has("heads")) {
-    const numbers = given.get("heads").split(",").map(Number);
-    state.heads = new Set(numbers.map((n) => n - 1).filter((head) => range(nHeads).includes(head)));
-  }
+  const heads = given.has("heads") ? given.get("heads").split(",").map((number) => number - 1) : range(nHeads);
+  state.heads = new Set(heads.filter((head) => range(nHeads).includes(head)));
   state.end = given.get("end") !== "off";
   const [, side, place] = (given.get("word") || "").match(/^([qk])(\d+)$/) || [];
   const words = shown()[side === "q" ? "queries" : "keys"];
@@ -60,16 +67,14 @@ function writeAddress() {
 
 /** The words and weights(head, query, key) of the kind and layer shown; without the end symbol, where it is left out. */
 function shown(layer = state.layer) {
-  const {queries, keys, weights} = data.kinds[state.kind];
-  const row = (head, q) => (((layer * nHeads) + head) * queries.length + q) * keys.length;
+  const {queries, keys, weights, sums} = data.kinds[state.kind], width = keys.length;
+  const row = (head, q) => ((layer * nHeads) + head) * queries.length + q;
   if (state.end || state.kind === "decoder") {
-    return {queries, keys, weight: (head, q, k) => weights[row(head, q) + k]};
+    return {queries, keys, weight: (head, q, k) => weights[row(head, q) * width + k]};
   }
-  const end = keys.length - 1;
-  const total = (start) => weights.subarray(start, start + end).reduce((sum, weight) => sum + weight, 0);
   return {
-    queries, keys: keys.slice(0, end),
-    weight: (head, q, k) => { const start = row(head, q), sum = total(start); return sum ? weights[start + k] / sum : 0; },
+    queries, keys: keys.slice(0, -1),
+    weight: (head, q, k) => { const place = row(head, q); return sums[place] ? weights[place * width + k] / sums[place] : 0; },
   };
 }
 

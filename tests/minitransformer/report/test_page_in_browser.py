@@ -153,10 +153,49 @@ def test_a_word_is_shown_under_the_mouse_and_kept_by_a_click(opened: Any) -> Non
     assert browser.evaluate("location.hash").endswith("&word=q1")
 
 
-@pytest.mark.parametrize("fragment", ["kind=nonsense&layer=9&heads=0,7&word=q99", "layer=x&word=z1&heads=", "%%&=&"])
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "kind=nonsense&layer=9&heads=0,7&word=q99",
+        "layer=x&word=z1&heads=",
+        "%%&=&",
+        "kind=constructor",
+        "kind=__proto__",
+    ],
+)
 def test_an_address_that_makes_no_sense_is_no_error(opened: Any, fragment: str) -> None:
     browser = opened("plain", fragment)
     assert browser.evaluate("document.querySelectorAll('#queries button').length") == 5
+
+
+def test_another_address_shows_its_own_view_whatever_was_shown_before(opened: Any) -> None:
+    """One without heads is of all of them: so it is written."""
+    browser = opened("plain", "kind=decoder&layer=2&heads=2&word=q1&end=off")
+    browser.evaluate(
+        "new Promise((done) => { addEventListener('hashchange', done); location.hash = 'kind=encoder&layer=1'; })"
+    )
+    checked = (
+        "[...document.querySelectorAll('#controls input')].filter((input) => input.checked).map((input) => input.name)"
+    )
+    assert browser.evaluate(checked) == ["kind", "layer", "head", "head", "head", ""]
+    assert browser.evaluate("document.getElementById('reading').textContent").startswith("Choose a word")
+
+
+def test_leaving_the_end_symbol_out_costs_no_more_than_dividing(opened: Any) -> None:
+    """For every weight its row was added up: of 61 numbers here, of 257 at most."""
+    browser = opened("long")
+    seconds = browser.evaluate("""(() => {
+        const once = () => {
+            const start = performance.now(), view = shown();
+            for (let head = 0; head < nHeads; head++)
+                for (let q = 0; q < view.queries.length; q++)
+                    for (let k = 0; k < view.keys.length; k++) view.weight(head, q, k);
+            return performance.now() - start;
+        };
+        const best = (end) => { state.end = end; return Math.min(...Array.from({length: 15}, once)); };
+        return [best(true), best(false)];
+    })()""")
+    assert seconds[1] < 4 * seconds[0] + 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
