@@ -19,7 +19,8 @@ from minitransformer.report.attended import AttendedPair, PictureKind
 from minitransformer.report.colours import head_colours
 
 ROW, LETTER, MARGIN, GAP, TITLE = 0.21, 0.085, 0.35, 0.35, 0.45  # inches: a word's height, a letter's width, and space
-CONTROLS = {number: 0x2400 + number for number in range(32)}  # "␁" for what XML forbids and no font shows
+# What XML forbids and no font shows: "␁" for controls, "\ufffd" for the two numbers that are no characters.
+CONTROLS = {number: 0x2400 + number for number in range(32)} | dict.fromkeys((0xFFFE, 0xFFFF), 0xFFFD)
 FAINT = "#5d6675"
 INVISIBLE = 0.002
 

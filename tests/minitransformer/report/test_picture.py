@@ -55,6 +55,14 @@ def test_words_are_text_in_the_svg_whatever_they_are(tmp_path: Path) -> None:
     assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
 
 
+def test_what_xml_has_no_character_for_leaves_the_svg_readable(tmp_path: Path) -> None:
+    words = [*map(chr, range(32)), "\x7f", "\x85", "\u2028", "a\ufffe", "a\uffff", "\U0001fffe"]
+    save_picture(attention_picture(pair_of(words, words), ["encoder", "alignment"], [0], [0]), tmp_path / "odd.svg")
+    root = ElementTree.parse(tmp_path / "odd.svg").getroot()
+    texts = ["".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("a\ufffd") == 2 * 4  # two words, on two sides of two panels
+
+
 def test_a_png_of_any_words_is_a_picture(tmp_path: Path) -> None:
     save_picture(attention_picture(ODD_PAIR, ["encoder-decoder", "alignment"], [0, 1], [0, 1, 2]), tmp_path / "odd.png")
     assert imread(io.BytesIO((tmp_path / "odd.png").read_bytes())).ndim == 3
