@@ -37,7 +37,7 @@ def test_the_target_is_the_models_own_translation(translator: Translator) -> Non
 
 @pytest.mark.parametrize("kind", ["bpe", "word"])
 def test_the_target_of_a_parser_is_a_tree_over_the_words(kind: TokenizerType) -> None:
-    """Whatever the model has learnt, which is nothing here: each word has its leaf."""
+    """Whatever the model has learnt, which is nothing here: each word has its leaf, one with another space, too."""
     pairs = [(line, "(S (NP XX )NP XX )S") for line in WORDS]
     size = {"bpe": 14, "word": 18}[kind]
     tokenizer = Tokenizer.train(pairs, vocabulary_size=size, kind=kind, joint=False, symbols=True)
@@ -45,9 +45,9 @@ def test_the_target_of_a_parser_is_a_tree_over_the_words(kind: TokenizerType) ->
         CONFIG, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=tokenizer.n_source_words, tied="none"
     )
     model = Transformer(config, seed=1)
-    pair = attended_pair(Translator(model, tokenizer), "one two seven", search=SearchConfig(beam=3))
+    pair = attended_pair(Translator(model, tokenizer), "one two\u00a0two seven", search=SearchConfig(beam=3))
     assert [symbol for symbol in pair.outputs if symbol == "XX"] == ["XX"] * 3
-    assert linearised(tree_of(pair.outputs[:-1], ["one", "two", "seven"])) == pair.outputs[:-1]
+    assert linearised(tree_of(pair.outputs[:-1], ["one", "two\u00a0two", "seven"])) == pair.outputs[:-1]
 
 
 def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translator: Translator) -> None:

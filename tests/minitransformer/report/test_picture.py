@@ -47,6 +47,13 @@ def test_the_alignment_is_the_mean_over_heads_with_or_without_the_end_symbol() -
         np.testing.assert_allclose(axes.images[0].get_array(), expected)  # type: ignore[arg-type]
 
 
+def test_the_decoder_has_no_end_symbol_to_leave_out() -> None:
+    with_end, without = (attention_picture(PAIR, ["decoder"], [0], [1], end=end) for end in (True, False))
+    assert [text.get_text() for text in without.axes[0].texts] == [text.get_text() for text in with_end.axes[0].texts]
+    colours = [np.asarray(lines_of(figure, 0)[0].get_colors()) for figure in (with_end, without)]
+    np.testing.assert_array_equal(*colours)
+
+
 def test_words_are_text_in_the_svg_whatever_they_are(tmp_path: Path) -> None:
     save_picture(attention_picture(ODD_PAIR, ["encoder"], [0], [0]), tmp_path / "odd.svg")
     root = ElementTree.parse(tmp_path / "odd.svg").getroot()

@@ -66,6 +66,12 @@ def test_whatever_a_model_says_a_tree_over_the_words_comes_out(said: list[str], 
         ("(S (NP XX )NP . )S", "the big dog .", "(S (NP (XX the) (XX big) (XX dog)) (. .))"),
         ("(S (NP XX XX XX )NP , XX )S", "dog , cat", "(S (NP (XX dog)) (, ,) (XX cat))"),  # the comma stays a comma
         ("(S XX )S", ", dog", "(S (, ,) (XX dog))"),
+        (
+            "(S (NP XX )NP (PP , )PP XX )S",
+            "a b c d",
+            "(S (NP (XX a)) (PP (, b)) (XX c) (XX d))",
+        ),  # better unlike than alone
+        ("(S (NP , )NP (VP NN )VP )S", "dog", "(S (VP (NN dog)))"),  # a tag stands for a word as XX does
         ("", "dog .", "(XX dog) (. .)"),
         ("(S XX )S", "", ""),
     ],
