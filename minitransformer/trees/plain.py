@@ -39,16 +39,20 @@ def category(label: str) -> str:
 
 def _within_outermost(steps: list[Step]) -> list[Step]:
     """Without the brackets labelled "", TOP or ROOT around the whole."""
-    while steps and isinstance(steps[0], Opening) and steps[0].label in _OUTERMOST and _first_end(steps) == len(steps):
-        steps = steps[1:-1]
+    ends = _ends(steps)
+    for n, step in enumerate(steps):
+        if not isinstance(step, Opening) or step.label not in _OUTERMOST or ends[n] != len(steps) - 1 - n:
+            return steps[n : len(steps) - n]
     return steps
 
 
-def _first_end(steps: list[Step]) -> int:
-    """How many steps the first tree of a row takes."""
-    depth = 0
-    for i, step in enumerate(steps, 1):
-        depth += isinstance(step, Opening) - isinstance(step, Closing)
-        if depth == 0:
-            return i
-    return len(steps)
+def _ends(steps: list[Step]) -> dict[int, int]:
+    """For the place of every opening that of its closing."""
+    ends, open_places = dict[int, int](), list[int]()
+    for i, step in enumerate(steps):
+        match step:
+            case Opening():
+                open_places.append(i)
+            case Closing():
+                ends[open_places.pop()] = i
+    return ends

@@ -38,6 +38,11 @@ def test_what_parsers_are_judged_on_is_left(treebank: str, expected: str) -> Non
     assert plain(read_tree(treebank)) == read_tree(expected)
 
 
+def test_however_many_outermost_brackets_there_are_they_go_in_one_pass() -> None:
+    depth = 20_000  # each looked for the end of the whole: minutes
+    assert plain(read_tree("( " * depth + "(NP (NN x))" + ")" * depth)) == read_tree("(NP (NN x))")
+
+
 @given(trees_of_treebanks)
 def test_words_stay_and_nothing_is_left_to_take_away(tree: Tree) -> None:
     cleaned = plain(tree)
