@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autograd.array import Device
 from autograd.ops.likeliest import IntArray
+from minitransformer.data.rare_words import words_of
 from minitransformer.files import CheckpointError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.brackets import BracketConstraint, BracketVocabulary
@@ -50,7 +51,7 @@ class Parser:
             return BracketConstraint(self.vocabulary, [sentences[i] for i in numbers])
 
         found = self.translator.n_best(_lines(sentences), config, n_threads=n_threads, constraint_of=constraint_of)
-        return [tree_of(best[0].text.split(), words) for best, words in zip(found, sentences, strict=True)]
+        return [tree_of(words_of(best[0].text), words) for best, words in zip(found, sentences, strict=True)]
 
     def cut(self, sentences: Sequence[Sequence[str]]) -> list[int]:
         """Places of the sentences that are longer than what the model is given of them."""

@@ -156,15 +156,19 @@ def test_brackets_do_not_open_for_ever() -> None:
     assert not constraint.forbidden()[0][SYMBOLS.index(")NP")]
 
 
-@pytest.fixture(scope="module")
-def parser() -> Parser:
+def untrained_parser(symbols: str) -> Parser:
     """One that has learnt nothing."""
-    pairs = [("the dog barks , twice .", "(S (NP XX )NP (VP XX )VP , . )S")] * 3
+    pairs = [("the dog barks , twice .", symbols)] * 3
     tokenizer = Tokenizer.train(pairs, vocabulary_size=25, joint=False, symbols=True)
     config = dataclasses.replace(
         presets.tiny(tokenizer.n_target_words), source_vocabulary_size=tokenizer.n_source_words, tied="target"
     )
     return Parser(Translator(Transformer(config, seed=3), tokenizer))
+
+
+@pytest.fixture(scope="module")
+def parser() -> Parser:
+    return untrained_parser("(S (NP XX )NP (VP XX )VP , . )S")
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -174,6 +178,13 @@ def test_even_without_having_learnt_trees_are_over_the_words(parser: Parser, bea
     found = parser.parse(sentences, config)
     assert [tree.words for tree in found] == sentences
     assert found == [parser.parse([words], config)[0] for words in sentences]
+
+
+def test_labels_and_tags_may_hold_any_space_that_treebanks_do_not_separate_by() -> None:
+    parser = untrained_parser("(N\u00a0P N\u3000N )N\u00a0P")
+    (tree,) = parser.parse([["a", "b"]], dataclasses.replace(PARSING, beam=3, max_extra_tokens=20))
+    assert {leaf.tag for leaf in tree.leaves} == {"N\u3000N"}
+    assert {constituent.label for constituent in tree.constituents()} <= {"N\u00a0P"}
 
 
 def test_the_papers_search_is_the_default(monkeypatch: pytest.MonkeyPatch, parser: Parser) -> None:
