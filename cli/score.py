@@ -173,6 +173,8 @@ def score_trees(options: TreesOptions) -> int:
             f"{options.candidate}: has {len(candidates):,} trees, but {options.gold} has {len(gold):,};"
             " line n of one file must be of the same sentence as line n of the other"
         )
+    if not gold:
+        raise CorpusError(f"{options.gold}: is empty")
     if options.gold_tags:
         candidates = [with_tags_of(right, tree) for right, tree in zip(gold, candidates, strict=True)]
     elif any(leaf.tag == WORD for tree in candidates for leaf in tree.leaves):

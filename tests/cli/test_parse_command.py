@@ -183,6 +183,9 @@ def test_mistakes_are_named(
     two, one = written(tmp_path / "two", "(S (NN a))\n(S (NN b))\n"), written(tmp_path / "one", "(S (NN a))\n")
     with pytest.raises(CorpusError, match=r"one: has 1 trees, but .*two has 2"):
         score(["trees", two, one])
+    empty = written(tmp_path / "empty", "")
+    with pytest.raises(CorpusError, match="empty: is empty"):
+        score(["trees", empty, empty])
     with pytest.raises(CorpusError, match=r"bad, line 1: .*expected whole trees in one line"):
         score(["trees", one, written(tmp_path / "bad", "(S (NN a)\n")])
     for wrong in (["--threads", "0"], ["--beam", "0"]):
