@@ -15,6 +15,7 @@ SENTENCES = [
     ("(See Fig. 1A, p<0.05.)", "-LRB- See Fig. 1A , p < 0.05 . -RRB-"),
     ("The dogs' bowl: ratio 1:2,000, etc.", "The dogs ' bowl : ratio 1:2,000 , etc ."),
     ("“It’s 3.5%”, I cannot [1].", "`` It 's 3.5 % '' , I can not [ 1 ] ."),
+    ("I've ‘seen’ it: they're here, I'll go", "I 've `` seen ' it : they 're here , I 'll go"),
     ("TNF-α and/or IL-2", "TNF-α and/or IL-2"),
     ("", ""),
 ]
