@@ -31,6 +31,7 @@ _SEPARATE_FILES = ("tokenizer.source.model", "tokenizer.target.model")
 MAX_TRAINING_SENTENCES = 5_000_000  # of larger corpora a random sample is enough to train on
 LARGE_VOCABULARY = 20_000  # pieces; from there on the 256 bytes are among them, and no text is unknown
 MAX_LINE_BYTES = 16_384  # longer lines are no sentences; sentencepiece leaves them out of its training
+SYMBOLS_AT_ONCE = 500  # of a tree are trained on together: far from MAX_LINE_BYTES
 _LINE_BREAK = re.compile("[\n\r]")  # no text has them, but they are among the bytes that a model may choose
 _SOURCE, _TARGET, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)  # of a pair
 
@@ -200,8 +201,18 @@ def _train_pieces(lines: Iterable[str], vocabulary_size: int, **options: Any) ->
 
 
 def _train_symbols(lines: Iterable[str]) -> bytes:
-    """A model with a piece for whatever stands between blanks, as it stands."""
-    return _train_model(lines, model_type="word", use_all_vocab=True, normalization_rule_name="identity")
+    """A model with a piece for whatever stands between blanks, as it stands, however long its line is."""
+    return _train_model(
+        _in_short_rows(lines), model_type="word", use_all_vocab=True, normalization_rule_name="identity"
+    )
+
+
+def _in_short_rows(lines: Iterable[str]) -> Iterator[str]:
+    """The same symbols in rows that are no longer than sentencepiece takes them."""
+    for line in lines:
+        symbols = line.split(" ")
+        for start in range(0, len(symbols), SYMBOLS_AT_ONCE):
+            yield " ".join(symbols[start : start + SYMBOLS_AT_ONCE])
 
 
 class _TrainingError(Exception):

@@ -73,6 +73,15 @@ def test_symbols_are_taken_as_they_stand() -> None:
     assert ids[1] == [ids[0][0], 0, ids[0][-1]]
 
 
+def test_a_symbol_of_a_very_long_tree_is_a_token_too() -> None:
+    """Longer lines than sentencepiece trains on, whose symbols would be unknown."""
+    long = " ".join(["(S", *["XX"] * 10_000, "RARE", ")S"])
+    tokenizer = Tokenizer.train(
+        [("a b c d e f", "(S XX )S"), ("a b", long)], vocabulary_size=15, joint=False, symbols=True
+    )
+    assert sorted(tokenizer.target_symbols[3:]) == sorted(["(S", ")S", "XX", "RARE"])
+
+
 def test_treebanks_are_among_the_files_that_are_looked_for(tmp_path: Path) -> None:
     assert list(text_files(config_of(tmp_path))) == ["t.mrg", "v.mrg"]
 
