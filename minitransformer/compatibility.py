@@ -102,15 +102,17 @@ def effects(
     """The effect of each of a system's switches, turned on its own, on a model that otherwise stays as it is.
 
     Without ``weights`` the model is an untrained one, and what changes may be initial values; with them all weights
-    stay, and parameters that a switch adds are 0.
+    stay, parameters that a switch adds are 0, and those that it leaves without use (a learned table of positions) go.
     Raises: ConfigError for an unknown system; WeightsError if the weights are of another model.
     """
 
     def model_of(changed: ModelConfig) -> Transformer:
         model = Transformer(changed, seed=seed, dtype=dtype)
         if weights is not None:
-            added = model.parameters.named.keys() - untrained.parameters.named.keys()
-            model.set_weights({**weights, **{name: np.zeros(model.parameters.named[name].shape) for name in added}})
+            before, after = untrained.parameters.named, model.parameters.named
+            kept = {name: value for name, value in weights.items() if name in after or name not in before}
+            added = {name: np.zeros(after[name].shape) for name in after.keys() - before.keys()}
+            model.set_weights(kept | added)
         return model
 
     untrained = Transformer(config, seed=None, dtype=dtype)

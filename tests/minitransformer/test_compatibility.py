@@ -83,6 +83,17 @@ def test_weights_that_were_trained_stay() -> None:
     assert found["start"].largest_change > 0
 
 
+@pytest.mark.parametrize("system", ["tensor2tensor", "fairseq", "marian"])
+def test_a_trained_table_of_positions_is_left_out_where_the_system_has_sinusoids(system: str) -> None:
+    config = dataclasses.replace(SMALL, positions="learned")
+    trained = Transformer(config, seed=5, dtype="float64")
+    found = {one.switch: one for one in effects(config, BATCH, system, weights=trained.weights(), dtype="float64")}
+    assert list(found) == list(CONVENTIONS[system].model)
+    turned = Transformer(dataclasses.replace(SMALL, positions="halves"), dtype="float64")
+    turned.set_weights({name: value for name, value in trained.weights().items() if "positions" not in name})
+    assert found["positions"].loss_after == float(turned.loss(BATCH)) / BATCH.n_target_tokens
+
+
 def test_weights_of_another_model_are_refused() -> None:
     with pytest.raises(WeightsError, match="weights do not fit this model: missing"):
         effects_of("fairseq", weights={"nothing": np.zeros(3)})
