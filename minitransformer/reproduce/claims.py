@@ -29,25 +29,32 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Whether the paper's sign is ours or, of an equality, whether there is none to be seen.
+        """Whether the paper's sign is ours or, of an equality, whether the two are nearly as good here.
 
-        Over several seeds that is what the interval of our difference says: "undecided" where a sign is claimed and it
-        holds zero.  A single seed has none; two models are "nearly identical" then if they differ by less than what
-        the paper calls worse, and there is "no difference" if it is 0.00.
+        Nearly: they differ by less than what the paper calls worse.  Over several seeds that is what the interval of
+        our difference says: "undecided" where a sign is claimed and it holds zero, or where it holds more than what is
+        near, but not that alone.  A single seed has none; there is "no difference" then if it is 0.00.
         """
-        if self.measured.half_width is None:
+        half_width = self.measured.half_width
+        if half_width is None:
             return self._verdict_of_one_seed()
         if self.is_equality:
-            return "does not hold" if self.measured.is_not_zero else "holds"
+            if abs(self.measured.mean) + half_width < self._least_loss:
+                return "holds"
+            return "does not hold" if abs(self.measured.mean) - half_width >= self._least_loss else "undecided"
         if not self.measured.is_not_zero:
             return "undecided"
         return "holds" if self.printed * self.measured.mean > 0 else "does not hold"
 
+    @property
+    def _least_loss(self) -> float:
+        """The least difference that the paper calls worse, by this measure."""
+        return abs(printed_difference(LEAST_LOSS, self.measure))
+
     def _verdict_of_one_seed(self) -> str:
         difference = round(self.measured.mean, 2)
         if self.is_equality:
-            least_loss = abs(printed_difference(LEAST_LOSS, self.measure))
-            return "nearly identical" if abs(difference) < least_loss else "further apart"
+            return "nearly identical" if abs(difference) < self._least_loss else "further apart"
         if not difference:
             return "no difference"
         return "same sign" if self.printed * difference > 0 else "other sign"

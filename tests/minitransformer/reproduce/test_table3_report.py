@@ -55,14 +55,30 @@ def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float
         ([0.05, -0.05, 0.0], "holds"),
         ([-5.0, -5.1, -4.9], "does not hold"),
         ([5.0, 5.1, 4.9], "does not hold"),
+        ([0.05, 0.06, 0.05], "holds"),  # a difference that is no accident, but a small one
+        ([0.7, -0.7, 0.1], "undecided"),  # none is seen, but neither could one be that the paper calls worse
+        ([0.3, 0.7, 0.5], "undecided"),
     ],
 )
-def test_an_equality_holds_when_no_difference_is_seen(
+def test_an_equality_holds_when_a_difference_that_matters_can_be_ruled_out(
     row: str, printed: float, measured: list[float], verdict: str
 ) -> None:
     comparison = Comparison(row, "bleu", printed, Estimate.of(measured))
     assert comparison.verdict == verdict
     assert comparison.holds == (verdict in ("nearly identical", "holds"))
+
+
+def test_a_wide_interval_leaves_an_equality_undecided_in_the_counts() -> None:
+    results = {
+        "base": {seed: result(5.0, 20.0) for seed in (1, 2)},
+        "table3-E": {1: result(9.0, 25.0), 2: result(1.0, 15.0)},
+    }
+    assert claims(results)[2:] == [
+        "- (E) learned positions do nearly the same as sinusoids: perplexity 0 of 1 (1 undecided),"
+        " BLEU 0 of 1 (1 undecided)",
+        "",
+        "Of all comparisons 0 of 2 (2 undecided) hold: of signs 0 of 0, of equalities 0 of 2 (2 undecided).",
+    ]
 
 
 def claims(results: dict[str, dict[int, Result]]) -> list[str]:
