@@ -29,6 +29,8 @@ class Conventions:
     Left out, as they matter before the first updates only: initial embeddings of Marian are uniform, with the same
     variance as ours, which are normal; fairseq's feed-forward matrices, and the biases there and of queries, keys and
     values, begin uniform in ±1/√inputs (PyTorch's Linear), where Glorot's matrices and biases of 0 are here.
+    Left out, though trained: the vector that tensor2tensor adds to every source embedding for the kind of the target
+    (``use_target_space_embedding``), the same one throughout where there is one kind.
     """
 
     model: dict[str, Any]

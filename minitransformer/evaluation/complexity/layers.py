@@ -29,7 +29,8 @@ class SequenceLayer(Protocol):
 class SelfAttention(Layer):
     """Attention(X, X, X), equation 1, each position over the whole sentence.
 
-    The projections of queries, keys and values, which Table 1 leaves out, are a convolution with k = 4 in cost.
+    The projections of queries, keys, values and results, which Table 1 leaves out, cost what a convolution with k = 4
+    does.
     """
 
     def forward(self, x: Array) -> Tensor:
