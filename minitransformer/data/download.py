@@ -45,7 +45,7 @@ def download(config: DataConfig, say: Callable[[str], None] = lambda line: None)
 def _fetch(config: DataConfig, name: str, digest: str, say: Callable[[str], None]) -> Path:
     address = name if "://" in name else f"{config.download_from.rstrip('/')}/{name}"
     path = config.raw / Path(name).name
-    if path.exists() and pooch.file_hash(str(path), alg="sha256") != digest:
+    if path.exists() and _sha256(path) != digest:
         raise DownloadError(f"{path}: is there, but its sha256 is not {digest}; remove it to fetch it again")
     say(f"checking {path}" if path.exists() else f"{path} from {address}")
     pooch.get_logger().setLevel("WARNING")  # the line above says it
@@ -55,11 +55,18 @@ def _fetch(config: DataConfig, name: str, digest: str, say: Callable[[str], None
         raise DownloadError(
             f"{address}: cannot be fetched ({error}); fetch it by hand into {config.raw}, or try again later"
         ) from error
-    except ValueError as error:  # pooch: a wrong checksum
+    except ValueError as error:  # pooch: a wrong checksum, or no address that it knows how to use
         raise DownloadError(
-            f"{address}: cannot be used ({error}); the file there is another one now: update data.download_from or"
-            " data.sha256"
+            f"{address}: cannot be used ({error}); this is no address (https://…), or the file there is another one"
+            " now: update data.download_from or data.sha256"
         ) from error
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return str(pooch.file_hash(str(path), alg="sha256"))
+    except OSError as error:
+        raise DownloadError(f"{path}: is there, but cannot be read ({error}); move it out of the way") from error
 
 
 def _unpack(archive: Path, wanted: Mapping[str, Path], say: Callable[[str], None]) -> None:

@@ -23,6 +23,7 @@ from minitransformer.data.download import DownloadError, download
 CONTENT = b"one line\nanother\n"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 WRONG = "0" * 64
+UNREACHABLE = "http://127.0.0.1:9"
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -116,6 +117,17 @@ def test_a_file_already_there_with_another_content_is_refused_and_left_alone(
         download(config_of(tmp_path, address, f"text.en:{DIGEST}"))
     assert path.read_bytes() == b"something else\n"
     assert requested == []
+
+
+def test_what_stands_in_the_place_of_a_file_and_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "raw" / "text.en").mkdir(parents=True)
+    with pytest.raises(DownloadError, match=r"text\.en: is there, but cannot be read .*; move it out of the way"):
+        download(config_of(tmp_path, UNREACHABLE, f"text.en:{DIGEST}"))
+
+
+def test_an_address_without_its_protocol_is_not_taken_for_a_file_that_has_changed(tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match=r"statmt\.org/text\.en: cannot be used \(.*this is no address \(https://"):
+        download(config_of(tmp_path, "statmt.org", f"text.en:{DIGEST}"))
 
 
 def test_a_file_that_the_server_does_not_have_is_named_with_the_remedy(tmp_path: Path, address: str) -> None:
@@ -215,9 +227,6 @@ def test_text_that_is_there_is_not_taken_out_again(tmp_path: Path, address: str,
     download(config)
     assert (tmp_path / "raw" / "a.de").read_bytes() == b"changed by hand\n"
     assert requested == ["/text.tgz"]
-
-
-UNREACHABLE = "http://127.0.0.1:9"
 
 
 def config_of_text(folder: Path, address: str, *sha256: str) -> DataConfig:
