@@ -119,6 +119,22 @@ def test_escaped_characters_are_escaped_once_on_both_sides() -> None:
     assert set(values(text, text).values()) == {100.0}
 
 
+@pytest.mark.parametrize(
+    ("language", "hypothesis", "reference", "shared"),
+    [
+        ("de", "am 5 . Mai", "am 5. Mai war er da", False),  # an ordinal number keeps its dot
+        ("en", "am 5 . Mai", "am 5. Mai war er da", True),
+        ("fr", "eau de mer du", "l'eau de mer du port", True),  # the apostrophe belongs to what is before it
+        ("en", "eau de mer du", "l'eau de mer du port", False),
+    ],
+)
+def test_text_is_tokenised_by_the_rules_of_its_language(
+    language: str, hypothesis: str, reference: str, shared: bool
+) -> None:
+    """Four words in a row are the reference's, or none are."""
+    assert (audited([hypothesis], [reference], language=language)["tokenised"].score.value > 0) == shared
+
+
 def test_only_german_compounds_are_split() -> None:
     assert set(audited(PLAIN, PLAIN)) - set(audited(PLAIN, PLAIN, language="fr")) == {SPLIT, KEPT}
 

@@ -250,7 +250,8 @@ def test_means_come_with_students_interval() -> None:
     two = Estimate.of([1.0, 3.0])
     assert two.mean == 2
     assert two.half_width == pytest.approx(12.706)
-    for n, quantile in ((10, 2.2622), (11, 2.2281), (21, 2.0860), (121, 1.9799)):  # printed in any table of Student's t
+    few = enumerate((4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306), 3)
+    for n, quantile in (*few, (10, 2.2622), (11, 2.2281), (21, 2.0860), (121, 1.9799)):  # in any table of Student's t
         numbers = [0.0, 2.0] * (n // 2) + [1.0] * (n % 2)
         expected = quantile * statistics.stdev(numbers) / math.sqrt(n)
         assert Estimate.of(numbers).half_width == pytest.approx(expected, rel=1e-4), n
