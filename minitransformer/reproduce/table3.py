@@ -101,12 +101,9 @@ class Scale:
             )
 
     def of(self, row: str) -> ModelConfig:
-        """A row's model with every width and depth in proportion; heads, dropout and smoothing are the paper's.
-
-        Keys of less than one number are one number wide.
-        """
+        """A row's model with every width and depth in proportion; heads, dropout and smoothing are the paper's."""
         config = presets.named(row)
-        wide = {name: max(1, getattr(config, name) * self.d_model // 512) for name in ("d_model", "d_ff", "d_k", "d_v")}
+        wide = {name: getattr(config, name) * self.d_model // 512 for name in ("d_model", "d_ff", "d_k", "d_v")}
         return dataclasses.replace(config, **wide, n_layers=config.n_layers * self.n_layers // 6)
 
 

@@ -74,6 +74,11 @@ def test_a_smaller_scale_keeps_proportions_heads_and_rates() -> None:
     assert [quarter.of(f"table3-C-n{n}").n_layers for n in (2, 4, 8)] == [1, 2, 4]
 
 
+@pytest.mark.parametrize("row", PRINTED)
+def test_at_the_smallest_scale_keys_are_still_in_proportion(row: str) -> None:
+    assert Scale(d_model=32, n_layers=3).of(row).d_k * 16 == presets.named(row).d_k
+
+
 @pytest.mark.parametrize(("sizes", "message"), [
     ({"d_model": 48}, "d_model must be a multiple of 32"), ({"n_layers": 4}, "n_layers must be a multiple of 3"),
 ])  # fmt: skip
