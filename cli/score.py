@@ -23,7 +23,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import code_version
 from minitransformer.threads import available_cores
 from minitransformer.trees.linear import WORD
-from minitransformer.trees.penn import read_tree_lines
+from minitransformer.trees.penn import read_gold_trees, read_tree_lines
 
 DESCRIPTION = """Score translations: "bleu" compares a file of translations with references; "audit" does so under every
 convention that papers have used; "pairs" gives the log-probability of given translations under a model; "trees"
@@ -73,7 +73,7 @@ class TreesOptions:
     """Labelled bracketing of parsed trees, as EVALB computes and prints it."""
 
     gold: tyro.conf.Positional[Path]
-    """File of gold trees in Penn bracket format, one a line."""
+    """File of gold trees in Penn bracket format, one a line, or each over several, as the treebank has them."""
     candidate: tyro.conf.Positional[Path]
     """File of parsed trees, line by line of the same sentences."""
     parameters: Path | None = None
@@ -171,11 +171,11 @@ def score_with_model(options: PairsOptions) -> int:
 def score_trees(options: TreesOptions) -> int:
     """Print what EVALB prints: a line a sentence, and summaries."""
     parameters = COLLINS if options.parameters is None else read_parameters(options.parameters)
-    gold, candidates = list(read_tree_lines(options.gold)), list(read_tree_lines(options.candidate))
+    gold, candidates = list(read_gold_trees(options.gold)), list(read_tree_lines(options.candidate))
     if len(gold) != len(candidates):
         raise CorpusError(
             f"{options.candidate}: has {len(candidates):,} trees, but {options.gold} has {len(gold):,};"
-            " line n of one file must be of the same sentence as line n of the other"
+            f" line n of {options.candidate} must be of the same sentence as the gold tree of number n"
         )
     if not gold:
         raise CorpusError(f"{options.gold}: is empty")

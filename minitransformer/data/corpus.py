@@ -105,13 +105,17 @@ class FileCorpus:
         return iter(())
 
     def place(self, i: int) -> str:
-        """Where the i-th training pair (from 0) stands: the source's file and line."""
+        """Where the i-th training pair (from 0) stands: the source's file and line.
+
+        The file's name is enough, unless another folder has one of that name.
+        """
         if self.stride:  # every whole stride of pairs has lost the one in its middle
             whole, rest = divmod(i, self.stride - 1)
             i = whole * self.stride + rest + (rest >= self.stride // 2)
+        names = [source.name for source, _ in self.train_files]
         for source, _ in self.train_files:
             if i < self.surveys[source].n_lines:
-                return f"{source.name}:{i + 1}"
+                return f"{source.name if names.count(source.name) == 1 else source}:{i + 1}"
             i -= self.surveys[source].n_lines
         raise IndexError("FileCorpus.place: there are not so many training pairs")
 

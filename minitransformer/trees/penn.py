@@ -62,6 +62,16 @@ def read_tree_lines(path: Path) -> Iterator[Tree]:
             raise CorpusError(f"{path}, line {number}: {error}; expected whole trees in one line") from error
 
 
+def read_gold_trees(path: Path) -> Iterator[Tree]:
+    """The trees that another file's lines are to be compared with, as ``read_tree_lines`` or ``read_trees`` has them.
+
+    As the latter if a line holds a part of a tree, as in the Penn Treebank's own files; empty lines say nothing then.
+    Raises: CorpusError naming file and line.
+    """
+    in_lines = all(line.count("(") == line.count(")") for line in read_lines(path))
+    return read_tree_lines(path) if in_lines else read_trees(path)
+
+
 def read_tree(text: str) -> Tree:
     """The tree, or row of trees, that a text holds.  Raises: ValueError."""
     return Tree(tuple(itertools.chain.from_iterable(tree.walk for tree in _trees(text))))

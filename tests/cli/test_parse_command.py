@@ -157,6 +157,9 @@ def test_gold_trees_score_100_and_tags_that_are_none_are_pointed_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gold = written(tmp_path / "gold", "( (S (NP-SBJ (NN a)) (VP (VB b))) )\n(TOP (NP (NN x) (. .)))\n")
+    published = written(tmp_path / "mrg", "\n( (S\n (NP-SBJ (NN a))\n (VP (VB b)))\n)\n(TOP (NP (NN x) (. .)))\n")
+    figures = summary_of([published, gold], capsys)
+    assert (figures["Number of sentence"], figures["Bracketing FMeasure"]) == (2, 100)
     figures = summary_of([gold, gold], capsys)
     assert figures["Bracketing FMeasure"] == figures["Tagging accuracy"] == figures["Complete match"] == 100
     candidate = written(tmp_path / "candidate", "(S (NP (XX a)) (VP (XX b)))\n(NP (XX x) (XX .))\n")

@@ -239,6 +239,12 @@ def test_several_files_are_read_in_a_row(tmp_path: Path) -> None:
     assert [corpus.place(i) for i in (0, 5, 6, 11)] == ["a.en:1", "a.en:6", "b.en:1", "b.en:6"]
     with pytest.raises(IndexError):
         corpus.place(12)
+    (tmp_path / "more").mkdir()
+    for language in ("en", "de"):
+        written(tmp_path / "more" / f"a.{language}", numbered(f"more/a.{language}", 2))
+    alike = {"train_source": ("a.en", "b.en", "more/a.en"), "train_target": ("a.de", "b.de", "more/a.de")}
+    corpus = FileCorpus.of(DataConfig(raw=tmp_path, **alike, **validation))
+    assert [corpus.place(i) for i in (0, 6, 13)] == [f"{tmp_path / 'a.en'}:1", "b.en:1", f"{tmp_path / 'more/a.en'}:2"]
 
 
 def test_lines_of_one_file_never_pair_with_the_next_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from tree_draws import trees, trees_of_treebanks
 
 from minitransformer.data.survey import CorpusError
-from minitransformer.trees.penn import read_tree, read_tree_lines, read_trees, write_tree
+from minitransformer.trees.penn import read_gold_trees, read_tree, read_tree_lines, read_trees, write_tree
 from minitransformer.trees.tree import Closing, Constituent, Leaf, Opening, Tree
 
 BARKS = "(S (NP (DT the) (NN dog)) (VP (VBZ barks)))"
@@ -97,6 +97,15 @@ def test_line_by_line_an_empty_line_is_an_empty_tree_and_a_line_may_hold_a_row(t
         CorpusError, match=r"lines, line 2: 1 brackets are not closed; expected whole trees in one line"
     ):
         list(read_tree_lines(written(path, "(S (NN a))\n(S (NN a)\n)\n")))
+
+
+def test_gold_trees_stand_in_lines_or_over_several(tmp_path: Path) -> None:
+    in_lines = written(tmp_path / "lines", "(S (NN a))\n\n(NN b) (NN c)\n")
+    assert [tree.words for tree in read_gold_trees(in_lines)] == [["a"], [], ["b", "c"]]
+    as_published = written(tmp_path / "mrg", "\n( (S \n    (NN a) )\n  )\n\n( (NP (NN b)\n (NN c)) )\n")
+    assert [tree.words for tree in read_gold_trees(as_published)] == [["a"], ["b", "c"]]
+    with pytest.raises(CorpusError, match=r"cut, line 2: the file ends within the tree that begins in line 2"):
+        list(read_gold_trees(written(tmp_path / "cut", "(S (NN a))\n(S (NN b)\n")))
 
 
 @pytest.mark.parametrize("walk", [(Opening("S"),), (Closing("S"),), (Opening("S"), Leaf("NN", "a"), Closing("NP"))])
