@@ -76,12 +76,12 @@ class Browser:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def press(self, *keys: str) -> None:
-        """Press and let go of keys, one after the other."""
+    def press(self, *keys: str, modifiers: int = 0) -> None:
+        """Press and let go of keys, one after the other, while modifiers (Alt 1, Ctrl 2, Meta 4) are held down."""
         for key in keys:
             named = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": KEYS[key]}
             text = {"text": "\r" if key == "Enter" else key} if key in (" ", "Enter") else {}
-            self.ask("Input.dispatchKeyEvent", type="keyDown", **named, **text)
+            self.ask("Input.dispatchKeyEvent", type="keyDown", modifiers=modifiers, **named, **text)
             self.ask("Input.dispatchKeyEvent", type="keyUp", **named)
 
     def show(self, *, width: int = 1200, height: int = 800, theme: str = "light") -> None:

@@ -36,6 +36,7 @@ function buildControls() {
 /** One stop of the Tab key for a group of buttons; arrows, Home and End move within it. */
 function moveWithArrows(group, columns, onMove) {
   group.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's own: Alt and an arrow go back
     const buttons = [...group.querySelectorAll("button")];
     const here = buttons.indexOf(document.activeElement), steps = {
       ArrowDown: columns(), ArrowUp: -columns(), ArrowRight: 1, ArrowLeft: -1, Home: -here, End: buttons.length - 1 - here,

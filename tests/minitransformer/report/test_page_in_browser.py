@@ -135,6 +135,9 @@ def test_everything_can_be_chosen_with_keys_alone(opened: Any) -> None:
     assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=1&heads=2&end=off"
     browser.press("Tab", "ArrowDown", "ArrowDown")  # the words
     assert browser.evaluate("location.hash").endswith("&word=q3&end=off")
+    for held in (1, 2, 4):
+        browser.press("ArrowUp", "Home", modifiers=held)  # the browser's keys
+    assert browser.evaluate("location.hash").endswith("&word=q3&end=off")
     browser.press("Tab", "End")
     assert browser.evaluate("location.hash").endswith("&word=k4&end=off")
     browser.press("Escape")
