@@ -1,4 +1,4 @@
-"""Where a figure comes from: the commit of the code and the hash of the configuration."""
+"""Where a figure comes from: the commit of the code, and hashes of the configuration and the data."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def _git(directory: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def configuration_hash(text: str) -> str:
-    """Ten hexadecimal digits that stand for a configuration."""
+def short_hash(text: str) -> str:
+    """Ten hexadecimal digits that stand for a text, such as a configuration: BLAKE2b of five bytes."""
     return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()

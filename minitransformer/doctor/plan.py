@@ -12,7 +12,7 @@ from minitransformer.doctor.finding import Finding
 from minitransformer.doctor.memory import memory
 from minitransformer.errors import UserError
 from minitransformer.model.transformer import Transformer
-from minitransformer.provenance import configuration_hash
+from minitransformer.provenance import short_hash
 from minitransformer.run import RunConfig
 from minitransformer.training.job import sized
 from parallel.communicator import Communicator, working_ranks
@@ -29,7 +29,7 @@ def plan(config: RunConfig, world: Communicator, places: list[Place], *, try_lar
 
 def run(config: RunConfig) -> Finding:
     """Whether the directory is free, or holds the same run."""
-    name = f"{config.run}, configuration {configuration_hash(config.to_json())}"
+    name = f"{config.run}, configuration {short_hash(config.to_json())}"
     try:
         config.check_directory()
     except ConfigError as error:

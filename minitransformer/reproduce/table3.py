@@ -16,7 +16,7 @@ from pathlib import Path
 from minitransformer import presets
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.files import DamagedError, read_json, read_record, write_text
-from minitransformer.provenance import code_version, configuration_hash
+from minitransformer.provenance import code_version, short_hash
 from minitransformer.run import RUN_FILE, RunConfig
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import Monitor
@@ -249,5 +249,5 @@ def _result_of(job: TrainingJob) -> Result:
         weights=results["weights"],
         configuration=results["configuration"],
         signature=results["validation"]["signature"],
-        text=configuration_hash(json.dumps(job.data.manifest["files"], sort_keys=True)),
+        text=short_hash(json.dumps(job.data.manifest["files"], sort_keys=True)),
     )

@@ -18,7 +18,7 @@ from minitransformer.files import CheckpointError, DamagedError, read_json, remo
 from minitransformer.model.files import WEIGHTS_FILE, load_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.place import take_place
-from minitransformer.provenance import code_version, configuration_hash
+from minitransformer.provenance import code_version, short_hash
 from minitransformer.run import RunConfig
 from minitransformer.training.checkpoint import average_weights, checkpoints, checkpoints_of_updates
 from minitransformer.training.largest_batch import advising, try_largest_batch
@@ -73,7 +73,7 @@ class TrainingJob:
             say(f"going on from update {trainer.state.step:,} of {config.training.max_updates:,}")
         trainer.check_agreement(
             "at the start", "Start all ranks with the same code, options and data",
-            code=code_version(), configuration=configuration_hash(config.to_json()),
+            code=code_version(), configuration=short_hash(config.to_json()),
             data=checksum(trainer.store.lengths), update=str(trainer.state.step),
         )  # fmt: skip
         if trainer.state.step < config.training.max_updates:
@@ -163,7 +163,7 @@ class TrainingJob:
     def _provenance(self) -> dict[str, Any]:
         return {
             "code": code_version(),
-            "configuration": configuration_hash(self.config.to_json()),
+            "configuration": short_hash(self.config.to_json()),
             "updates": self.trainer.state.step,
             "training_seconds": self.trainer.state.seconds,
             "parameters": self.trainer.model.n_parameters,
@@ -184,8 +184,9 @@ def _told(cost: Cost | None) -> dict[str, Any]:
 
 def _about_idleness(training: TrainingConfig, world: Communicator, n_threads: int) -> Iterator[str]:
     """Whether there is less work than there are threads or processes for it."""
-    if world.size == 1 and n_threads > training.n_shards:
-        yield f"{n_threads - training.n_shards} threads stand idle: raise --training.n-shards to use them"
+    surplus = n_threads - training.n_shards
+    if world.size == 1 and surplus > 0:
+        yield f"{surplus} of {n_threads} threads will stand idle: raise --training.n-shards to use them"
     idle = world.size - working_ranks(world.size, training.n_shards, training.sum)
     if idle:
         power = "" if training.sum == "fast" else ", and a power of two of processes share them"

@@ -208,6 +208,18 @@ def test_finite_weights_that_give_no_finite_numbers_are_not_the_best_and_end_the
         validation.score(job.trainer.model, validation.text, beam=1)
 
 
+@pytest.mark.parametrize(
+    ("n_threads", "said"), [(3, ["1 of 3 threads will stand idle: raise --training.n-shards to use them"]), (2, [])]
+)
+def test_threads_without_a_shard_are_counted_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_threads: int, said: list[str]
+) -> None:
+    monkeypatch.setattr("minitransformer.training.job.cores_of", lambda rank, places: n_threads)
+    lines: list[str] = []
+    TrainingJob.of(run_of(tmp_path, n_shards=2), SerialCommunicator(), lines.append)
+    assert [line for line in lines if "idle" in line] == said
+
+
 def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     model = dataclasses.replace(config.model, positions="learned", max_positions=15, first_position=5)
