@@ -18,6 +18,7 @@ from matplotlib.image import imread
 from minitransformer.files import CheckpointError
 from minitransformer.inference.attention import without_key
 from minitransformer.report.colours import head_colours
+from minitransformer.report.errors import ReportError
 from minitransformer.report.picture import INVISIBLE, attention_picture
 from minitransformer.report.saving import save_picture
 
@@ -73,6 +74,14 @@ def test_what_xml_has_no_character_for_leaves_the_svg_readable(tmp_path: Path) -
 def test_a_png_of_any_words_is_a_picture(tmp_path: Path) -> None:
     save_picture(attention_picture(ODD_PAIR, ["encoder-decoder", "alignment"], [0, 1], [0, 1, 2]), tmp_path / "odd.png")
     assert imread(io.BytesIO((tmp_path / "odd.png").read_bytes())).ndim == 3
+
+
+def test_what_would_take_gigabytes_to_draw_is_refused_as_png_alone(tmp_path: Path) -> None:
+    huge = Figure(figsize=(200, 56))
+    with pytest.raises(ReportError, match=r"huge.png: would have 30,000 x 8,400 pixels, .* ends in .svg or .pdf"):
+        save_picture(huge, tmp_path / "huge.png")
+    save_picture(huge, tmp_path / "huge.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["huge.svg"]
 
 
 @pytest.mark.parametrize("name", ["a.svg", "a.png", "a.pdf"])

@@ -116,11 +116,12 @@ def test_claims_of_which_nothing_was_trained_are_left_out_and_what_is_undecided_
 def test_the_committed_verdicts_and_claims_are_those_of_the_committed_figures() -> None:
     text = RESULTS.read_text(encoding="utf-8")
     names = {row.removeprefix("table3-"): row for row in PRINTED}
-    lines = re.findall(r"^\| (\S+) \| (PPL|BLEU) \| (\S+) \| (\S+) \| (.+) \|$", text, re.M)
+    lines = re.findall(r"^\| (\S+) \| (PPL|BLEU) \| (\S+) \| (\S+)(?: ± (\S+))? \| (.+) \|$", text, re.M)
     compared = []
-    for name, by, printed, measured, verdict in lines:
+    for name, by, printed, mean, half_width, verdict in lines:
         row, measure = names[name], {"PPL": "perplexity", "BLEU": "bleu"}[by]
-        compared.append(Comparison(row, measure, float(printed), Estimate.of([float(measured)])))
+        measured = Estimate(float(mean), float(half_width) if half_width else None)
+        compared.append(Comparison(row, measure, float(printed), measured))
         assert compared[-1].printed == printed_difference(row, measure)
         assert compared[-1].verdict == verdict, (name, by)
     assert len(compared) == 38
