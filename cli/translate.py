@@ -39,8 +39,8 @@ class TranslateOptions:
     alpha: float = 0.6
     """Exponent of the length penalty."""
     normalisation: Normalisation | None = None
-    """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the model's own:
-    "gnmt" unless it was trained with another (--compat)."""
+    """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the model's own,
+    which is "gnmt" unless it was trained with another (--compat)."""
     n_best: int | None = None
     """Print so many translations of each line, with their scores."""
     threads: int | None = None

@@ -87,8 +87,8 @@ class ModelConfig:
     neighbourhood: int | None = None
     """r: self-attention sees only positions at most r away (section 4); all if not given."""
     normalisation: Normalisation = "gnmt"
-    """The length penalty of translations, unless a search asks for another: ((5 + length)/6)^α (the paper), or length^α
-    (fairseq, Marian, CTranslate2)."""
+    """The length penalty of translations, unless a search asks for another: ((5 + length)/6)^α (the paper), or
+    length^α (fairseq, Marian, CTranslate2)."""
 
     def __post_init__(self) -> None:
         _require(self.vocabulary_size >= 0, "vocabulary_size", "≥ 0", self.vocabulary_size)
@@ -252,7 +252,7 @@ class TrainingConfig:
     """Scale the gradient of the mean loss down to this norm; off in the paper."""
     sum: SumOrder = "exact"
     """How processes add gradients up: "exact" along one fixed tree, the same bits for any number of processes, of which
-    a power of two compute; "fast" as MPI or NCCL likes, with all of them."""
+    a power of two compute; "fast" as MPI or NCCL likes, with all of them, up to one a shard."""
     gradients_sent_in: SentIn = "float32"
     """What gradients are rounded to where messages carry them, between machines or GPUs: "bfloat16" halves what is sent
     of them.  They are added up in float32.  Nothing is rounded in memory that processes share, nor with sum "fast"."""

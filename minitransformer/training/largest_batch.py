@@ -23,7 +23,7 @@ from minitransformer.training.trainer import Trainer
 from parallel.communicator import shards_of_rank
 
 USABLE = 0.75  # of free memory, by predictions: the C library's heap has gaps, and every thread a stack
-NO_WAY = "choose a smaller --model, or another machine"
+NO_WAY = "choose a smaller model (--model.n-layers, --model.d-model …), or another machine"
 _MOST_SHARDS = 1_024
 _PARTS_OF_A_BATCH = (3 / 4, 1 / 2, 3 / 8, 1 / 4, 1 / 8, 1 / 16)
 

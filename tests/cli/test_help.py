@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -18,7 +20,8 @@ from cli.parse import ParseOptions, parse
 from cli.prepare import PrepareOptions, prepare_data
 from cli.report import AttentionOptions, report
 from cli.reproduce import Table1Options, reproduce
-from cli.score import BleuOptions, PairsOptions, TreesOptions, score
+from cli.reproduce_table3 import Table3Options
+from cli.score import AuditOptions, BleuOptions, PairsOptions, TreesOptions, score
 from cli.train import train
 from cli.translate import TranslateOptions, translate
 from minitransformer.run import RunConfig
@@ -48,8 +51,10 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], Any, list[str]]
     "translate": (lambda words: translate(words, io.BytesIO(), io.BytesIO()), [], TranslateOptions, []),
     "average": (average, [], AverageOptions, []),
     "score bleu": (score, ["bleu"], BleuOptions, ["--hypothesis", "--references"]),
+    "score audit": (score, ["audit"], AuditOptions, ["--hypothesis", "--references"]),
     "score pairs": (score, ["pairs"], PairsOptions, ["--source", "--target"]),
     "reproduce table1": (reproduce, ["table1"], Table1Options, []),
+    "reproduce table3": (reproduce, ["table3"], Table3Options, []),
     "report attention": (report, ["attention"], AttentionOptions, ["--sentence"]),
     "score trees": (score, ["trees"], TreesOptions, ["--gold", "--candidate"]),
     "parse": (lambda words: parse(words, io.BytesIO(), io.BytesIO()), [], ParseOptions, []),
@@ -86,8 +91,10 @@ def test_help_explains_every_option(name: str) -> None:
         ("prepare", ["--config FILE", "[data]"]),
         ("translate", ["one line out for each line in", "--n-best N"]),
         ("score bleu", ["BLEU and chrF", "reference translations"]),
+        ("score audit", ["every convention", "reference translations"]),
         ("score pairs", ["Log-probability (nats)"]),
         ("reproduce table1", ["in a minute or two"]),
+        ("reproduce table3", ["goes on when the same command is given again"]),
         ("report attention", ["every head of every layer", "counted from 1"]),
         ("score trees", ["as EVALB computes and prints it"]),
         ("parse", ["Penn bracket format", "--treebank FILE", "minitransformer-score trees"]),
@@ -107,3 +114,41 @@ def test_score_without_a_kind_names_both_kinds(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().err
     assert "bleu" in said
     assert "pairs" in said
+
+
+ROOT = Path(__file__).resolve().parents[2]
+TAKEN_OUT = {  # before the others are looked at
+    "--config", "--preset", "--compat", "--verify-resume", "--try-largest-batch", "--explain-compat", "--replay",
+    "--audit",
+}  # fmt: skip
+OF_OTHERS = {
+    "--mpi", "--shm-size", "--short", "--porcelain", "--untracked-files", "--international-tokenization", "--task",
+}  # fmt: skip
+
+
+def options_in_texts_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*(?:\.[a-z][a-z0-9-]*)*", node.value)
+
+
+def test_every_option_that_is_spoken_of_exists() -> None:
+    known = {option for _, _, options, _ in COMMANDS.values() for option in options_of(options)} | TAKEN_OUT
+    paths = [path for package in ("parallel", "minitransformer", "cli") for path in (ROOT / package).rglob("*.py")]
+    spoken_of = {option: path.name for path in paths for option in options_in_texts_of(path)}
+    assert {o: name for o, name in spoken_of.items() if o not in known | OF_OTHERS} == {}
+
+
+def classes_in(folder: str) -> Iterator[ast.ClassDef]:
+    for path in (ROOT / folder).glob("*.py"):
+        yield from (n for n in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(n, ast.ClassDef))
+
+
+@pytest.mark.parametrize("folder", ["cli", "minitransformer"])
+def test_no_line_of_an_options_help_begins_with_a_sign(folder: str) -> None:
+    """Such a line would stand apart, as if another paragraph began."""
+    for options in classes_in(folder):
+        helps = [each.value.value for each in options.body if isinstance(each, ast.Expr)]  # type: ignore[attr-defined]
+        if options.name.endswith(("Options", "Config")):
+            lines = [line.strip() for text in helps[1:] for line in text.splitlines()[1:]]
+            assert [line for line in lines if not line[0].isalpha()] == [], options.name

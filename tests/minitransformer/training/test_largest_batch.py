@@ -132,7 +132,7 @@ def test_a_lack_of_memory_is_one_line_with_two_ways_out(
 
 
 def test_where_nothing_fits_the_model_is_too_large(tmp_path: Path) -> None:
-    trainer, message = trainer_of(tmp_path), "No batch would fit into 0.0 MB: choose a smaller --model"
+    trainer, message = trainer_of(tmp_path), "No batch would fit into 0.0 MB: choose a smaller model "
     with pytest.raises(OutOfMemoryError, match=message), advising(trainer, free=1_000):
         raise MemoryError
 
