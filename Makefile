@@ -1,4 +1,5 @@
 # make demo      train the demonstration and translate a sentence with it
+# make lint      ruff and mypy
 # make test      lint, type-check, test (minutes; nothing needed but what it installs)
 # make test-all  besides that the slow tests, the comparisons with PyTorch, and the branches that tests cover
 # make mutants   change the code in a thousand places, one at a time: some test must notice each (long)
