@@ -52,12 +52,21 @@ def test_the_gradients_of_the_readme_are_checked_as_it_says(capsys: pytest.Captu
     assert capsys.readouterr().out.startswith(promised[0])
 
 
+def anchors_of(document: Path) -> set[str]:
+    """What follows a "#" to lead to a heading: its letters, digits and hyphens in lower case, hyphens for blanks."""
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize(
     "document", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name
 )
 def test_links_lead_somewhere(document: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text(encoding="utf-8"))
-    assert [link for link in links if not (document.parent / link).exists()] == []
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", document.read_text(encoding="utf-8"))
+    targets = [((document.parent / path) if path else document, anchor) for path, anchor in links]
+    assert [path for path, _ in targets if not path.exists()] == []
+    assert [link for link in targets if link[1] and link[1] not in anchors_of(link[0])] == []
 
 
 def test_commands_of_the_results_leave_nothing_out() -> None:
