@@ -51,7 +51,7 @@ def written_whole(path: Path) -> Iterator[Path]:
             " Files written before are unharmed"
         ) from error
     finally:
-        with suppress(FileNotFoundError, NotADirectoryError):  # the latter: what should be a directory is a file
+        with suppress(OSError):  # where nothing could be written, there is nothing, and its error is told already
             temporary.unlink()
 
 
@@ -135,12 +135,17 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a safetensors file.  Raises: DamagedError if it is missing, truncated or damaged."""
+    """The arrays of a safetensors file.  Raises: DamagedError if it is missing, damaged or not readable."""
     try:
-        return dict(load_file(path))
+        with path.open("rb"):  # of whatever cannot be opened safetensors says that it is not there
+            return dict(load_file(path))
     except FileNotFoundError as error:
         raise DamagedError(f"{path}: not found; is {path.parent} the right directory?") from error
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
+        raise DamagedError(
+            f"{path}: cannot be read ({error.strerror}); mend who may read it, or use another checkpoint"
+        ) from error
+    except SafetensorError as error:
         raise DamagedError(
             f"{path}: cannot be read ({error}); it is truncated or damaged: use another checkpoint"
         ) from error

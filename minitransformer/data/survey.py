@@ -17,6 +17,12 @@ from minitransformer.errors import UserError
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 N_NAMED = 5  # places of one kind that are named one by one; the others are counted
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+_OBSTACLES: dict[type[BaseException], str] = {
+    FileNotFoundError: "not found",
+    NotADirectoryError: "not found: what it should lie in is a file",
+    IsADirectoryError: "is a directory",
+    PermissionError: "may not be read by this user",
+}
 READ_ERRORS = (EOFError, lzma.LZMAError, zlib.error, OSError)
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 # What editors and other tools take for the end of a line, as bytes and as longer sequences (U+0085, U+2028, U+2029).
@@ -75,9 +81,8 @@ def byte_lines(path: Path) -> Iterator[bytes]:
             for line in stream:
                 number += 1
                 yield line
-    except (FileNotFoundError, IsADirectoryError) as error:
-        what = "is a directory" if path.is_dir() else "not found"
-        raise CorpusError(f"{path}: {what}; expected a text file, plain, .gz or .xz") from error
+    except tuple(_OBSTACLES) as error:
+        raise CorpusError(f"{path}: {_OBSTACLES[type(error)]}; expected a text file, plain, .gz or .xz") from error
     except READ_ERRORS as error:
         raise CorpusError(f"{path}: cannot be read after line {number}: {error}; the file may be incomplete") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import lzma
 import math
@@ -379,3 +380,12 @@ def test_source_files_without_as_many_target_files_are_refused() -> None:
 def test_values_with_which_no_pair_would_be_left_are_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"data: {name} must be at least 1; got {value}"):
         DataConfig(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_text_that_may_not_be_read_is_not_called_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("minitransformer.data.survey.open_bytes", refuse)
+    with pytest.raises(CorpusError, match="secret: may not be read by this user; expected a text file"):
+        list(read_lines(tmp_path / "secret"))
