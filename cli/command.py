@@ -16,11 +16,12 @@ from parallel.agreement import DisagreementError
 from parallel.launch import LaunchError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+LESS = "a smaller model, smaller batches, shorter lines, a narrower beam"
 EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
 
 
 def run_command(main: Callable[[], int | None]) -> int:
-    """Run ``main``; turn errors that a user can mend into one line on stderr and exit status 1.
+    """Run ``main``; turn errors that a user can mend, as a lack of memory, into one line on stderr and status 1.
 
     Standard output is flushed here, so that what cannot be written is told, and not by the interpreter's last words.
     """
@@ -51,12 +52,22 @@ def _status_of(main: Callable[[], int | None]) -> int:
     except BrokenPipeError:  # the reader of our output has left, as "head" does
         _drop(sys.stdout)
         return 141
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        say(f"error: {error}; free some space, and give the same command again")
-        _drop(sys.stdout)
+    except MemoryError as error:
+        say(f"error: out of memory ({str(error) or 'there is no more'}); ask for less: {LESS}")
         return 1
+    except OSError as error:
+        say(f"error: {_refusal(error)}")
+        return 1
+
+
+def _refusal(error: OSError) -> str:
+    """What the system has against a file, with the remedy.  Raises: the error, if no user could mend it."""
+    if error.errno in NO_ROOM:
+        _drop(sys.stdout)
+        return f"{error}; free some space, and give the same command again"
+    if error.filename is None or isinstance(error, FileNotFoundError):  # we have looked for what is not there
+        raise error
+    return f"{error.filename}: {error.strerror}; choose another place, or mend who may read and write there"
 
 
 def _drop(stream: TextIO) -> None:

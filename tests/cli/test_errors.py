@@ -165,3 +165,31 @@ def test_a_line_is_translated_before_the_next_is_written(trained: Trained) -> No
         assert running.stdout.read() == b""
         assert running.wait(timeout=60) == 0
     assert b"".join(answers) == translated(trained, b"one\ntwo\nthree\n\n", "--beam", "1")
+
+
+def test_a_place_that_the_system_refuses_is_one_line_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
+    assert as_command("translate", ["--run", "x" * 300], monkeypatch) == 1
+    assert re.fullmatch(r"error: x{300}/\S+: File name too long; choose another place, .*\n", capsys.readouterr().err)
+
+
+def test_a_rehearsal_of_a_run_below_a_file_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path / "file", "")
+    assert as_command("train", ["--run", f"{file}/run", "--verify-resume", "2"], monkeypatch) == 1
+    assert re.fullmatch(rf"error: {file}: File exists; choose another place, .*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 3 TiB")])
+def test_a_lack_of_memory_is_one_line_with_the_remedy(error: MemoryError, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        raise error
+
+    assert run_command(fail) == 1
+    said = str(error) or "there is no more"
+    assert re.fullmatch(
+        rf"error: out of memory \({said}\); ask for less: a smaller model[^\n]*\n", capsys.readouterr().err
+    )
