@@ -10,16 +10,15 @@ from typing import Annotated
 
 import tyro
 
-from cli.command import run_command
+from cli.command import run_command, say
 from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
-from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.evaluation.audit import Language, audit
 from minitransformer.evaluation.bleu import bleu, chrf
 from minitransformer.evaluation.evalb import COLLINS, compare, with_tags_of
 from minitransformer.evaluation.evalb_report import read_parameters, report
 from minitransformer.inference.scoring import CorpusScore, score_pairs
-from minitransformer.model.transformer import Transformer
+from minitransformer.inference.translator import load_with_tokenizer
 from minitransformer.provenance import code_version
 from minitransformer.threads import available_cores
 from minitransformer.trees.linear import WORD
@@ -119,7 +118,7 @@ def score_bleu(options: BleuOptions) -> int:
     hypotheses, references = _read(options)
     print(bleu(hypotheses, references, lowercase=options.lowercase))
     print(chrf(hypotheses, references))
-    print(f"code {code_version()}", file=sys.stderr)
+    say(f"code {code_version()}")
     return 0
 
 
@@ -132,7 +131,7 @@ def score_audit(options: AuditOptions) -> int:
         print(f"{score.value:6.2f} {interval}  {audited.convention}")
         print(f"    {score.signature}")
         print(f"    compare with: {audited.comparable_with}", flush=True)
-    print(f"code {code_version()}", file=sys.stderr)
+    say(f"code {code_version()}")
     return 0
 
 
@@ -152,18 +151,16 @@ def _read(options: BleuOptions | AuditOptions) -> tuple[list[str], list[list[str
 def score_with_model(options: PairsOptions) -> int:
     """Print a line "log p <TAB> tokens" for each pair, and the corpus' loss and perplexity."""
     lines = list(read_pairs(options.source, options.target))
-    tokenizer = Tokenizer.load(options.run)
+    model, tokenizer = load_with_tokenizer(options.run)
     sources = tokenizer.encode_source([source for source, _ in lines])
     targets = tokenizer.encode_target([target for _, target in lines])
-    pairs = list(zip(sources, targets, strict=True))
-    scores = score_pairs(Transformer.load(options.run), pairs, n_threads=available_cores())
+    scores = score_pairs(model, list(zip(sources, targets, strict=True)), n_threads=available_cores())
     for pair_score in scores:
         print(f"{pair_score.log_probability:.4f}\t{pair_score.n_tokens}")
     total = CorpusScore.of(scores)
-    print(
+    say(
         f"{len(scores):,} pairs, {total.n_tokens:,} target tokens: log-probability {total.log_probability:.4f},"
-        f" {total.loss:.4f} nats per token, perplexity {total.perplexity:.3f}",
-        file=sys.stderr,
+        f" {total.loss:.4f} nats per token, perplexity {total.perplexity:.3f}"
     )
     return 0
 
@@ -182,7 +179,7 @@ def score_trees(options: TreesOptions) -> int:
     if options.gold_tags:
         candidates = [with_tags_of(right, tree) for right, tree in zip(gold, candidates, strict=True)]
     elif any(leaf.tag == WORD for tree in candidates for leaf in tree.leaves):
-        print(f"warning: {options.candidate}: has tags {WORD}; --gold-tags takes the gold ones", file=sys.stderr)
+        say(f"warning: {options.candidate}: has tags {WORD}; --gold-tags takes the gold ones")
     compared = [compare(right, tree, parameters) for right, tree in zip(gold, candidates, strict=True)]
     print("\n".join(report(compared, parameters.cutoff_length)))
     return 0

@@ -13,6 +13,7 @@ from autograd import to_host
 from autograd.array import Device
 from autograd.ops.likeliest import IntArray
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.files import CheckpointError
 from minitransformer.inference.beam import Constraint, Hypothesis, SearchConfig, beam_search
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import available_cores, map_in_threads
@@ -39,8 +40,8 @@ class Translator:
 
     @classmethod
     def load(cls, directory: str | Path, *, device: Device = "cpu") -> Translator:
-        """The model and the tokenizer of a training run.  Raises: CheckpointError if they are not there."""
-        return cls(Transformer.load(directory, device=device), Tokenizer.load(Path(directory)))
+        """See ``load_with_tokenizer``."""
+        return cls(*load_with_tokenizer(Path(directory), device=device))
 
     def fingerprint(self) -> str:
         """By what a translator is known again: a checksum of configuration, weights and tokenizer."""
@@ -101,6 +102,23 @@ class Translator:
             Translation(_one_line(text), hypothesis.log_probability, hypothesis.score)
             for text, hypothesis in zip(texts, hypotheses, strict=True)
         ]
+
+
+def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Transformer, Tokenizer]:
+    """The model and the tokenizer of a training run.
+
+    Raises: CheckpointError if they are not there, or have vocabularies of different sizes: ids of one would be other
+    words, or none, of the other.
+    """
+    model, tokenizer = Transformer.load(directory, device=device), Tokenizer.load(directory)
+    expected = model.config.n_source_words, model.config.vocabulary_size
+    found = tokenizer.n_source_words, tokenizer.n_target_words
+    if found != expected:
+        raise CheckpointError(
+            f"{directory}: the model has {expected[0]:,} source and {expected[1]:,} target words, but its tokenizer"
+            f" {found[0]:,} and {found[1]:,}: it is another model's; put back the one that the model was trained with"
+        )
+    return model, tokenizer
 
 
 def _one_line(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from minitransformer.data.survey import CorpusError, read_lines
@@ -30,9 +30,13 @@ def read_trees(path: Path) -> Iterator[Tree]:
     Raises: CorpusError naming file and line for brackets that do not match, words outside of brackets, and brackets
     without a word.
     """
+    return _over_lines(path, read_lines(path))
+
+
+def _over_lines(path: Path, lines_of_file: Iterable[str]) -> Iterator[Tree]:
     lines: list[str] = []
     depth = number = first = 0
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(lines_of_file, 1):
         first = number if depth == 0 else first
         lines.append(line)
         depth += line.count("(") - line.count(")")
@@ -55,7 +59,11 @@ def read_tree_lines(path: Path) -> Iterator[Tree]:
 
     Raises: CorpusError naming file and line.
     """
-    for number, line in enumerate(read_lines(path), 1):
+    return _in_lines(path, read_lines(path))
+
+
+def _in_lines(path: Path, lines: Iterable[str]) -> Iterator[Tree]:
+    for number, line in enumerate(lines, 1):
         try:
             yield read_tree(line)
         except ValueError as error:
@@ -66,10 +74,12 @@ def read_gold_trees(path: Path) -> Iterator[Tree]:
     """The trees that another file's lines are to be compared with, as ``read_tree_lines`` or ``read_trees`` has them.
 
     As the latter if a line holds a part of a tree, as in the Penn Treebank's own files; empty lines say nothing then.
+    The file is read once: it may be a pipe.
     Raises: CorpusError naming file and line.
     """
-    in_lines = all(line.count("(") == line.count(")") for line in read_lines(path))
-    return read_tree_lines(path) if in_lines else read_trees(path)
+    lines = list(read_lines(path))
+    whole_in_lines = all(line.count("(") == line.count(")") for line in lines)
+    return (_in_lines if whole_in_lines else _over_lines)(path, lines)
 
 
 def read_tree(text: str) -> Tree:

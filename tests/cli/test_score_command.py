@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,33 @@ def test_each_file_is_read_once_so_that_it_may_be_a_pipe(tmp_path: Path, capsys:
         assert score(["bleu", f"/dev/fd/{end_to_read}", one, two]) == 0
     finally:
         os.close(end_to_read)
+    assert capsys.readouterr().out.startswith("BLEU = 100.00")
+
+
+@pytest.mark.parametrize("gold", ["(S (NN one))\n(S (NN two))\n", "(S (NN one))\n(S\n (NN two))\n"])
+def test_gold_trees_may_come_through_a_pipe(gold: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parsed = written(tmp_path / "parsed", "(S (NN one))\n(S (NN two))\n")
+    end_to_read, end_to_write = os.pipe()
+    os.write(end_to_write, gold.encode())
+    os.close(end_to_write)
+    try:
+        assert score(["trees", f"/dev/fd/{end_to_read}", parsed]) == 0
+    finally:
+        os.close(end_to_read)
+    assert re.search(r"Bracketing FMeasure += +100\.00", capsys.readouterr().out)
+
+
+def test_a_score_is_no_failure_because_its_provenance_cannot_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = written(tmp_path / "text", "eins zwei drei vier\n")
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert score(["bleu", text, text]) == 0
     assert capsys.readouterr().out.startswith("BLEU = 100.00")
 
 
