@@ -19,6 +19,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.threads import available_cores, map_in_threads
 
 HYPOTHESES_AT_ONCE = 512  # live hypotheses of one batch: enough to fill the matrix products
+SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds what very long lines take
 FEW = 8  # sentences: fewer than these are quicker together, with BLAS on all cores
 MAX_SOURCE_TOKENS = 1_024  # a longer line is no sentence; what is beyond is cut off, so that memory stays bounded
 
@@ -129,10 +130,16 @@ def _one_line(text: str) -> str:
 def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[IntArray]:
     """Indices of the sources that are not empty, longest first, in batches of bounded numbers of hypotheses.
 
-    Whatever the number of threads, so that it changes no bit: what two batches hold together is dealt out to both.
+    Fewer of very long ones: the scores of their attention grow with the square of their length.  Whatever the number
+    of threads, so that it changes no bit: what two batches hold together is dealt out to both.
     """
     full = [i for i, source in enumerate(sources) if len(source)]
     by_length = np.array(sorted(full, key=lambda i: -len(sources[i])), np.int64)
-    at_once = 2 * max(1, HYPOTHESES_AT_ONCE // beam)
-    rounds = [by_length[start : start + at_once] for start in range(0, len(by_length), at_once)]
-    return [batch for dealt in rounds for batch in ([dealt] if len(dealt) < FEW else [dealt[0::2], dealt[1::2]])]
+    batches, start = list[IntArray](), 0
+    while start < len(by_length):
+        longest = len(sources[by_length[start]]) + 1  # and the end symbol
+        at_once = 2 * max(1, min(HYPOTHESES_AT_ONCE // beam, SCORES_AT_ONCE // longest**2))
+        dealt = by_length[start : start + at_once]
+        batches += [dealt] if len(dealt) < FEW else [dealt[0::2], dealt[1::2]]
+        start += at_once
+    return batches

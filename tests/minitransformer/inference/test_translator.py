@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
@@ -46,6 +47,15 @@ def test_sentences_are_dealt_out_by_length_and_none_is_lost() -> None:
     assert [batch.tolist() for batch in _batches_by_length(sources, 128)] == [[3, 4, 0, 6], [7, 9, 8, 2], [5]]
     assert [batch.tolist() for batch in _batches_by_length(sources[:8], 4)] == [[3, 7, 4, 0, 6, 2, 5]]
     assert _batches_by_length([[]], 4) == []
+
+
+@pytest.mark.parametrize("beam", [1, 4, 512])
+def test_of_very_long_sentences_there_are_fewer_together_and_none_is_lost(beam: int) -> None:
+    sources = [[3] * (1_024 - i) for i in range(100)]
+    batches = _batches_by_length(sources, beam)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(100))
+    assert max(len(batch) * max(len(sources[i]) for i in batch) ** 2 for batch in batches) <= 512 * 128**2
+    assert {len(batch) for batch in _batches_by_length([[3] * 127] * 2_048, beam)} == {512 // beam if beam < 512 else 2}
 
 
 @pytest.mark.parametrize(("n_items", "n_blas_threads"), [(1, 4), (2, 2), (3, 1), (9, 1)])
