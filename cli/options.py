@@ -62,9 +62,12 @@ def take_word(words: Sequence[str], name: str) -> tuple[str | None, list[str]]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file.  Raises: ConfigError naming the file, and the line if it is not TOML."""
+    """The content of a TOML file, with or without a byte order mark.
+
+    Raises: ConfigError naming the file, and the line if it is not TOML.
+    """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: not found; expected a TOML file, such as recipes/multi30k-en-de.toml") from error
     except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, a number without end

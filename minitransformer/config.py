@@ -108,11 +108,9 @@ class ModelConfig:
             _require(0 < getattr(self, name) < float("inf"), name, "greater than 0 and finite", getattr(self, name))
         _require(self.first_position >= 0, "first_position", "≥ 0", self.first_position)
         _require(
-            self.positions != "learned" or self.longest_sentence > 0,
-            "first_position",
-            f"less than max_positions ({self.max_positions})",
-            self.first_position,
-        )
+            self.positions != "learned" or self.longest_sentence > 0, "first_position",
+            f"less than max_positions ({self.max_positions})", self.first_position,
+        )  # fmt: skip
         _require(self.d_model % 2 == 0, "d_model", "even (sines and cosines come in pairs)", self.d_model)
         _require(self.neighbourhood is None or self.neighbourhood >= 0, "neighbourhood", "≥ 0", self.neighbourhood)
         _require(
@@ -199,9 +197,7 @@ class DataConfig:
     not downloaded.  Out of archives (.tar, .tgz …) the text files above are taken."""
 
     def __post_init__(self) -> None:
-        for name in ("held_out", "vocabulary_size", "max_length"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"data: {name} must be at least 1; got {getattr(self, name)}")
+        _require_counts("data", self, "held_out", "vocabulary_size", "max_length")
         if not self.max_ratio >= 1:
             raise ConfigError(f"data: max_ratio must be at least 1; got {self.max_ratio}")
         for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
@@ -273,10 +269,8 @@ class TrainingConfig:
     """The final model is the average of so many last ones, or the best single one if that is better: results.json."""
 
     def __post_init__(self) -> None:
-        for name in ("max_updates", "batch_tokens", "n_shards", "warmup_steps", "log_every", "validate_every",
-                     "checkpoint_every", "keep_checkpoints", "average_checkpoints"):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise ConfigError(f"training: {name} must be at least 1; got {getattr(self, name)}")
+        _require_counts("training", self, "max_updates", "batch_tokens", "n_shards", "warmup_steps", "log_every",
+                        "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints")  # fmt: skip
         for name, least, below in (("beta1", 0, 1), ("beta2", 0, 1), ("seed", 0, 2**64)):
             if not least <= getattr(self, name) < below:
                 raise ConfigError(f"training: {name} must be in [{least}, {below}); got {getattr(self, name)}")
@@ -292,6 +286,12 @@ class TrainingConfig:
                 f"training: average_checkpoints ({self.average_checkpoints}) cannot exceed"
                 f" keep_checkpoints ({self.keep_checkpoints})"
             )
+
+
+def _require_counts(what: str, config: DataConfig | TrainingConfig, *names: str) -> None:
+    for name in names:
+        if not 1 <= (n := getattr(config, name)) < 2**31:  # which is what libraries' integers hold
+            raise ConfigError(f"{what}: {name} must be {'less than 2³¹' if n > 0 else 'at least 1'}; got {n}")
 
 
 def _require_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -194,6 +194,12 @@ def test_a_missing_file_is_named_with_an_example(tmp_path: Path) -> None:
         read_options(["--config", str(tmp_path / "nowhere.toml")])
 
 
+def test_a_byte_order_mark_and_other_line_ends_are_no_syntax_error(tmp_path: Path) -> None:
+    path = tmp_path / "of-windows.toml"
+    path.write_bytes(b"\xef\xbb\xbf[training]\r\nseed = 3\r\n")
+    assert read_options(["--config", str(path)]).training.seed == 3
+
+
 def test_a_syntax_error_names_file_and_line(tmp_path: Path) -> None:
     path = toml(tmp_path, 'run = "x"\n[training\n')
     with pytest.raises(ConfigError, match="cannot be read as TOML: .*line 2") as caught:
@@ -244,6 +250,8 @@ def test_an_option_without_its_value_is_refused(name: str) -> None:
     [
         (["--training.n-shards", "3"], "n_shards must be a power of two; got 3"),
         (["--training.max-updates", "0"], "max_updates must be at least 1; got 0"),
+        (["--training.batch-tokens", str(10**19)], "batch_tokens must be less than 2³¹"),
+        (["--data.vocabulary-size", str(10**10)], "vocabulary_size must be less than 2³¹"),
         (["--model.d-model", "7"], "d_model must be even"),
         (["--model.p-drop", "1"], "p_drop must be in"),
         (["--model.vocabulary-size", "9"], "set data.vocabulary_size"),
