@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -26,6 +27,8 @@ def run_command(main: Callable[[], int | None]) -> int:
     Standard output is flushed here, so that what cannot be written is told, and not by the interpreter's last words.
     """
     keep_freed_memory()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of Latin-1 has no "→": better "\\u2192" than no result
+        sys.stdout.reconfigure(errors="backslashreplace")
     if sys.stderr is None:  # the shell's 2>&-
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     try:

@@ -193,3 +193,10 @@ def test_a_lack_of_memory_is_one_line_with_the_remedy(error: MemoryError, capsys
     assert re.fullmatch(
         rf"error: out of memory \({said}\); ask for less: a smaller model[^\n]*\n", capsys.readouterr().err
     )
+
+
+def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    written_bytes = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written_bytes, encoding="latin-1"))
+    assert run_command(lambda: print("± →")) == 0
+    assert written_bytes.getvalue() == b"\xb1 \\u2192\n"
