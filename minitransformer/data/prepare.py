@@ -16,7 +16,7 @@ from minitransformer.data.sources import corpus_of
 from minitransformer.data.store import IdPair, TokenStore, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.files import CheckpointError, DamagedError, read_json, write_text
+from minitransformer.files import CheckpointError, DamagedError, read_json, remove_unfinished, write_text
 
 MANIFEST = "manifest.json"
 SHORT = 20  # tokens: pairs shorter than this on both sides are never called unequal
@@ -85,6 +85,7 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
     corpus = corpus_of(config)
     _report_oddities(corpus, report)
     _remove_manifest(directory)  # until all is written, there is no prepared data here
+    remove_unfinished(directory)
     report(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
     tokenizer = Tokenizer.train(
         _Rereadable(corpus.train),

@@ -45,8 +45,11 @@ class CheckpointWriter:
 
         Raises: what is no fault of the file system's.
         """
-        error, self._failure = self._failure, None
-        if error is None or isinstance(error, CheckpointError):
+        error = self._failure
+        if error is None:  # and stays as it is: the thread may fail right now
+            return None
+        self._failure = None
+        if isinstance(error, CheckpointError):
             return error
         raise error
 

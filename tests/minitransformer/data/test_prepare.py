@@ -411,3 +411,11 @@ def test_python_holds_no_more_of_a_text_that_is_eight_times_as_long(
 
     peak(1)  # what is made once is made
     assert peak(8) < 1.1 * peak(1)
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> None:
+    config = config_of(tmp_path, GOOD)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / ".train-00000.source.npy.123.tmp").write_bytes(b"half of a shard")
+    prepared(config)
+    assert not list((tmp_path / "data").glob(".*"))

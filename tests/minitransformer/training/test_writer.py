@@ -124,6 +124,26 @@ def test_what_is_no_fault_of_the_disk_is_raised(
         writer.failure()
 
 
+def test_a_failure_in_the_moment_of_asking_is_told_at_the_next(tmp_path: Path) -> None:
+    class FailingMeanwhile(CheckpointWriter):
+        """Its thread fails right after the first look."""
+
+        _seen: Exception | None = None
+
+        @property
+        def _failure(self) -> Exception | None:
+            seen, self._seen = self._seen, CheckpointError("step-00000001: cannot be written")
+            return seen
+
+        @_failure.setter
+        def _failure(self, error: Exception | None) -> None:
+            self._seen = error
+
+    writer = FailingMeanwhile(tmp_path, keep=2)
+    assert writer.failure() is None
+    assert isinstance(writer.failure(), CheckpointError)
+
+
 def test_the_copy_is_made_in_the_same_memory_every_time(tmp_path: Path, model: Transformer) -> None:
     writer = CheckpointWriter(tmp_path, keep=2)
     writer.save(snapshot_of(model, 1))
