@@ -6,8 +6,8 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from autograd import DeviceError
@@ -19,6 +19,10 @@ from parallel.launch import LaunchError
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 LESS = "a smaller model, smaller batches, shorter lines, a narrower beam"
 EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
+
+
+class RefusalError(UserError):
+    """The system does not give what was asked of it: memory, or a file."""
 
 
 def run_command(main: Callable[[], int | None]) -> int:
@@ -42,7 +46,8 @@ def run_command(main: Callable[[], int | None]) -> int:
 
 def _status_of(main: Callable[[], int | None]) -> int:
     try:
-        status = main() or 0
+        with refusals_as_errors():
+            status = main() or 0
         if sys.stdout is not None:  # the shell's >&-
             sys.stdout.flush()
         return status
@@ -55,22 +60,32 @@ def _status_of(main: Callable[[], int | None]) -> int:
     except BrokenPipeError:  # the reader of our output has left, as "head" does
         _drop(sys.stdout)
         return 141
-    except MemoryError as error:
-        say(f"error: out of memory ({str(error) or 'there is no more'}); ask for less: {LESS}")
-        return 1
     except OSError as error:
-        say(f"error: {_refusal(error)}")
+        if error.errno not in NO_ROOM:
+            raise
+        say(f"error: {error}; free some space, and give the same command again")
+        _drop(sys.stdout)
         return 1
 
 
-def _refusal(error: OSError) -> str:
-    """What the system has against a file, with the remedy.  Raises: the error, if no user could mend it."""
-    if error.errno in NO_ROOM:
-        _drop(sys.stdout)
-        return f"{error}; free some space, and give the same command again"
-    if error.filename is None or isinstance(error, FileNotFoundError):  # we have looked for what is not there
-        raise error
-    return f"{error.filename}: {error.strerror}; choose another place, or mend who may read and write there"
+@contextmanager
+def refusals_as_errors() -> Iterator[None]:
+    """Turn a lack of memory, and what the system has against a file, into an error of EXPECTED, with a remedy.
+
+    Not a file that is not there, for which we look ourselves: a traceback tells more of our own faults.
+    """
+    try:
+        yield
+    except UserError:  # of memory, too
+        raise
+    except MemoryError as error:
+        raise RefusalError(f"out of memory ({str(error) or 'there is no more'}); ask for less: {LESS}") from error
+    except OSError as error:
+        if error.filename is None or isinstance(error, FileNotFoundError) or error.errno in NO_ROOM:
+            raise
+        raise RefusalError(
+            f"{error.filename}: {error.strerror}; choose another place, or mend who may read and write there"
+        ) from error
 
 
 def _drop(stream: TextIO) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autograd import DeviceError
 from autograd.array import Device
-from cli.command import EXPECTED, run_command
+from cli.command import EXPECTED, refusals_as_errors, run_command
 from cli.explain_compat import explain_compat
 from cli.options import take_option, take_word
 from cli.train import read_options
@@ -67,7 +67,7 @@ def doctor(arguments: Sequence[str]) -> int:
 def examination(config: RunConfig, *, try_largest: bool) -> int:
     """Examine, and show what was found; 0 if nothing is wrong."""
     world, of_launch = launch()
-    with all_or_none(world, EXPECTED):
+    with all_or_none(world, EXPECTED), refusals_as_errors():
         findings = merged(world.all_of([*of_launch, *examine(config, world, try_largest=try_largest)]))
     if rank_launched() == 0:
         Console(highlight=False).print(shown(findings), verdict(findings))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cli.command import EXPECTED, run_command
+from cli.command import EXPECTED, refusals_as_errors, run_command
 from cli.console import log_console
 from cli.options import name_of, parse_options, read_toml, take_option
 from minitransformer.compatibility import compatible
@@ -66,7 +66,7 @@ def train(arguments: Sequence[str]) -> int:
     def say(line: str) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
-    with all_or_none(world, EXPECTED):
+    with all_or_none(world, EXPECTED), refusals_as_errors():
         if n_to_verify is not None:
             verify_resume(config, world, _whole_number(n_to_verify), say)
             return 0

@@ -13,8 +13,12 @@ from pathlib import Path
 import pytest
 from small_run import Trained, as_command, translated, written
 
+import cli.train
 from cli.command import run_command
 from minitransformer.data.survey import CorpusError
+from minitransformer.training.job import TrainingJob
+from parallel import launch
+from parallel.communicator import SerialCommunicator
 
 ROOT = Path(__file__).parents[2]
 
@@ -200,3 +204,30 @@ def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written_bytes, encoding="latin-1"))
     assert run_command(lambda: print("± →")) == 0
     assert written_bytes.getvalue() == b"\xb1 \\u2192\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(PermissionError(errno.EACCES, "Permission denied", "run"), "run: Permission denied; choose another place, or"),
+     (MemoryError("of 3 TiB"), "out of memory (of 3 TiB); ask for less: "),
+     (CorpusError("text: is empty"), "text: is empty")],
+)  # fmt: skip
+def test_what_one_rank_of_several_is_refused_is_one_line_too(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class OneOfTwo(SerialCommunicator):
+        size = 2
+
+        def abort(self) -> None:
+            print("aborted", file=sys.stderr)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(launch, "SECONDS_TO_FORWARD", 0)
+    monkeypatch.setattr(cli.train, "communicator", OneOfTwo)
+    monkeypatch.setattr(TrainingJob, "of", fail)
+    assert as_command("train", [], monkeypatch) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1].startswith(f"error: {said}")
+    assert lines[2:] == ["aborted", lines[1]]
