@@ -15,6 +15,7 @@ from cli.options import name_of, parse_options, read_toml, take_option
 from minitransformer.compatibility import compatible
 from minitransformer.config import ConfigError
 from minitransformer.run import RunConfig
+from minitransformer.training.alone import alone_in
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import ConsoleMonitor, Monitor, SilentMonitor
 from minitransformer.training.rehearsal import verify_resume
@@ -70,15 +71,15 @@ def train(arguments: Sequence[str]) -> int:
         if n_to_verify is not None:
             verify_resume(config, world, _whole_number(n_to_verify), say)
             return 0
-        job = TrainingJob.of(config, world, say)
-        if job.is_finished:
-            done = f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do"
-            say(done)
-            return 0
-        with monitor_of(job, world, console) as monitor:
-            if not job.train(monitor):
-                return 130
-            job.finish(monitor)
+        with alone_in(config.run, world):
+            job = TrainingJob.of(config, world, say)
+            if job.is_finished:
+                say(f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do")
+                return 0
+            with monitor_of(job, world, console) as monitor:
+                if not job.train(monitor):
+                    return 130
+                job.finish(monitor)
     use = "parse with minitransformer-parse" if config.data.is_treebank else "translate with minitransformer-translate"
     say(f"done: {use} --run {config.run}")
     return 0

@@ -18,6 +18,7 @@ from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.files import DamagedError, read_json, read_record, write_text
 from minitransformer.provenance import code_version, short_hash
 from minitransformer.run import RUN_FILE, RunConfig
+from minitransformer.training.alone import alone_in
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import Monitor
 from parallel.communicator import Communicator
@@ -220,14 +221,15 @@ class Experiment:
     ) -> bool:
         """Train a cell, or what is left of it; False if it was interrupted, and saved."""
         config = self.cell(row, seed)
-        job = TrainingJob.of(config, world, say)
-        with monitor_of(job) as monitor:
-            if not job.train(monitor):
-                return False
-            job.finish(monitor, always_average=True)  # section 6.2
-        if world.rank == 0:
-            write_text(config.run / RESULT_FILE, json.dumps(dataclasses.asdict(_result_of(job)), indent=2) + "\n")
-        world.barrier()
+        with alone_in(config.run, world):
+            job = TrainingJob.of(config, world, say)
+            with monitor_of(job) as monitor:
+                if not job.train(monitor):
+                    return False
+                job.finish(monitor, always_average=True)  # section 6.2
+            if world.rank == 0:
+                write_text(config.run / RESULT_FILE, json.dumps(dataclasses.asdict(_result_of(job)), indent=2) + "\n")
+            world.barrier()
         return True
 
     def forget_checkpoints(self, row: str, seed: int) -> None:

@@ -16,6 +16,9 @@ from cli.command import run_command
 from cli.prepare import prepare_data
 from cli.train import train
 from minitransformer.config import ConfigError
+from minitransformer.files import CheckpointError
+from minitransformer.training.alone import alone_in
+from parallel.communicator import SerialCommunicator
 
 
 def names_in(directory: Path) -> list[str]:
@@ -151,3 +154,11 @@ def test_prepared_data_is_what_training_would_have_made(trained: Trained, tmp_pa
     said = said_while(lambda: prepare_data(["--run", str(tmp_path), *data]))
     assert "200 training pairs (dropped: none), 20 validation pairs" in said
     assert contents(tmp_path / "data") == contents(trained.run / "data")
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(trained: Trained) -> None:
+    with alone_in(trained.run, SerialCommunicator()):
+        before = contents(trained.run)
+        with pytest.raises(CheckpointError, match="another process is training there"):
+            train(trained.arguments)
+        assert contents(trained.run) == before

@@ -1,0 +1,43 @@
+"""One training at a time in a directory: two would write over each other's checkpoints and mix their logs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from minitransformer.files import CheckpointError, make_directory
+from parallel.communicator import Communicator
+
+
+@contextmanager
+def alone_in(directory: Path, world: Communicator) -> Iterator[None]:
+    """Keep trainings of other processes than these ranks out of a directory, which is made if it is not there.
+
+    The system lets go of it when rank 0 ends, however that happens.
+    Raises: CheckpointError on all ranks if another process trains there.
+    """
+    held: int | None = None
+    try:
+        with world.waiting_for_rank_0():
+            if world.rank == 0:
+                make_directory(directory)
+                held = os.open(directory, os.O_RDONLY)
+                _lock(held, directory)
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _lock(descriptor: int, directory: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise CheckpointError(
+            f"{directory}: another process is training there; wait for its end, end it, or choose another directory"
+        ) from error
+    except OSError:  # a file system without locks, as some of clusters are: nobody is kept out there
+        pass

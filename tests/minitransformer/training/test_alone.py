@@ -1,0 +1,60 @@
+"""Who may train in a directory: one command, until it ends, however it ends."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minitransformer.files import CheckpointError
+from minitransformer.training.alone import alone_in
+from parallel.communicator import SerialCommunicator
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from minitransformer.training.alone import alone_in
+from parallel.communicator import SerialCommunicator
+
+with alone_in(Path(sys.argv[1]), SerialCommunicator()):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+TAKEN = r"run: another process is training there; wait for its end, end it, or choose another directory"
+
+
+def test_the_second_is_refused_while_the_first_is_there(tmp_path: Path) -> None:
+    run, world = tmp_path / "runs" / "run", SerialCommunicator()
+    with alone_in(run, world):
+        with pytest.raises(CheckpointError, match=TAKEN), alone_in(run, world):
+            raise AssertionError("two in one directory")
+        with alone_in(tmp_path / "another", world):
+            pass
+    with alone_in(run, world):
+        assert list(run.iterdir()) == []
+
+
+def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:
+    run, world = tmp_path / "run", SerialCommunicator()
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"held\n"
+        with pytest.raises(CheckpointError, match=TAKEN), alone_in(run, world):
+            raise AssertionError("two in one directory")
+        first.send_signal(signal.SIGKILL)
+        first.wait(timeout=60)
+        with alone_in(run, world):
+            pass
+
+
+def test_a_file_system_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with alone_in(tmp_path, SerialCommunicator()), alone_in(tmp_path, SerialCommunicator()):
+        pass
