@@ -12,6 +12,7 @@ from cli.command import run_command, say
 from cli.options import parse_options
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation
+from minitransformer.data.survey import COMPRESSED
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.resumable import translate_file
 from minitransformer.inference.stream import (
@@ -60,6 +61,11 @@ class TranslateOptions:
             raise ConfigError(f"--threads must be at least 1, got {self.threads}")
         if self.output and not self.input:
             raise ConfigError("--output: needs --input FILE; standard input goes to standard output")
+        if self.output and self.output.suffix in COMPRESSED:
+            raise ConfigError(
+                f"--output {self.output}: would be plain text, and read as {self.output.suffix}; name it without, and"
+                " compress it when all is done"
+            )
         if self.resume and not self.output:
             raise ConfigError("--resume: needs --input FILE and --output FILE")
 

@@ -17,6 +17,7 @@ from minitransformer.errors import UserError
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 N_NAMED = 5  # places of one kind that are named one by one; the others are counted
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+COMPRESSED = tuple(_OPENERS)
 _OBSTACLES: dict[type[BaseException], str] = {
     FileNotFoundError: "not found",
     NotADirectoryError: "not found: what it should lie in is a file",
@@ -84,7 +85,9 @@ def byte_lines(path: Path) -> Iterator[bytes]:
     except tuple(_OBSTACLES) as error:
         raise CorpusError(f"{path}: {_OBSTACLES[type(error)]}; expected a text file, plain, .gz or .xz") from error
     except READ_ERRORS as error:
-        raise CorpusError(f"{path}: cannot be read after line {number}: {error}; the file may be incomplete") from error
+        raise CorpusError(
+            f"{path}: cannot be read after line {number}: {error}; the file may be incomplete, or not what it is named"
+        ) from error
 
 
 def content(line: bytes, number: int) -> bytes:

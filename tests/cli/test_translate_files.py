@@ -423,7 +423,11 @@ def test_compressed_input_is_read(trained: Trained, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--output", "out"], "--output: needs --input"), (["--input", "in", "--resume"], "--resume: needs")],
+    [
+        (["--output", "out"], "--output: needs --input"),
+        (["--input", "in", "--resume"], "--resume: needs"),
+        (["--input", "in", "--output", "out.gz"], "--output out.gz: would be plain text, and read as .gz"),
+    ],
 )
 def test_options_that_do_not_go_together_are_refused(trained: Trained, options: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -165,6 +165,12 @@ def test_truncated_compressed_file_names_the_file_and_says_incomplete(tmp_path: 
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_plain_text_under_a_compressed_name_is_told_as_such(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(CorpusError, match="cannot be read after line 0: .*, or not what it is named"):
+        list(read_lines(written(tmp_path / f"text{suffix}", b"one\n")))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
 def test_damage_in_the_middle_of_a_compressed_file_is_noticed(tmp_path: Path, suffix: str) -> None:
     content = bytearray(COMPRESSORS[suffix](incompressible_lines(2_000)))
     middle = len(content) // 2
