@@ -8,7 +8,6 @@ translation of this input by this model and search.
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import hashlib
 import itertools
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from minitransformer.errors import UserError
-from minitransformer.files import read_record, write_text
+from minitransformer.files import read_record, try_lock, write_text
 from minitransformer.inference.stream import LineTranslator, groups_of_file
 
 _BYTES_AT_ONCE = 1 << 20
@@ -91,13 +90,10 @@ def _opened(output: Path) -> Iterator[BinaryIO]:
     """The output, for this process alone."""
     try:
         with output.open("a+b") as target:  # reads anywhere, writes at the end
-            fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not try_lock(target.fileno()):
+                raise ResumeError(f"{output}: another process is writing it; wait for it, or choose another --output")
             target.seek(0)
             yield target
-    except BlockingIOError as error:
-        raise ResumeError(
-            f"{output}: another process is writing it; wait for it, or choose another --output"
-        ) from error
     except OSError as error:
         raise ResumeError(
             f"{output}: cannot be written ({error}); mend that, and give the same command with --resume"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from minitransformer.files import CheckpointError, make_directory
+from minitransformer.files import CheckpointError, make_directory, try_lock
 from parallel.communicator import Communicator
 
 
@@ -25,19 +24,12 @@ def alone_in(directory: Path, world: Communicator) -> Iterator[None]:
             if world.rank == 0:
                 make_directory(directory)
                 held = os.open(directory, os.O_RDONLY)
-                _lock(held, directory)
+                if not try_lock(held):
+                    raise CheckpointError(
+                        f"{directory}: another process is training there; wait for its end, end it, or choose another"
+                        " directory"
+                    )
         yield
     finally:
         if held is not None:
             os.close(held)
-
-
-def _lock(descriptor: int, directory: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise CheckpointError(
-            f"{directory}: another process is training there; wait for its end, end it, or choose another directory"
-        ) from error
-    except OSError:  # a file system without locks, as some of clusters are: nobody is kept out there
-        pass

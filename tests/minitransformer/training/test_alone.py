@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import signal
 import subprocess
 import sys
@@ -49,12 +48,3 @@ def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:
         first.wait(timeout=60)
         with alone_in(run, world):
             pass
-
-
-def test_a_file_system_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOTSUP, "Operation not supported")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with alone_in(tmp_path, SerialCommunicator()), alone_in(tmp_path, SerialCommunicator()):
-        pass
