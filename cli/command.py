@@ -14,7 +14,8 @@ from autograd import DeviceError
 from minitransformer.errors import UserError
 from minitransformer.memory import keep_freed_memory
 from parallel.agreement import DisagreementError
-from parallel.launch import LaunchError
+from parallel.communicator import Communicator
+from parallel.launch import LaunchError, all_or_none
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 LESS = "a smaller model, smaller batches, shorter lines, a narrower beam"
@@ -22,7 +23,7 @@ EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
 
 
 class RefusalError(UserError):
-    """The system does not give what was asked of it: memory, or a file."""
+    """The system does not give what was asked of it: memory, room on a disk, or a file."""
 
 
 def run_command(main: Callable[[], int | None]) -> int:
@@ -38,18 +39,15 @@ def run_command(main: Callable[[], int | None]) -> int:
     try:
         return _status_of(main)
     finally:
-        try:
-            sys.stderr.flush()
-        except OSError:  # of what is still buffered the interpreter would make a status of its own
-            _drop(sys.stderr)
+        _drop_what_cannot_be_written(sys.stdout, sys.stderr)
 
 
 def _status_of(main: Callable[[], int | None]) -> int:
     try:
-        with refusals_as_errors():
+        with _refusals_as_errors():
             status = main() or 0
-        if sys.stdout is not None:  # the shell's >&-
-            sys.stdout.flush()
+            if sys.stdout is not None:  # the shell's >&-
+                sys.stdout.flush()
         return status
     except EXPECTED as error:
         say(f"error: {error}")
@@ -58,19 +56,19 @@ def _status_of(main: Callable[[], int | None]) -> int:
         say("interrupted")
         return 130
     except BrokenPipeError:  # the reader of our output has left, as "head" does
-        _drop(sys.stdout)
         return 141
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        say(f"error: {error}; free some space, and give the same command again")
-        _drop(sys.stdout)
-        return 1
 
 
 @contextmanager
-def refusals_as_errors() -> Iterator[None]:
-    """Turn a lack of memory, and what the system has against a file, into an error of EXPECTED, with a remedy.
+def all_end_together(world: Communicator) -> Iterator[None]:
+    """Within this context what one rank of several cannot do ends them all, told as ``run_command`` tells it."""
+    with all_or_none(world, EXPECTED), _refusals_as_errors():
+        yield
+
+
+@contextmanager
+def _refusals_as_errors() -> Iterator[None]:
+    """Turn a lack of memory or room, and what the system has against a file, into an error of EXPECTED, with a remedy.
 
     Not a file that is not there, for which we look ourselves: a traceback tells more of our own faults.
     """
@@ -81,16 +79,22 @@ def refusals_as_errors() -> Iterator[None]:
     except MemoryError as error:
         raise RefusalError(f"out of memory ({str(error) or 'there is no more'}); ask for less: {LESS}") from error
     except OSError as error:
-        if error.filename is None or isinstance(error, FileNotFoundError) or error.errno in NO_ROOM:
+        if error.errno in NO_ROOM:
+            raise RefusalError(f"{error}; free some space, and give the same command again") from error
+        if error.filename is None or isinstance(error, FileNotFoundError):
             raise
         raise RefusalError(
             f"{error.filename}: {error.strerror}; choose another place, or mend who may read and write there"
         ) from error
 
 
-def _drop(stream: TextIO) -> None:
-    """What is still buffered for a stream goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+def _drop_what_cannot_be_written(*streams: TextIO | None) -> None:
+    """Where a stream takes nothing more, its buffer goes nowhere: the interpreter would fail over it at the end."""
+    for stream in filter(None, streams):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def say(line: str) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autograd import DeviceError
 from autograd.array import Device
-from cli.command import EXPECTED, refusals_as_errors, run_command
+from cli.command import all_end_together, run_command
 from cli.explain_compat import explain_compat
 from cli.options import take_option, take_word
 from cli.train import read_options
@@ -25,7 +25,7 @@ from minitransformer.doctor.together import together
 from minitransformer.place import take_place
 from minitransformer.run import RunConfig
 from parallel.communicator import Communicator, SerialCommunicator
-from parallel.launch import LaunchError, all_or_none, communicator, n_launched_here, rank_launched
+from parallel.launch import LaunchError, communicator, n_launched_here, rank_launched
 from parallel.placement import Place
 
 DESCRIPTION = """Tell what is there to train on, and try it: versions, libraries, cores, GPUs, and under mpirun whether
@@ -67,7 +67,7 @@ def doctor(arguments: Sequence[str]) -> int:
 def examination(config: RunConfig, *, try_largest: bool) -> int:
     """Examine, and show what was found; 0 if nothing is wrong."""
     world, of_launch = launch()
-    with all_or_none(world, EXPECTED), refusals_as_errors():
+    with all_end_together(world):
         findings = merged(world.all_of([*of_launch, *examine(config, world, try_largest=try_largest)]))
     if rank_launched() == 0:
         Console(highlight=False).print(shown(findings), verdict(findings))

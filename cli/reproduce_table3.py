@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cli.command import EXPECTED, refusals_as_errors
+from cli.command import all_end_together
 from cli.console import log_console
 from cli.train import monitor_of, read_options
 from minitransformer.data.prepare import PreparedData, text_files
@@ -22,7 +22,7 @@ from minitransformer.reproduce.table3_report import (
     verdicts_as_markdown,
 )
 from parallel.communicator import Communicator
-from parallel.launch import all_or_none, communicator
+from parallel.launch import communicator
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def reproduce_table3(options: Table3Options) -> int:
     _require_text(experiment, options)
     world = communicator()
     console = log_console(quiet=world.rank != 0)
-    with all_or_none(world, EXPECTED), refusals_as_errors():
+    with all_end_together(world):
         if not _train_all(experiment, world, console):
             return 130
         if world.rank == 0:

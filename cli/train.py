@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cli.command import EXPECTED, refusals_as_errors, run_command
+from cli.command import all_end_together, run_command
 from cli.console import log_console
 from cli.options import name_of, parse_options, read_toml, take_option
 from minitransformer.compatibility import compatible
@@ -20,7 +20,7 @@ from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import ConsoleMonitor, Monitor, SilentMonitor
 from minitransformer.training.rehearsal import verify_resume
 from parallel.communicator import Communicator
-from parallel.launch import all_or_none, communicator
+from parallel.launch import communicator
 
 DESCRIPTION = """Train a Transformer. Without options: on an English-German corpus that the program generates itself,
 in a few minutes, into runs/demo; then try: echo "the small dog sees three red houses" | minitransformer-translate
@@ -67,7 +67,7 @@ def train(arguments: Sequence[str]) -> int:
     def say(line: str) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
-    with all_or_none(world, EXPECTED), refusals_as_errors():
+    with all_end_together(world):
         if n_to_verify is not None:
             verify_resume(config, world, _whole_number(n_to_verify), say)
             return 0

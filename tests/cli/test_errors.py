@@ -147,6 +147,22 @@ def test_standard_output_on_a_full_disk_is_one_line_with_the_remedy(tmp_path: Pa
     assert re.fullmatch(rb"code .*\nerror: .*No space left on device; free some space, and .*\n", done.stderr)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_results_that_cannot_be_written_change_nothing_of_an_error(tmp_path: Path) -> None:
+    code = (
+        "import sys; from cli.command import run_command; from minitransformer.errors import UserError\n"
+        "def fail():\n    print('half a result')\n    raise UserError('on purpose')\n"
+        "sys.exit(run_command(fail))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False,
+            env=environment | {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, b"error: on purpose\n")
+
+
 def test_other_errors_of_the_system_keep_their_traceback() -> None:
     def fail() -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
@@ -210,6 +226,7 @@ def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.M
     ("error", "said"),
     [(PermissionError(errno.EACCES, "Permission denied", "run"), "run: Permission denied; choose another place, or"),
      (MemoryError("of 3 TiB"), "out of memory (of 3 TiB); ask for less: "),
+     (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device; free some space, and "),
      (CorpusError("text: is empty"), "text: is empty")],
 )  # fmt: skip
 def test_what_one_rank_of_several_is_refused_is_one_line_too(
