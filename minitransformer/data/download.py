@@ -30,7 +30,7 @@ def download(config: DataConfig, say: Callable[[str], None] = lambda line: None)
     are taken out.
     Raises: DownloadError if there is no address, a file cannot be fetched or unpacked, or its checksum is wrong.
     """
-    sums = dict(_parse(entry) for entry in config.sha256)
+    sums = _checksums(config)
     if not sums or not (config.download_from or all("://" in name for name in sums)):
         raise DownloadError("there is nothing to download: set data.download_from and data.sha256, as recipes/ do")
     paths = [_fetch(config, name, digest, say) for name, digest in sums.items() if not name.endswith(ARCHIVES)]
@@ -85,6 +85,21 @@ def _unpack(archive: Path, wanted: Mapping[str, Path], say: Callable[[str], None
         raise DownloadError(
             f"{archive}: cannot be unpacked ({error}); unpack it by hand into {archive.parent}"
         ) from error
+
+
+def _checksums(config: DataConfig) -> dict[str, str]:
+    """The checksum of each name or address; no two may end in the same file."""
+    sums: dict[str, str] = {}
+    files: dict[str, str] = {}
+    for entry in config.sha256:
+        name, digest = _parse(entry)
+        file = Path(name).name
+        if file in files:
+            raise DownloadError(
+                f"data.sha256: {files[file]} and {name} would both be {config.raw / file}; leave one of them out"
+            )
+        files[file], sums[name] = name, digest
+    return sums
 
 
 def _parse(entry: str) -> tuple[str, str]:

@@ -166,6 +166,15 @@ def test_a_malformed_entry_is_noticed_before_anything_is_fetched(
     assert requested == []
 
 
+@pytest.mark.parametrize("other", ["text.en", "dev/text.en", "https://example.org/text.en"])
+def test_two_entries_for_the_same_file_are_refused_before_anything_is_fetched(
+    tmp_path: Path, address: str, requested: list[str], other: str
+) -> None:
+    with pytest.raises(DownloadError, match=rf"text\.en and {other} would both be .*raw/text\.en; leave one"):
+        download(config_of(tmp_path, address, f"text.en:{DIGEST}", f"{other}:{WRONG}"))
+    assert requested == []
+
+
 @pytest.mark.parametrize("fields", [{}, {"sha256": (f"text.en:{DIGEST}",)}, {"download_from": "http://127.0.0.1"}])
 def test_a_configuration_without_address_or_checksums_says_what_to_set(fields: dict[str, str]) -> None:
     with pytest.raises(DownloadError, match=r"nothing to download: set data\.download_from and data\.sha256"):
