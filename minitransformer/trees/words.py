@@ -29,6 +29,7 @@ _PENN = tuple(
     )
 )
 _HYPHENS = re.compile(r"(?<=[^\W_])[-/](?=[^\W_])")
+_BETWEEN_BLANKS = re.compile(r"[^ \t\r\n]+")
 
 
 def split_words(sentence: str, splitting: Splitting = "penn") -> list[str]:
@@ -36,15 +37,17 @@ def split_words(sentence: str, splitting: Splitting = "penn") -> list[str]:
 
     Source: the Penn Treebank's rules (MacIntyre 1995): punctuation, quotes, possessives and contractions stand apart;
     the last point, but not those within the line.  "ontonotes": hyphens and slashes within words stand apart too
-    (Warner et al. 2004), as in OntoNotes, CRAFT and GUM.  "blanks": words are what blanks separate.
+    (Warner et al. 2004), as in OntoNotes, CRAFT and GUM.  "blanks": words are what blanks
+    and tabs separate; other spaces, as that of "10\u00a0mg", are part of a treebank's word.
 
     Raises: ValueError for another splitting.
     """
     if splitting not in get_args(Splitting):
         raise ValueError(f"split_words: expected one of {get_args(Splitting)}; got {splitting!r}")
-    if splitting != "blanks":
-        for pattern, replacement in _PENN:
-            sentence = pattern.sub(replacement, sentence)
+    if splitting == "blanks":
+        return [word.translate(BRACKETS) for word in _BETWEEN_BLANKS.findall(sentence)]
+    for pattern, replacement in _PENN:
+        sentence = pattern.sub(replacement, sentence)
     if splitting == "ontonotes":
         sentence = _HYPHENS.sub(r" \g<0> ", sentence)
     return [word.translate(BRACKETS) for word in sentence.split()]

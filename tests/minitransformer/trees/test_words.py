@@ -34,6 +34,7 @@ def test_hyphens_and_slashes_stand_apart_where_treebanks_have_them_so() -> None:
 
 def test_words_that_are_split_already_stay_but_for_brackets() -> None:
     assert split_words("the U.S. 's ( dog. )", "blanks") == ["the", "U.S.", "'s", "-LRB-", "dog.", "-RRB-"]
+    assert split_words(" 10\u00a0mg\tof  it\r\n", "blanks") == ["10\u00a0mg", "of", "it"]
     with pytest.raises(ValueError, match="expected one of"):
         split_words("a", "moses")  # type: ignore[arg-type]
 
