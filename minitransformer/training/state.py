@@ -43,6 +43,16 @@ class TrainingState:
             return self
         return dataclasses.replace(self, flops=self.flops + flops, device_seconds=self.device_seconds + device_seconds)
 
+    def instead_of(self, undone: TrainingState, avoided: tuple[tuple[int, int], ...]) -> TrainingState:
+        """Gone back to this earlier state: what was undone has cost what it has, and its best model is on the disk."""
+        return dataclasses.replace(
+            self,
+            avoided=avoided,
+            best_loss=undone.best_loss,
+            flops=undone.flops,
+            device_seconds=undone.device_seconds,
+        )
+
 
 _COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens")
 _MAY_BE_NONE = ("best_loss", "flops", "device_seconds")

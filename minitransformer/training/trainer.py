@@ -116,7 +116,7 @@ class Trainer:
                     outcomes += self._updates.finish()
                 is_sound = self._note(outcomes, interval)
                 if self._guard.gives_up:
-                    interval = self._go_back(monitor)
+                    interval = self._go_back(interval, monitor)
                     continue
                 monitor.advance(step)
                 self._writer.tell_of_failure(monitor.say)
@@ -138,12 +138,12 @@ class Trainer:
             self._finish_saving()
         return True
 
-    def _go_back(self, monitor: Monitor) -> Interval:
-        """To the last checkpoint, from where the batches in question are avoided.
+    def _go_back(self, interval: Interval, monitor: Monitor) -> Interval:
+        """To the last checkpoint, from where the batches in question are avoided; what was spent stays on the account.
 
         Raises: TrainingDivergedError the second time, or if there is no checkpoint.
         """
-        skipped, what = self._guard.in_a_row, self._guard.what
+        undone, skipped, what = interval.to_account(self.state), self._guard.in_a_row, self._guard.what
         avoided = (*self.state.avoided, *((outcome.state.epoch, outcome.state.next_batch - 1) for outcome in skipped))
         self._finish_saving()
         if self.state.avoided or not self.resume(monitor.say):
@@ -151,7 +151,7 @@ class Trainer:
             facts = UpdateFacts.of(state, batch, self.config, self._parts.learning_rate(state.step), what)
             gradients = self.exchange.gather(self.model.parameters.gradients[self.exchange.part])
             give_up(self.run_directory, self.model, self.store, facts, gradients, self.world)
-        self.state = dataclasses.replace(self.state, avoided=avoided)
+        self.state = self.state.instead_of(undone, avoided)
         self._guard = Guard(monitor.say)
         monitor.go_back(self.state.step)
         monitor.say(f"going on from update {self.state.step:,}, without {len(avoided)} batches")

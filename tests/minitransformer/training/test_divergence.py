@@ -139,6 +139,43 @@ def test_what_was_learned_is_what_the_other_batches_teach(tmp_path: Path) -> Non
     assert bits(one) == bits(other)
 
 
+def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
+    for name in ("went back", "never met them"):
+        (tmp_path / name).mkdir()
+    pair = ((1, 4), (1, 5))  # updates 11 and 12: the ninth and tenth are undone with them
+    one = trainer_of(tmp_path / "went back", lambda epoch, place: (epoch, place) in pair, checkpoint_every=8)
+    other = trainer_of(tmp_path / "never met them", checkpoint_every=8)
+    other.state = dataclasses.replace(other.state, avoided=pair)
+    states = []
+
+    class Noting(Teller):
+        def advance(self, step: int) -> None:
+            states.append(one.state)
+
+        def go_back(self, step: int) -> None:
+            super().go_back(step)
+            states.append(one.state)
+
+    monitor = Noting()
+    assert one.train(monitor)
+    assert other.train(SilentMonitor())
+    assert monitor.went_back_to == [8]
+    at_checkpoint, before, back = states[7], states[10], states[11]
+    assert (at_checkpoint.step, before.step, back.step) == (8, 11, 8)
+    flops = [state.flops or 0 for state in (at_checkpoint, before, back, one.state, other.state)]
+    assert flops[0] < flops[1] < flops[2]
+    assert flops[3] == flops[4] + flops[2] - flops[0]
+    assert (back.device_seconds or 0) > (before.device_seconds or 0) > 0
+
+
+def test_the_best_model_stays_the_best_after_going_back() -> None:
+    checkpoint = TrainingState(step=8, epoch=1, next_batch=2, best_loss=3.0, seconds=1.5, flops=80, device_seconds=2.0)
+    undone = TrainingState(step=12, epoch=1, next_batch=6, best_loss=2.5, seconds=2.5, flops=120, device_seconds=3.0)
+    assert checkpoint.instead_of(undone, ((1, 4),)) == dataclasses.replace(
+        checkpoint, best_loss=2.5, flops=120, device_seconds=3.0, avoided=((1, 4),)
+    )
+
+
 def test_a_run_that_went_back_resumes_exactly(tmp_path: Path) -> None:
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
