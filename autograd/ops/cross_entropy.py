@@ -46,9 +46,10 @@ def cross_entropy(
     confidence = of_target - share  # q = confidence · [w = target] + share · [w ≠ impossible]
 
     shifted = logits - logits.max(1, keepdims=True)
-    weighted = confidence * shifted[rows, targets] + share * shifted.sum(1)
-    if impossible is not None:
-        weighted -= share * shifted[:, impossible]
+    weighted = confidence * shifted[rows, targets]
+    if share:  # 0 of a logit of −∞, or of a sum that overflows, would be no number
+        sharing = (shifted,) if impossible is None else (shifted[:, :impossible], shifted[:, impossible + 1 :])
+        weighted += share * sum(classes.sum(1) for classes in sharing)
     p = xp.exp(shifted, out=shifted)
     total = p.sum(1)
     p /= total[:, None]

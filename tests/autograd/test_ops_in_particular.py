@@ -125,6 +125,26 @@ def test_cross_entropy_at_its_least_is_the_entropy_of_the_smoothed_target(conven
     np.testing.assert_allclose(gradient, 0, atol=1e-15)
 
 
+@pytest.mark.parametrize("run", ["reference", "kernel"])
+@pytest.mark.parametrize("static", [{}, {"smoothing": 0.1, "over": "V-2", "impossible": 1}], ids=str)
+def test_a_class_that_gets_nothing_may_have_no_probability(run: str, static: dict[str, Any]) -> None:
+    x, bias, targets = np.array([[0.5], [-0.5]]), np.array([0.0, -np.inf, 1.0, -1.0]), np.array([0, 3])
+    arguments = x, np.ones((4, 1)), bias, targets
+    operation = ops.linear_cross_entropy
+    loss, backward = (operation.reference if run == "reference" else operation.choose(arguments, static))(
+        *arguments, **static
+    )
+    without = x, np.ones((3, 1)), bias[[0, 2, 3]], np.array([0, 2])
+    expected, expected_backward = operation.reference(*without, smoothing=static.get("smoothing", 0.0))
+    assert float(loss) == pytest.approx(float(expected), rel=1e-12)
+    np.testing.assert_allclose(backward(np.ones(()))[0], expected_backward(np.ones(()))[0], rtol=1e-9, atol=1e-12)
+
+
+def test_finite_logits_whose_sum_is_not_have_a_finite_loss() -> None:
+    logits = np.float32([[1e38, -2e38, -2e38]])
+    assert float(ops.cross_entropy(logits, np.array([0]))) == 0
+
+
 @pytest.mark.parametrize(
     "static", [{}, {"smoothing": 0.1}, {"smoothing": 0.2, "over": "V-2", "impossible": 0}], ids=str
 )

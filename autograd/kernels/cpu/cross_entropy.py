@@ -70,10 +70,13 @@ def _loss_leaving_gradient(
     if shift.any():
         z -= shift
     weighted = confidence * z[rows, targets]
-    if share:
+    if share and impossible is None:
         weighted += share * weighted_sums(z, ones)
-        if impossible is not None:
-            weighted -= share * z[:, impossible]
+    elif share:
+        of_impossible = z[:, impossible].copy()
+        z[:, impossible] = 0  # it may be −∞
+        weighted += share * weighted_sums(z, ones)
+        z[:, impossible] = of_impossible
     np.exp(z, out=z)
     total = weighted_sums(z, ones)[:, None]
     if share:

@@ -17,11 +17,11 @@ __device__ void cross_entropy(T* logits, const long long* targets, float* losses
         return;
     }
     const float z_target = load(logits[target]), z_impossible = impossible < 0 ? 0 : load(logits[impossible]);
-    float greatest_here = Max::kNeutral, total = 0, sum = 0;
+    float greatest_here = Max::kNeutral, total = 0, sum = 0;  // of words that share it, any of which may be -infinity
     for (int word = threadIdx.x; word < n; word += blockDim.x) {
         const float z = load(logits[word]), greater = Max::of(greatest_here, z);
         total = total * expf(greatest_here - greater) + expf(z - greater);
-        sum += z;
+        if (word != impossible) sum += z;
         greatest_here = greater;
     }
     const float greatest = reduce_over_block<Max>(greatest_here);
@@ -35,7 +35,7 @@ __device__ void cross_entropy(T* logits, const long long* targets, float* losses
         if (impossible >= 0) store(logits[impossible], expf(z_impossible - greatest) * scale);
         const float of_target = target == impossible ? confidence : share + confidence;
         store(logits[target], expf(z_target - greatest) * scale - of_target);
-        losses[blockIdx.x] = logf(total) + greatest - share * (sum - z_impossible) - confidence * z_target;
+        losses[blockIdx.x] = logf(total) + greatest - (share > 0 ? share * sum : 0) - confidence * z_target;
     }
 }
 

@@ -132,6 +132,16 @@ def test_cross_entropy_of_large_logits() -> None:
     assert backward(np.float32(1))[0].tolist() == [[0], [-2]]
 
 
+@pytest.mark.parametrize("static", [{}, {"smoothing": 0.1, "over": "V-2", "impossible": 1}], ids=str)
+def test_cross_entropy_of_a_class_without_any_probability(static: dict[str, Any]) -> None:
+    x, weight, targets = np.float32([[0.5], [-0.5]]), np.float32([[1], [2], [-3], [0.5]]), np.array([0, 3])
+    arguments = x, weight, np.float32([0, -np.inf, 1, -1]), targets
+    loss, backward = cross_entropy.linear_cross_entropy_in_place(*arguments, **static)
+    expected, expected_backward = linear_cross_entropy.reference(*double(*arguments), **static)
+    near(loss, expected, 1e-6)
+    near(backward(np.float32(1))[0], expected_backward(np.float64(1))[0], 1e-6)
+
+
 def test_cross_entropy_in_sixteen_bits(launch: Callable[..., None]) -> None:
     logits = to_bf16(3 * np.random.default_rng(1).standard_normal((2, 50)))
     targets, losses, x = np.array([7, 0]), np.zeros(2, np.float32), from_bf16(logits).astype(float)

@@ -15,7 +15,7 @@ def cross_entropy_in_place(
     """Of every row the loss log Σ_w exp z_w − Σ_w q_w z_w; the row becomes p − q.
 
     q is ``share`` for every word but the impossible one (−1: there is none), and ``confidence`` more for the target.
-    A thread reads every ``n_threads``-th word and keeps m, l = Σ exp(z − m) and Σ z:
+    A thread reads every ``n_threads``-th word and keeps m, l = Σ exp(z − m) and, but for the impossible one, Σ z:
 
         m' = max(m, z),  l' = l exp(m − m') + exp(z − m'),
 
@@ -31,18 +31,18 @@ def cross_entropy_in_place(
             z[...] = losses[row] = 0
             continue
         z_target, z_impossible = z[target], 0 if impossible < 0 else z[impossible]
-        greatest, total, sums = _of_row(z, n_threads)
+        greatest, total, sums = _of_row(z, impossible, n_threads)
         scale = 1 / total
         z[...] = np.exp(z - greatest) * scale - share
         if impossible >= 0:
             z[impossible] = np.exp(z_impossible - greatest) * scale
         of_target = confidence if target == impossible else share + confidence
         z[target] = np.exp(z_target - greatest) * scale - of_target
-        losses[row] = np.log(total) + greatest - share * (sums - z_impossible) - confidence * z_target
+        losses[row] = np.log(total) + greatest - (share * sums if share > 0 else 0) - confidence * z_target
     return losses
 
 
-def _of_row(row: Floats, n_threads: int) -> tuple[Any, Any, Any]:
+def _of_row(row: Floats, impossible: int, n_threads: int) -> tuple[Any, Any, Any]:
     """M, L and Σ z of a row, a number of each for every thread until the end."""
     greatest_here = np.full(n_threads, NEUTRAL, row.dtype)
     total, sums = np.zeros((2, n_threads), row.dtype)
@@ -51,7 +51,7 @@ def _of_row(row: Floats, n_threads: int) -> tuple[Any, Any, Any]:
         busy = slice(len(z))
         greater = np.maximum(greatest_here[busy], z)
         total[busy] = total[busy] * np.exp(greatest_here[busy] - greater) + np.exp(z - greater)
-        sums[busy] += z
+        sums[busy] += np.where(np.arange(start, start + len(z)) == impossible, 0, z)
         greatest_here[busy] = greater
     greatest = greatest_here.max()
     return greatest, (total * np.exp(greatest_here - greatest)).sum(), sums.sum()
