@@ -39,15 +39,16 @@ class MpiCommunicator:
     def __init__(self, patience: float = PATIENCE, *, neighbourhood: Callable[[int], int] = lambda place: 0) -> None:
         self._world = MPI.COMM_WORLD
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
-        node = cast(MPI.Intracomm, self._world.Split_type(MPI.COMM_TYPE_SHARED))
-        self.node_rank, self.node_size = node.Get_rank(), node.Get_size()
         vendor, version = MPI.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"
-        self._neighbours = cast(MPI.Intracomm, node.Split(neighbourhood(self.node_rank)))
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError("the MPI library was built without MPI_THREAD_MULTIPLE")
         self._watchdog = Watchdog(self.rank, patience, self._end_after_message)
-        self._pulse = Pulse(self._world.Dup(), min(patience / 10, LONGEST_PULSE))
+        with self._watchdog.waiting("the first meeting"):
+            node = cast(MPI.Intracomm, self._world.Split_type(MPI.COMM_TYPE_SHARED))
+            self.node_rank, self.node_size = node.Get_rank(), node.Get_size()
+            self._neighbours = cast(MPI.Intracomm, node.Split(neighbourhood(self.node_rank)))
+            self._pulse = Pulse(self._world.Dup(), min(patience / 10, LONGEST_PULSE))
 
     def exchange(
         self, values: Numbers, new_gradients: Callable[[], Numbers], n_working: int, sent_in: SentIn = "float32"
@@ -56,8 +57,9 @@ class MpiCommunicator:
 
         Raises: ValueError if what is sent in bfloat16 is not float32.
         """
-        memory, obstacle = self._memory_for(values, new_gradients)
-        told = self._world.allgather((tuple(memory.gradients), obstacle))
+        with self._watchdog.waiting("the setting up of an exchange"):
+            memory, obstacle = self._memory_for(values, new_gradients)
+            told = self._world.allgather((tuple(memory.gradients), obstacle))
         neighbourhoods = list(dict.fromkeys(ranks for ranks, _ in told))
         obstacles = [obstacle for _, obstacle in told if obstacle]
         said = f"gradients travel {self._way(neighbourhoods, obstacles, sent_in)}; {ORDER_IN_WORDS['exact']}"

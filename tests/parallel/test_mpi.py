@@ -121,9 +121,12 @@ def test_a_rank_that_is_frozen_ends_all_after_a_set_time(tmp_path: Path) -> None
 
 @needs_mpi
 @pytest.mark.parametrize(
-    ("program", "what"), [("freeze_rank_0_at_work", "what rank 0 does alone"), ("freeze_before_barrier", "a barrier")]
-)
-def test_a_rank_that_is_frozen_while_others_wait_at_a_barrier_ends_all_too(
+    ("program", "what"),
+    [("freeze_rank_0_at_work", "what rank 0 does alone"), ("freeze_before_barrier", "a barrier"),
+     ("freeze_before_first_meeting", "the first meeting"),
+     ("freeze_before_exchange", "the setting up of an exchange")],
+)  # fmt: skip
+def test_a_rank_that_is_frozen_while_others_wait_for_it_elsewhere_ends_all_too(
     program: str, what: str, tmp_path: Path
 ) -> None:
     done = start_ranks(3, program, tmp_path)

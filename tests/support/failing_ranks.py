@@ -72,6 +72,19 @@ def freeze_before_barrier(world: Communicator, directory: Path) -> None:
     impatient.barrier()
 
 
+def freeze_before_first_meeting(world: Communicator, directory: Path) -> None:
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    impatient_world(2)
+
+
+def freeze_before_exchange(world: Communicator, directory: Path) -> None:
+    impatient = impatient_world(2)
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    zeros_in(impatient, 300, 3)
+
+
 def add_up_for_ever(world: Communicator, directory: Path) -> None:
     exchange = zeros_in(impatient_world(5), 1000, 2)
     for _ in range(30_000):

@@ -15,6 +15,8 @@ from failing_ranks import (
     exchange_values,
     exit_on_one_rank,
     freeze_before_barrier,
+    freeze_before_exchange,
+    freeze_before_first_meeting,
     freeze_one_rank,
     freeze_rank_0_at_work,
     meet_at_barrier,
@@ -44,7 +46,8 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
         sum_summands, sum_rounded, round_what_is_not_float32, count_what_leaves, sum_in_any_order, sum_on_gpus,
         ask_whether_mpi_reads_gpus, sum_often, begin_with_values, share_no_memory, exchange_values, meet_at_barrier,
         raise_on_one_rank, exit_on_one_rank, die_on_one_rank, freeze_one_rank, freeze_rank_0_at_work,
-        freeze_before_barrier, wait_patiently, add_up_for_ever, disagree, return_nothing, train, train_and_tell,
+        freeze_before_barrier, freeze_before_exchange, freeze_before_first_meeting,
+        wait_patiently, add_up_for_ever, disagree, return_nothing, train, train_and_tell,
         train_on_stand_in_for_gpu, train_with_faults,
     )
 }  # fmt: skip
