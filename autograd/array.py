@@ -100,7 +100,8 @@ def staying_here(device: Device) -> Callable[[], None]:
 
 def to_device(x: Array, device: Device) -> Array:
     """``x`` on ``device``: itself if it lies there already, else a copy."""
-    return namespace_of_device(device).asarray(x) if device == "cuda" else to_host(x)
+    xp = namespace_of_device(device)
+    return to_host(x) if xp is np else xp.asarray(x)
 
 
 def to_host(x: Array) -> np.ndarray[Any, Any]:

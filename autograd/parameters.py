@@ -110,10 +110,15 @@ class ParameterBuffer:
     are the values rounded, and what operations read of parameters with more than one axis; gains and biases, which are
     few, they read in float32.
     Initial values are a pure function of (seed, name), drawn in float64 whatever the dtype; zero without a seed.
+
+    Raises: ValueError if a parameter lies in another buffer already.
     """
 
     def __init__(self, layer: Layer, *, seed: int | None, dtype: Any = "float32", device: Device = "cpu") -> None:
         self.named = dict(named_parameters(layer))
+        for name, parameter in self.named.items():
+            if parameter.room is not None:
+                raise ValueError(f"ParameterBuffer: {name} lies in another buffer already, which would lose it")
         xp, size = namespace_of_device(device), 0
         for parameter in reversed(self.named.values()):
             parameter.offset = size

@@ -42,9 +42,12 @@ class RandomStream:
     """Hands out the sites of one forward pass, numbered in the order of use.
 
     Passing a stream to a model is what switches dropout on; there is no other mode.
+
+    Raises: ValueError for a seed outside of [0, 2⁶⁴).
     """
 
     def __init__(self, seed: int, update: int | Array = 0, shard: int = 0) -> None:
+        _check(seed)
         self.seed, self.update, self.shard = seed, update, shard
         self._n_sites = 0
 
@@ -55,9 +58,18 @@ class RandomStream:
 
 
 def named_site(seed: int, name: str) -> Site:
-    """The site of a name, for draws that belong to a thing rather than to a moment (a parameter's initial values)."""
+    """The site of a name, for draws that belong to a thing rather than to a moment (a parameter's initial values).
+
+    Raises: ValueError for a seed outside of [0, 2⁶⁴).
+    """
+    _check(seed)
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return Site(seed, int.from_bytes(digest, "little"))
+
+
+def _check(seed: int) -> None:
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"a seed must be in [0, 2⁶⁴); got {seed}")
 
 
 @Dispatch

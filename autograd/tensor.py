@@ -110,6 +110,8 @@ class Tensor:
     __getitem__: Callable[[Tensor, Any], Tensor]
 
     def __init__(self, value: Array, node: Node | None = None) -> None:
+        if isinstance(value, Tensor):
+            raise TypeError("Tensor: expected an array, got a Tensor; take its .value for a new leaf")
         self.value = value if hasattr(value, "dtype") else np.asarray(value)
         self.grad: Array | None = None
         self.node = node
@@ -133,6 +135,14 @@ class Tensor:
 
     def __len__(self) -> int:
         return len(self.value)
+
+    def __bool__(self) -> bool:
+        """Raises: TypeError: ``len`` would make it a question of size."""
+        raise TypeError("a Tensor is neither true nor false; compare its .value")
+
+    def __array__(self, *_: object, **__: object) -> Any:
+        """Raises: TypeError: NumPy would make an array of objects."""
+        raise TypeError("a Tensor is no array; take its .value")
 
     def __float__(self) -> float:
         """The value of a tensor of one element; on a GPU this waits for the device."""
@@ -255,6 +265,8 @@ def _checked_seed(result: Tensor, gradient: Array | None) -> Array:
                 f"backward: only a scalar has a gradient of its own; got shape {result.shape}: pass gradient="
             )
         return namespace(result.value).ones_like(result.value)
+    if isinstance(gradient, Tensor) or not hasattr(gradient, "shape"):
+        raise TypeError(f"backward: gradient must be an array, got {type(gradient).__name__}")
     if tuple(gradient.shape) != result.shape:
         raise TapeError(f"backward: gradient must have the result's shape {result.shape}, got {gradient.shape}")
     return gradient

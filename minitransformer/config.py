@@ -278,6 +278,7 @@ class TrainingConfig:
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ConfigError(f"training: {name} must be greater than 0; got {getattr(self, name)}")
         _require_choice("sum", self.sum, get_args(SumOrder))
+        _require_choice("precision", self.precision, get_args(Precision))
         _require_choice("gradients_sent_in", self.gradients_sent_in, get_args(SentIn))
         if self.n_shards & (self.n_shards - 1):
             raise ConfigError(f"training: n_shards must be a power of two; got {self.n_shards}")

@@ -57,11 +57,11 @@ def _swapped_subtract(x: Tensor, y: Any) -> Tensor:
 
 
 def _multiply(x: Tensor, y: Any) -> Tensor:
-    return scale(x, factor=y) if isinstance(y, int | float) else multiply(x, y)
+    return scale(x, factor=float(y)) if isinstance(y, int | float) else multiply(x, y)
 
 
 def _divide(x: Tensor, y: Any) -> Tensor:
-    return scale(x, factor=1 / y) if isinstance(y, int | float) else divide(x, y)
+    return scale(x, factor=1 / float(y)) if isinstance(y, int | float) else divide(x, y)
 
 
 def _swapped_divide(x: Tensor, y: Any) -> Tensor:

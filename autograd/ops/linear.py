@@ -60,7 +60,7 @@ def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
     Shapes: x (T, I), weight (I, O), bias (O,).  Returns (T, O).
     Saves: x, the weight, and y, whose sign is the derivative of ReLU.
     """
-    check_linear("linear_relu", x, weight, bias)
+    check_linear("linear_relu", x, weight, bias, may_lack_bias=False)
     y = x @ weight
     y += bias
     xp = namespace(y)
@@ -73,12 +73,12 @@ def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
     return y, backward
 
 
-def check_linear(name: str, x: Array, weight: Array, bias: Array | None) -> None:
+def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_lack_bias: bool = True) -> None:
     """Raises: ShapeError if the arguments of ``linear`` or ``linear_relu`` do not fit together."""
     fit = x.ndim == weight.ndim == 2 and x.shape[1] == weight.shape[0]
-    if not fit or (bias is not None and bias.shape != weight.shape[1:]):
+    if not fit or (bias.shape != weight.shape[1:] if bias is not None else not may_lack_bias):
         raise ShapeError(
-            f"{name}: expected x (T, I), weight (I, O) and bias (O,) or None;"
+            f"{name}: expected x (T, I), weight (I, O) and bias (O,){' or None' * may_lack_bias};"
             f" got x {x.shape}, weight {weight.shape}, bias {getattr(bias, 'shape', None)}"
         )
 

@@ -23,6 +23,8 @@ def softmax(x: Array) -> tuple[Array, Backward]:
 
 def softmax_values(x: Array) -> Array:
     """Softmax over the last axis, shifted by the maximum so that no exponential overflows."""
+    if not x.size:  # nothing has no maximum
+        return x.copy()
     xp = namespace(x)
     y = x - x.max(-1, keepdims=True)
     xp.exp(y, out=y)

@@ -62,7 +62,7 @@ class Batch:
     def from_token_ids(cls, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
         """A batch of pairs of id sequences without start and end symbols.
 
-        Raises: ValueError if there are not as many targets as sources.
+        Raises: ValueError if there are not as many targets as sources, or if an id is not a whole number ≥ 0.
         """
         if len(sources) != len(targets):
             raise ValueError(f"Batch: expected as many targets as sources; got {len(sources)} and {len(targets)}")
@@ -106,9 +106,15 @@ class Batch:
 
 
 def pack_sequences(sequences: Sequence[Ids]) -> tuple[IdArray, Blocks]:
-    """All sequences in one array, each closed with END, and where each lies."""
+    """All sequences in one array, each closed with END, and where each lies.
+
+    Raises: ValueError if an id is not a whole number ≥ 0: NumPy would cut it to one, or count from the table's end.
+    """
     blocks = Blocks.of_lengths([len(sequence) + 1 for sequence in sequences])
     ids = np.full(blocks.n_tokens, END, np.int64)
-    for start, sequence in zip(blocks.starts, sequences, strict=True):
-        ids[start : start + len(sequence)] = sequence
+    for number, (start, sequence) in enumerate(zip(blocks.starts, sequences, strict=True)):
+        given = np.asarray(sequence)
+        if len(given) and (given.dtype.kind not in "iu" or given.min() < 0):
+            raise ValueError(f"token ids must be whole numbers of at least 0; sequence {number} is {list(sequence)}")
+        ids[start : start + len(given)] = given
     return ids, blocks

@@ -11,6 +11,7 @@ import numpy as np
 from minitransformer.checksums import check_files, has_checksums, remove_checksums, write_checksums
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.files import CheckpointError, DamagedError, read_arrays, read_json, write_arrays, write_text
+from minitransformer.symbols import END
 
 CONFIG_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -61,7 +62,8 @@ def load_model_files(directory: Path, *, verify: bool = False) -> tuple[ModelCon
 def require_room(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Raise DamagedError if weights are too few for a model, before memory is asked for that they would not fill."""
     n_least, n_here = _least_parameters(config), sum(array.size for array in weights.values())
-    if not 1 <= config.vocabulary_size <= n_least <= n_here or any(w.dtype.kind != "f" for w in weights.values()):
+    has_words = min(config.vocabulary_size, config.n_source_words) > END
+    if not (has_words and n_least <= n_here) or any(w.dtype.kind != "f" for w in weights.values()):
         raise DamagedError(
             f"{directory}: {CONFIG_FILE} describes a model of at least {n_least:,} floating-point parameters, and"
             f" {WEIGHTS_FILE} holds {n_here:,} numbers: they do not belong together, or are damaged"

@@ -117,11 +117,11 @@ class MultiHeadAttention(Layer):
         """Queries (T, H, K) attend to keys and values, each over its span → (T, D)."""
         site = site_of_mask(self.p_drop, random)
         heads = ops.attention(queries, *keys_values, spans=spans, rate=self.p_drop, site=site)
-        return self.output(ops.reshape(heads, shape=(len(queries), -1)))
+        return self.output(ops.reshape(heads, shape=(len(queries), self.output.weight.shape[0])))
 
     def heads(self, x: Tensor) -> Tensor:
         """A row of all heads, cut into them.  Shapes: x (T, H·K) → (T, H, K)."""
-        return ops.reshape(x, shape=(len(x), self.n_heads, -1))
+        return ops.reshape(x, shape=(len(x), self.n_heads, x.shape[1] // self.n_heads))
 
 
 def keys_values_of_each(attentions: Sequence[MultiHeadAttention], memory: Tensor) -> list[KeysValues]:

@@ -39,7 +39,7 @@ class LearnedPositions(Layer):
 class SinusoidalPositions(Layer):
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)): section 3.5.
 
-    Differs, if ``layout`` is "halves": all sines, then all cosines, with wavelengths 10000^(i/(D/2 − 1)), as in
+    Differs, if ``layout`` is "halves": all sines, then all cosines, with frequencies 10000^(−i/(D/2 − 1)), as in
     tensor2tensor, which trained the paper's models.
     """
 

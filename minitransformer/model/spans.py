@@ -22,6 +22,7 @@ def self_attention_spans(blocks: Blocks, neighbourhood: int | None = None) -> Ke
     """Encoder self-attention: every token sees its whole sentence, or the r tokens on either side of it.
 
     Source: Vaswani et al. 2017, section 3.2.3; restricted self-attention, section 4.
+    Differs: there, r is the size of the whole neighbourhood, here of each side.
     """
     start = blocks.starts[blocks.block_of_token]
     end = start + blocks.lengths[blocks.block_of_token]

@@ -34,6 +34,8 @@ from minitransformer.model.positions import positions_of
 from minitransformer.model.stacks import Decoder, Encoder, Past
 from minitransformer.symbols import END, START
 
+DTYPES = ("float32", "float64", "bfloat16")
+
 
 class WeightsError(UserError, ValueError):
     """Weights that do not fit the model they are meant for."""
@@ -53,8 +55,14 @@ class Transformer(Layer):
     def __init__(
         self, config: ModelConfig, *, seed: int | None = 1, dtype: str = "float32", device: Device = "cpu"
     ) -> None:
-        if config.vocabulary_size < 1:
-            raise ValueError(f"Transformer: vocabulary_size must be at least 1, got {config.vocabulary_size}")
+        least = min(config.vocabulary_size, config.n_source_words)
+        if least <= END:
+            raise ValueError(
+                f"Transformer: a vocabulary must have more than the {END + 1} reserved ids (unknown, start and end);"
+                f" got {least}"
+            )
+        if dtype not in DTYPES:
+            raise ValueError(f"Transformer: dtype must be one of {DTYPES}, got {dtype!r}")
         self.config, self.device = config, device
         self.source_embedding = Embedding(config.n_source_words, config.d_model)
         self.target_embedding = (

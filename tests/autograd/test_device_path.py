@@ -287,3 +287,5 @@ def test_a_device_without_cupy_is_an_error_that_names_the_remedy(monkeypatch: py
 def test_an_unknown_device_is_an_error_that_names_the_known_ones() -> None:
     with pytest.raises(DeviceError, match='got \'tpu\'; expected "cpu" or "cuda"'):
         namespace_of_device("tpu")  # type: ignore[arg-type]
+    with pytest.raises(DeviceError, match='got \'gpu\'; expected "cpu" or "cuda"'):
+        to_device(np.ones(2), "gpu")  # type: ignore[arg-type]

@@ -174,6 +174,21 @@ def test_what_is_gathered_twice_gets_both_gradients(index: Any) -> None:
     np.testing.assert_array_equal(leaf.grad, counts)
 
 
+@pytest.mark.parametrize("shape", [(4,), (4, 2, 3)], ids=str)
+def test_tables_of_any_number_of_axes_are_looked_up(shape: tuple[int, ...]) -> None:
+    check_gradients(lambda table: ops.embedding(table, np.array([2, 0, 2])), draw(*shape))
+
+
+def test_attention_over_no_blocks_is_empty() -> None:
+    blocks = Blocks.of_lengths([])
+    nothing = np.zeros(0, np.int64)
+    q, v = Tensor(np.ones((0, 2, 3))), Tensor(np.ones((0, 2, 5)))
+    y = ops.attention(q, q, v, spans=KeySpans(nothing, nothing, blocks, blocks))
+    assert y.shape == (0, 2, 5)
+    backward(y, np.ones((0, 2, 5)))
+    assert (q.grad.shape, v.grad.shape) == ((0, 2, 3), (0, 2, 5))
+
+
 @pytest.mark.parametrize("kernel", ["linear", "linear_relu"])
 def test_a_weights_gradient_is_as_wide_as_what_it_is_made_of(kernel: str) -> None:
     x, weight = draw(4, 3).astype(np.float32), Tensor(draw(3, 2))
@@ -196,6 +211,7 @@ def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...], bias: Any 
         (lambda: ops.linear(np.ones((1, 2, 3)), np.ones((2, 5)), None), r"linear: expected x \(T, I\).*\(1, 2, 3"),
         (lambda: ops.linear_transposed(np.ones((1, 2, 3)), np.ones((4, 2))), r"linear_transposed: expected"),
         (lambda: ops.linear_relu(np.ones((2, 3)), np.ones((4, 5)), np.ones(5)), r"linear_relu: expected x \(T, I\)"),
+        (lambda: ops.linear_relu(np.ones((2, 3)), np.ones((3, 5)), None), r"linear_relu: .*bias \(O,\);.* None"),
         (lambda: ops.linear(np.ones((2, 3)), np.ones(3), None), r"linear: expected x \(T, I\).*weight \(3,\)"),
         (lambda: ops.linear(np.ones((2, 3)), np.ones((3, 5)), np.ones(1)), r"linear: expected .* bias \(1,\)"),
         (lambda: ops.linear(np.ones((2, 3)), np.ones((3, 5)), np.ones((2, 5))), r"linear: expected .* bias \(2, 5\)"),

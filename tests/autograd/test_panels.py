@@ -58,6 +58,11 @@ def test_linear_maps_multiply_by_panels(bias: np.ndarray | None, monkeypatch: py
             np.testing.assert_allclose(relu, np.maximum(expected, 0), atol=1e-12)
 
 
+def test_a_sum_of_no_terms_is_0() -> None:
+    matrix = MatrixInPanels.of(np.empty((0, 64)))
+    np.testing.assert_array_equal(matrix.product(np.empty((3, 0))), np.zeros((3, 64)))
+
+
 def test_large_results_are_not_written_in_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
     x, in_panels = numbers(4, 6), MatrixInPanels.of(numbers(6, 5))
     product = x @ in_panels

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, named_parameters, ops
+from autograd import Layer, Parameter, ParameterBuffer, RandomStream, Tensor, backward, named_parameters, ops
 from autograd.optim import Adam, adam_update, clip_gradients, gradient_norm
 from autograd.parameters import ALIGNMENT, glorot_uniform, ones, scaled_normal, zeros
 
@@ -99,6 +99,21 @@ def test_a_parameter_outside_a_buffer_cannot_receive_a_gradient() -> None:
     parameter = Parameter((2,), ones)
     with pytest.raises(ValueError, match="after a ParameterBuffer was made"):
         backward(ops.sum(parameter * 1.0))
+
+
+def test_a_parameter_lies_in_one_buffer_alone() -> None:
+    tree = Tree()
+    ParameterBuffer(tree, seed=1)
+    with pytest.raises(ValueError, match="ParameterBuffer: embedding lies in another buffer already"):
+        ParameterBuffer(tree, seed=2)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_have_64_bits(seed: int) -> None:
+    with pytest.raises(ValueError, match=r"a seed must be in \[0, 2⁶⁴\); got"):
+        ParameterBuffer(Tree(), seed=seed)
+    with pytest.raises(ValueError, match=r"a seed must be in \[0, 2⁶⁴\); got"):
+        RandomStream(seed)
 
 
 def test_gradients_take_no_memory_before_somebody_asks_for_them() -> None:

@@ -260,6 +260,32 @@ def test_what_is_no_array_becomes_one() -> None:
     assert Tensor(array).value is array
 
 
+@pytest.mark.parametrize(
+    ("use", "remedy"), [(np.asarray, "take its .value"), (bool, "compare its .value"), (Tensor, "take its .value")]
+)
+@pytest.mark.parametrize("value", [np.ones(2), np.ones(0), np.array(0.5)], ids=["two", "none", "scalar"])
+def test_a_tensor_is_not_taken_for_something_else(use: Callable[..., Any], remedy: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=remedy):
+        use(Tensor(value))
+
+
+@pytest.mark.parametrize("gradient", [Tensor(np.ones(2)), [1.0, 1.0], 1.0], ids=["tensor", "list", "number"])
+def test_a_gradient_that_is_no_array_is_refused_before_the_tape_is_read(gradient: Any) -> None:
+    x = Tensor(np.ones(2))
+    y = x * 3.0
+    with pytest.raises(TypeError, match="backward: gradient must be an array, got"):
+        backward(y, gradient)
+    backward(y, np.ones(2))
+    np.testing.assert_array_equal(x.grad, [3, 3])
+
+
+@pytest.mark.parametrize("factor", [0.125, np.float64(0.125), 8])
+def test_a_number_leaves_the_type_as_it_is(factor: Any) -> None:
+    x = Tensor(np.ones(2, np.float32))
+    for y in (x * factor, factor * x, x / factor):
+        assert y.dtype == np.float32
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
 def test_a_tensor_of_one_element_is_a_number(shape: tuple[int, ...]) -> None:
     assert float(Tensor(np.full(shape, 2.5))) == 2.5

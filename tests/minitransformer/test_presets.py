@@ -123,6 +123,8 @@ def test_configurations_that_make_no_training() -> None:
         TrainingConfig(n_shards=6)
     with pytest.raises(ConfigError, match=r"gradients_sent_in must be one of \('float32', 'bfloat16'\); got 'float16'"):
         TrainingConfig(gradients_sent_in="float16")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"precision must be one of \('float32', 'bfloat16'\); got 'float16'"):
+        TrainingConfig(precision="float16")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"average_checkpoints \(9\) cannot exceed keep_checkpoints \(5\)"):
         TrainingConfig(average_checkpoints=9)
     with pytest.raises(ConfigError, match="as many train_target files as train_source files; got 0 and 1"):

@@ -20,9 +20,10 @@ SAFE_SCORE = 40.0  # exp of ±40 neither overflows nor loses digits in float32, 
 
 
 def _plain(*qkv: Array, spans: BlockMask, rate: float = 0.0, site: Site | None = None) -> bool:
-    """Lone keys are left to the reference: their scores have gradient 0 exactly, where this kernel has rounding.
+    """Where no block has more than one key, the reference: scores have gradient 0 exactly, and here that of rounding.
 
-    Adam divides a gradient by its own size, and would follow that rounding at the full rate.
+    Adam divides a gradient by its own size, and would follow that rounding at the full rate.  Elsewhere a query with a
+    lone key, as the first of every target sentence, shares its weights with queries that have a gradient.
     """
     return not (rate and site) and spans.keys.longest > 1
 

@@ -9,7 +9,7 @@ from autograd.ops.linear import embedding
 from autograd.tensor import Backward, PendingGradient
 
 
-@embedding.kernel("cpu")
+@embedding.kernel("cpu", supports=lambda table, ids: table.ndim == 2)
 def embedding_with_pending_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
     """The reference's numbers, at a cost that does not depend on the size of the table, once it has a gradient.
 

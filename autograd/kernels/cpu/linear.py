@@ -72,7 +72,7 @@ def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> t
 
     Saves: what the reference saves.
     """
-    check_linear("linear_relu", x, weight, bias)
+    check_linear("linear_relu", x, weight, bias, may_lack_bias=False)
     y = _product(x, weight)
     y += bias
     np.maximum(y, np.zeros_like(bias), out=y)  # a row of zeros: NumPy is slower with a single one

@@ -46,7 +46,7 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
             for terms in (slice(start, start + TERMS) for start in range(0, n_terms, TERMS))
             for columns, width in ((slice(0, whole), COLUMNS), (slice(whole, n_columns), n_columns - whole))
             if columns.start < columns.stop
-        ]
+        ] or None
         return in_panels
 
     @property

@@ -50,7 +50,7 @@ def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Arr
 
     Saves: what the reference saves.
     """
-    check_linear("linear_relu", x, weight, bias)
+    check_linear("linear_relu", x, weight, bias, may_lack_bias=False)
     y = affine(x, weight, bias, "relu_bias")
 
     def backward(dy: Array) -> tuple[Gradient, ...]:

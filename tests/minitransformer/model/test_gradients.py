@@ -75,15 +75,15 @@ def looking_at_relu() -> Iterator[list[Any]]:
     """Where what enters ReLU is above 0: seen by a kernel that looks at its arguments and supports none."""
     seen: list[Any] = []
 
-    def look(x: Any) -> bool:
-        seen.append(x > 0)
+    def look(x: Any, weight: Any, bias: Any) -> bool:
+        seen.append(x @ weight + bias > 0)
         return False
 
-    ops.relu.kernel("cpu", supports=look)(ops.relu.reference)
+    ops.linear_relu.kernel("cpu", supports=look)(ops.linear_relu.reference)
     try:
         yield seen
     finally:
-        ops.relu.kernels.pop(0)
+        ops.linear_relu.kernels.pop(0)
 
 
 def away_from_the_kink(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -300,7 +300,11 @@ def test_the_model_has_no_other_operations() -> None:
 
 @given(st.floats(0, 0.9 * STEP, exclude_min=True))
 def test_an_example_that_crosses_the_kink_is_dropped(x: float) -> None:
-    check_gradients(away_from_the_kink(ops.relu), np.array([-1e-3, 1e-3]))
+    config, n_kernels = dataclasses.replace(SMALL, d_model=2, d_ff=2, p_drop_relu=0.0), len(ops.linear_relu.kernels)
+    layer = FeedForward(config)
+    leaves = dict(ParameterBuffer(layer, seed=1, dtype="float64").named)
+    layer.hidden.weight.value[...] = np.eye(2)
+    check_gradients(away_from_the_kink(layer), np.array([[-1e-3, 1e-3]]), leaves=leaves)
     with pytest.raises(UnsatisfiedAssumption):
-        check_gradients(away_from_the_kink(ops.relu), np.array([1.0, x]))
-    assert len(ops.relu.kernels) == 0
+        check_gradients(away_from_the_kink(layer), np.array([[1.0, x]]), leaves=leaves)
+    assert len(ops.linear_relu.kernels) == n_kernels

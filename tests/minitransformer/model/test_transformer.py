@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,9 @@ def test_the_model_for_search_has_the_same_parameters_and_all_matrices_of_its_st
     before = searching.project(Tensor(np.eye(6))).value
     model.projection.weight.value[...] = 0
     np.testing.assert_array_equal(searching.project(Tensor(np.eye(6))).value, before)
-    assert not (model.project(Tensor(np.eye(6))).value - (model.softmax_bias.value if model.softmax_bias else 0)).any()
+    assert not (
+        model.project(Tensor(np.eye(6))).value - (0 if model.softmax_bias is None else model.softmax_bias.value)
+    ).any()
 
 
 def test_dropout_happens_only_where_a_stream_is_given() -> None:
@@ -116,9 +119,33 @@ def test_weights_that_do_not_fit_are_refused_whole() -> None:
     np.testing.assert_array_equal(model.parameters.values, before)
 
 
-def test_a_model_needs_a_vocabulary() -> None:
-    with pytest.raises(ValueError, match="vocabulary_size must be at least 1, got 0"):
-        Transformer(ModelConfig())
+@pytest.mark.parametrize("sizes", [{}, {"vocabulary_size": 2}, {"vocabulary_size": 9, "source_vocabulary_size": 2}])
+def test_a_model_needs_a_vocabulary(sizes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"more than the 3 reserved ids \(unknown, start and end\); got [02]"):
+        Transformer(ModelConfig(**sizes, tied="target" if len(sizes) == 2 else "all"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32", "nonsense"])
+def test_a_model_has_a_type_that_it_can_compute_in(dtype: str) -> None:
+    with pytest.raises(ValueError, match=rf"dtype must be one of .*'bfloat16'\), got '{dtype}'"):
+        Transformer(SMALL, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"), [([3, -1], "[3, -1]"), ([4.9], "[4.9]"), (np.array([-1, 4]), "-1"), (["a"], "['a']")], ids=str
+)
+def test_ids_are_whole_numbers_of_at_least_0(ids: Any, said: str) -> None:
+    for pair in ([[3], ids], [[3], [4]]), ([[3], [4]], [[3], ids]):
+        with pytest.raises(ValueError, match=rf"at least 0; sequence 1 is .*{re.escape(said)}"):
+            Batch.from_token_ids(*pair)
+
+
+def test_a_batch_of_nothing_has_no_loss() -> None:
+    model = Transformer(SMALL, dtype="float64")
+    loss = model.loss(Batch.from_token_ids([], []), RandomStream(1))
+    backward(loss)
+    assert float(loss) == 0
+    assert not model.parameters.gradients.any()
 
 
 def test_more_targets_than_sources() -> None:
