@@ -55,7 +55,7 @@ class Subject:
         draw = np.random.default_rng(_SEED)
         lengths = draw.integers(1, _LONGEST, (N_PAIRS, 2), endpoint=True)
         pairs = [tuple(draw.integers(END + 1, _N_WORDS, n) for n in pair) for pair in lengths]
-        return cls(f"an untrained small model, on random words ({why})", presets.tiny(_N_WORDS), _batch_of(pairs))
+        return cls(f"an untrained tiny model, on random words ({why})", presets.tiny(_N_WORDS), _batch_of(pairs))
 
 
 def _batch_of(pairs: Any) -> Batch:

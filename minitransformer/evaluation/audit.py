@@ -74,7 +74,7 @@ def audit(
             [[preprocess_reference(line) for line in lines] for lines in references],
             n_bootstrap=n_bootstrap,
         )
-        signature = f"moses:{version('sacremoses')}|lang:{language}|{steps}{score.signature}"
+        signature = f"sacremoses:{version('sacremoses')}|lang:{language}|{steps}{score.signature}"
         yield AuditedScore(
             convention, Score(score.name, score.value, signature, score.detail, score.interval), comparable_with
         )

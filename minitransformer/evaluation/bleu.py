@@ -66,7 +66,7 @@ def score_corpus(
     ):  # sacrebleu 2.6 cannot sort chrF's 0 of a resampled corpus that shares nothing with its references
         result, n_bootstrap = metric.corpus_score(*corpus), 1
     signature, interval = str(metric.get_signature()), None
-    if n_bootstrap > 1:
+    if n_bootstrap > 1 and len(hypotheses) > 1:  # all corpora drawn from a single sentence are the same
         details = json.loads(result.format(width=6, is_json=True, signature=signature))
         interval = details.get("confidence_var", 0.0)  # is left out when all resampled corpora score 0
     return Score(result.name, float(result.score), signature, str(result), interval)

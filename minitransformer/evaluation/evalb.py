@@ -1,8 +1,7 @@
 """Labelled bracketing recall, precision and F1, as Sekine and Collins' EVALB computes them.
 
 Source: Black et al. 1991 (the measure); EVALB of 2006, its manual and its parameter file COLLINS.prm.
-Differs: an outermost bracket without a label, as the treebank has it, does not count; in EVALB it is a bracket like any
-other.
+Differs: a bracket without a label, as the treebank's outermost one, does not count; in EVALB it is one like any other.
 """
 
 from __future__ import annotations

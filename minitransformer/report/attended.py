@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from minitransformer.data.rare_words import words_of
 from minitransformer.inference.attention import AttentionWeights, FloatArray, attention_weights
 from minitransformer.inference.beam import SearchConfig, beam_search
@@ -75,12 +77,14 @@ def attended_pair(
         target_ids = tokenizer.encode_target([target])[0]
         pieces = tokenizer.target.encode(target, out_type=str)
     _check_length("target", target_ids, room)
-    written = shown_pieces(pieces)
+    written, weights = shown_pieces(pieces), attention_weights(model, source_ids, target_ids)
+    if not all(np.isfinite(part).all() for part in (weights.encoder, weights.decoder, weights.encoder_decoder)):
+        raise ReportError("attention: weights are not finite numbers; the model has diverged: take another checkpoint")
     return AttendedPair(
         source=[*source, END_MARK],
         inputs=[START_MARK, *written],
         outputs=[*written, END_MARK],
-        weights=attention_weights(model, source_ids, target_ids),
+        weights=weights,
         sentence=sentence,
         translation=target,
         origin=_origin(translator),

@@ -6,19 +6,24 @@ Source: the figures in the appendix of Vaswani et al. 2017.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 
 from minitransformer.inference.attention import FloatArray, without_key
 from minitransformer.report.attended import AttendedPair, PictureKind
 from minitransformer.report.colours import head_colours
+from minitransformer.report.saving import boxes_for_missing_letters
 
-ROW, LETTER, MARGIN, GAP, TITLE = 0.21, 0.085, 0.35, 0.35, 0.45  # inches: a word's height, a letter's width, and space
+ROW, MARGIN, GAP, TITLE = 0.21, 0.35, 0.35, 0.45  # inches: a word's height, and space
+HEADS, HEAD = 0.45, 0.25  # inches: before the heads' numbers, and for each
+WORD_SIZE, HEADING_SIZE = 9, 11  # points
 # What XML forbids and no font shows: "␁" for controls, "\ufffd" for the two numbers that are no characters.
 CONTROLS = {number: 0x2400 + number for number in range(32)} | dict.fromkeys((0xFFFE, 0xFFFF), 0xFFFD)
 FAINT = "#5d6675"
@@ -35,8 +40,9 @@ def attention_picture(
     """
     panels = [_Panel(pair, kind, end=end) for kind in kinds]
     panel_width = max(panel.width for panel in panels)
-    width = max(6.0, 2 * MARGIN + len(layers) * (panel_width + GAP) - GAP)
+    width = max(6.0, 2 * MARGIN + len(layers) * (panel_width + GAP) - GAP, 2 * MARGIN + HEADS + HEAD * len(heads))
     heading = textwrap.wrap(f"{pair.sentence} → {pair.translation}", max(20, int(width / 0.1)))
+    width = max(width, 2 * MARGIN + _widest(heading, HEADING_SIZE))
     height_of_heading = MARGIN + ROW * (len(heading) + 1)
     figure = Figure(figsize=(width, height_of_heading + sum(panel.height + TITLE for panel in panels) + MARGIN))
     _write_heading(figure, heading, heads)
@@ -58,7 +64,7 @@ class _Panel:
         if not end and kind != "decoder":
             self.keys, self.weights = self.keys[:-1], without_key(self.weights, len(self.keys) - 1)
         self.lines = min(6.0, max(1.7, 0.08 * len(self.queries)))  # longer sentences make steeper lines
-        self.left, self.right = (LETTER * max(map(len, words)) + 0.1 for words in (self.queries, self.keys))
+        self.left, self.right = (_widest(words, WORD_SIZE) + 0.1 for words in (self.queries, self.keys))
 
     @property
     def width(self) -> float:
@@ -93,7 +99,7 @@ class _Panel:
         axes.set_ylim(max(len(self.queries), len(self.keys)) - 0.5, -0.5)
         for words, place, side in ((self.queries, -0.03, "right"), (self.keys, 1.03, "left")):
             for row, word in enumerate(words):
-                axes.text(place, row, word.translate(CONTROLS), size=9, ha=side, va="center", parse_math=False)
+                axes.text(place, row, word.translate(CONTROLS), size=WORD_SIZE, ha=side, va="center", parse_math=False)
         for number, (of_head, colour) in enumerate(zip(weights, colours, strict=True)):
             aside = (number - (len(colours) - 1) / 2) * min(0.1, 0.5 / len(colours))
             query, key = np.nonzero(of_head > INVISIBLE)
@@ -107,11 +113,27 @@ class _Panel:
     def _draw_table(self, axes: Axes, weights: FloatArray) -> None:
         axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto")
         for row, word in enumerate(self.queries):
-            axes.text(-0.7, row, word.translate(CONTROLS), size=9, ha="right", va="center", parse_math=False)
+            axes.text(-0.7, row, word.translate(CONTROLS), size=WORD_SIZE, ha="right", va="center", parse_math=False)
         for column, word in enumerate(self.keys):
             axes.text(
-                column, -0.7, word.translate(CONTROLS), size=9, ha="center", va="bottom", rotation=90, parse_math=False
+                column,
+                -0.7,
+                word.translate(CONTROLS),
+                size=WORD_SIZE,
+                ha="center",
+                va="bottom",
+                rotation=90,
+                parse_math=False,
             )
+
+
+def _widest(texts: Iterable[str], size: float) -> float:
+    """Inches that the widest text takes."""
+    font = FontProperties(size=size)
+    with boxes_for_missing_letters():
+        return (
+            max(text_to_path.get_text_width_height_descent(t.translate(CONTROLS), font, False)[0] for t in texts) / 72
+        )
 
 
 def _write_heading(figure: Figure, lines: Sequence[str], heads: Sequence[int]) -> None:
@@ -119,10 +141,10 @@ def _write_heading(figure: Figure, lines: Sequence[str], heads: Sequence[int]) -
     width, height = figure.get_size_inches()
     for number, line in enumerate(lines):
         y = 1 - (MARGIN + ROW * number) / height
-        figure.text(MARGIN / width, y, line.translate(CONTROLS), size=11, va="center", parse_math=False)
+        figure.text(MARGIN / width, y, line.translate(CONTROLS), size=HEADING_SIZE, va="center", parse_math=False)
     y = 1 - (MARGIN + ROW * len(lines) + 0.04) / height
     figure.text(MARGIN / width, y, "head", size=9, color=FAINT, va="center")
     colours = head_colours(max(heads) + 1)
     for number, head in enumerate(heads):
-        x = (MARGIN + 0.45 + 0.25 * number) / width
+        x = (MARGIN + HEADS + HEAD * number) / width
         figure.text(x, y, str(head + 1), size=9, weight="bold", color=colours[head], va="center")

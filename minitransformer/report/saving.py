@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib as mpl
@@ -28,11 +30,18 @@ def save_picture(figure: Figure, path: Path) -> None:
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with (
         mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "minitransformer"}),
-        warnings.catch_warnings(),
+        boxes_for_missing_letters(),
         written_whole(path) as temporary,
     ):
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(temporary, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
+
+
+@contextmanager
+def boxes_for_missing_letters() -> Iterator[None]:
+    """Within this context nothing is said of letters that no font at hand has."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        yield
 
 
 def _check_pixels(figure: Figure, path: Path) -> None:

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from minitransformer.reproduce.statistics import Estimate
 from minitransformer.reproduce.table3 import PRINTED, Result, short
 
 Results = Mapping[str, Mapping[int, Result]]  # by row, by seed; the base model's are among them
 
-LEAST_LOSS = "table3-B-dk32"  # with h = 32 the least differences that section 6.2 calls worse: 0.09 and 0.4
+LEAST_LOSS = "table3-B-dk32"  # with h = 32 the least differences that section 6.2 calls worse in words: 0.09 and 0.4
+ROUNDING = {"perplexity": 0.01, "bleu": 0.1}  # what a difference of two printed figures may be off by
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row against the base model by one measure: the paper's difference, and ours, paired by seed."""
+    """A row against the base model by one measure: the paper's difference, and ours, paired by seed.
+
+    ``scale`` is how many times as large as the paper's our base model's perplexity is: differences of perplexity are
+    judged as ratios, those of BLEU as they are.
+    """
 
     row: str
     measure: str
     printed: float
     measured: Estimate
+    scale: float = 1.0
 
     @property
     def is_equality(self) -> bool:
-        """Whether the two are claimed to be nearly identical (learned positions), or printed with the same figure."""
-        return self.row == "table3-E" or not self.printed
+        """Whether the two are claimed to be nearly identical (learned positions), or printed as near as rounding."""
+        return self.row == "table3-E" or abs(self.printed) <= ROUNDING[self.measure]
 
     @property
     def verdict(self) -> str:
@@ -36,6 +44,8 @@ class Comparison:
         near, but not that alone.  A single seed has none; there is "no difference" then if it is 0.00.
         """
         half_width = self.measured.half_width
+        if not math.isfinite(self.measured.mean):
+            return "not finite"
         if half_width is None:
             return self._verdict_of_one_seed()
         if self.is_equality:
@@ -48,8 +58,8 @@ class Comparison:
 
     @property
     def _least_loss(self) -> float:
-        """The least difference that the paper calls worse, by this measure."""
-        return abs(printed_difference(LEAST_LOSS, self.measure))
+        """The least difference that the paper calls worse, by this measure, at our scale."""
+        return abs(printed_difference(LEAST_LOSS, self.measure)) * self.scale
 
     def _verdict_of_one_seed(self) -> str:
         difference = round(self.measured.mean, 2)
@@ -111,5 +121,7 @@ def comparisons(results: Results) -> Iterator[Comparison]:
         if row == "base" or not seeds:
             continue
         for measure in ("perplexity", "bleu"):
-            measured = [getattr(by_seed[seed], measure) - getattr(base[seed], measure) for seed in seeds]
-            yield Comparison(row, measure, printed_difference(row, measure), Estimate.of(measured))
+            of_base = [getattr(base[seed], measure) for seed in seeds]
+            measured = [getattr(by_seed[seed], measure) - its for seed, its in zip(seeds, of_base, strict=True)]
+            scale = fmean(of_base) / PRINTED["base"].perplexity if measure == "perplexity" else 1.0
+            yield Comparison(row, measure, printed_difference(row, measure), Estimate.of(measured), scale)

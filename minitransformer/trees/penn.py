@@ -50,7 +50,7 @@ def _over_lines(path: Path, lines_of_file: Iterable[str]) -> Iterator[Tree]:
     if depth:
         raise CorpusError(
             f"{path}, line {number}: the file ends within the tree that begins in line {first};"
-            f" {depth} brackets are not closed"
+            f" brackets that are not closed: {depth}"
         )
 
 
@@ -126,4 +126,4 @@ def _trees(text: str) -> Iterator[Tree]:
             yield Tree(tuple(walk))
             walk.clear()
     if open_labels:
-        raise ValueError(f"{len(open_labels)} brackets are not closed")
+        raise ValueError(f"brackets that are not closed: {len(open_labels)}")

@@ -36,7 +36,8 @@ def split_words(sentence: str, splitting: Splitting = "penn") -> list[str]:
     """The words of a sentence; round brackets become -LRB- and -RRB-.
 
     Source: the Penn Treebank's rules (MacIntyre 1995): punctuation, quotes, possessives and contractions stand apart;
-    the last point, but not those within the line.  "ontonotes": hyphens and slashes within words stand apart too
+    the last point, but not those within the line.  Differs: of words that are two, "cannot" alone is cut, not "gonna",
+    "'twas" and six more.  "ontonotes": hyphens and slashes within words stand apart too
     (Warner et al. 2004), as in OntoNotes, CRAFT and GUM.  "blanks": words are what blanks
     and tabs separate; other spaces, as that of "10\u00a0mg", are part of a treebank's word.
 

@@ -62,7 +62,7 @@ def test_a_trained_model_is_measured_on_its_validation_data(
 
 def test_without_a_model_a_small_untrained_one_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     told = explained(capsys, "--run", str(tmp_path), "--explain-compat")
-    assert plain(told).startswith(f"Measured on an untrained small model, on random words ({tmp_path} holds no model).")
+    assert plain(told).startswith(f"Measured on an untrained tiny model, on random words ({tmp_path} holds no model).")
     for system in SYSTEMS:
         assert f"\n{system} " in told
         for switch in CONVENTIONS[system].model:

@@ -35,6 +35,9 @@ function buildControls() {
 
 /** One stop of the Tab key for a group of buttons; arrows, Home and End move within it. */
 function moveWithArrows(group, columns, onMove) {
+  group.addEventListener("focusin", ({target}) => {
+    for (const button of group.querySelectorAll("button")) button.tabIndex = button === target ? 0 : -1;
+  });
   group.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's own: Alt and an arrow go back
     const buttons = [...group.querySelectorAll("button")];
@@ -44,7 +47,6 @@ function moveWithArrows(group, columns, onMove) {
     const there = buttons[here + steps[event.key]];
     if (here < 0 || !there) return;
     event.preventDefault();
-    for (const button of buttons) button.tabIndex = button === there ? 0 : -1;
     there.focus();
     onMove(here + steps[event.key]);
   });
@@ -72,8 +74,8 @@ function draw() {
     ? `Alignment, layer ${state.layer + 1}` : `${KIND_NAMES[state.kind]} attention, layer ${state.layer + 1}`;
   byId("figure-note").textContent = NOTES[state.kind];
   byId("lines").hidden = isTable;
-  byId("alignment").hidden = !isTable;
-  byId("reading").hidden = isTable;
+  byId("alignment").hidden = !isTable || !state.heads.size;
+  byId("reading").hidden = isTable && state.heads.size > 0;
   drawOverview();
   if (isTable) drawAlignment();
   else { drawWords(); drawFocus(); }
@@ -164,8 +166,10 @@ function drawFocus() {
   byId("reading").textContent = reading(view, word, weightWith);
 }
 
+const NO_HEAD = "Choose a head.";
+
 function reading(view, word, weightWith) {
-  if (!state.heads.size) return "Choose a head.";
+  if (!state.heads.size) return NO_HEAD;
   if (!word) return "Choose a word (arrow keys move, Escape lets go) to see its attention alone.";
   const [own, others] = word.side === "q" ? [view.queries, view.keys] : [view.keys, view.queries];
   const sorted = range(others.length).sort((a, b) => weightWith(b) - weightWith(a));
@@ -221,6 +225,10 @@ function drawLines(view, word) {
 }
 
 function drawAlignment() {
+  if (!state.heads.size) {
+    byId("reading").textContent = NO_HEAD;
+    return;
+  }
   const view = shown(), table = element("table"), body = element("tbody");
   const heading = (word, place, scope) => element("th", {
     scope, className: place === markOf(scope === "row" ? "q" : "k") ? "mark" : "", title: word,

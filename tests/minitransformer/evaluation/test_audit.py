@@ -166,7 +166,7 @@ def test_every_signature_is_another_and_says_how_often_was_resampled() -> None:
     signatures = [one.score.signature for one in audited(PLAIN, PLAIN).values()]
     assert len(set(signatures)) == len(signatures)
     assert all(f"|bs:{N_BOOTSTRAP}|" in signature for signature in signatures)
-    assert all(("moses:" in signature) == ("tok:none" in signature) for signature in signatures)
+    assert all(("sacremoses:" in signature) == ("tok:none" in signature) for signature in signatures)
 
 
 def test_the_interval_is_half_of_what_95_percent_of_resampled_corpora_span() -> None:
@@ -179,7 +179,13 @@ def test_the_interval_is_half_of_what_95_percent_of_resampled_corpora_span() -> 
 
 
 def test_a_corpus_with_nothing_right_has_scores_and_intervals_of_0() -> None:
-    assert {(one.score.value, one.score.interval) for one in audited(["a b c d e"], ["v w x y z"]).values()} == {(0, 0)}
+    assert {
+        (one.score.value, one.score.interval) for one in audited(["a b c d e"] * 2, ["v w x y z"] * 2).values()
+    } == {(0, 0)}
+
+
+def test_of_a_single_sentence_there_is_no_interval() -> None:
+    assert {one.score.interval for one in audited(["a b c d e"], ["a b c d x"]).values()} == {None}
 
 
 def test_chrf_of_a_corpus_with_nothing_right_in_some_resampled_ones_has_no_interval() -> None:

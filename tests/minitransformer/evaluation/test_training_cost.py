@@ -42,7 +42,7 @@ def test_the_count_is_close_to_6_flops_for_each_weight_and_token() -> None:
 
 
 def test_an_update_of_the_papers_size_and_its_hundred_thousand() -> None:
-    """25,000 tokens a side in sentences of 28: 9.5 TFLOP; 100,000 of these are a fourth of what the paper estimated."""
+    """25,000 tokens a side in sentences of 28: 9.5 TFLOP; 100,000 of these are 0.29 of what the paper estimated."""
     lengths = (28,) * (25_000 // 28)
     update = flops(BASE, lengths, lengths)
     assert update == pytest.approx(9.5e12, rel=0.02)

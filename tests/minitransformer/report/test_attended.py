@@ -50,6 +50,14 @@ def test_the_target_of_a_parser_is_a_tree_over_the_words(kind: TokenizerType) ->
     assert linearised(tree_of(pair.outputs[:-1], ["one", "two\u00a0two", "seven"])) == pair.outputs[:-1]
 
 
+def test_a_model_that_diverged_has_nothing_to_show() -> None:
+    tokenizer = Tokenizer.train([(line, line.upper()) for line in WORDS], vocabulary_size=24)
+    model = Transformer(dataclasses.replace(CONFIG, vocabulary_size=tokenizer.n_target_words), seed=1)
+    model.encoder.layers[0].self_attention.query.weight.value[...] = np.nan
+    with pytest.raises(ReportError, match="weights are not finite numbers; the model has diverged"):
+        attended_pair(Translator(model, tokenizer), "one two", "TWO")
+
+
 def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translator: Translator) -> None:
     pair = attended_pair(translator, "one two", "TWO ONE")
     source, target = (translator.tokenizer.source.encode(text) for text in ("one two", "TWO ONE"))

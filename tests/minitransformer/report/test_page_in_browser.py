@@ -156,6 +156,51 @@ def test_a_word_is_shown_under_the_mouse_and_kept_by_a_click(opened: Any) -> Non
     assert browser.evaluate("location.hash").endswith("&word=q1")
 
 
+def test_a_click_is_where_the_tab_key_comes_back_to(opened: Any) -> None:
+    browser = opened("plain", "kind=encoder")
+    browser.evaluate("(({focus}, b) => { b.focus(); b.click(); })({}, document.querySelectorAll('#queries button')[2])")
+    stops = "[...document.querySelectorAll('#queries button')].map((button) => button.tabIndex)"
+    assert browser.evaluate(stops)[:4] == [-1, -1, 0, -1]
+
+
+def test_an_alignment_of_no_head_says_what_to_do(opened: Any) -> None:
+    browser = opened("plain", "kind=alignment")
+    browser.evaluate("document.getElementById('no-heads').click()")
+    assert browser.evaluate("document.getElementById('reading').checkVisibility()")
+    assert browser.evaluate("document.getElementById('reading').textContent") == "Choose a head."
+    assert not browser.evaluate("document.getElementById('alignment').checkVisibility()")
+    browser.evaluate("document.getElementById('all-heads').click()")
+    assert browser.evaluate("document.getElementById('alignment').checkVisibility()")
+    assert not browser.evaluate("document.getElementById('reading').checkVisibility()")
+
+
+LUMINANCE = """(colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map((x) => {
+        const part = colour.startsWith('rgb') ? x / 255 : x;
+        return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_numbers_can_be_read_on_any_weight(opened: Any, theme: str) -> None:
+    """At least 4.5 to 1, as WCAG 2.2 asks (1.4.3), where there are numbers."""
+    browser = opened("plain", "kind=alignment")
+    browser.show(theme=theme)
+    contrasts = browser.evaluate(f"""(() => {{
+        const luminance = {LUMINANCE}, cell = document.querySelector('.alignment td');
+        return [0.095, 0.3, 0.54, 0.55, 0.8, 1].map((weight) => {{
+            cell.className = weight >= 0.55 ? 'strong' : '';
+            cell.style.setProperty('--weight', weight);
+            const {{color, backgroundColor}} = getComputedStyle(cell);
+            const [low, high] = [luminance(color), luminance(backgroundColor)].sort((a, b) => a - b);
+            return (high + 0.05) / (low + 0.05);
+        }});
+    }})()""")
+    assert min(contrasts) >= 4.5
+
+
 @pytest.mark.parametrize(
     "fragment",
     [

@@ -20,7 +20,7 @@ from minitransformer.inference.attention import without_key
 from minitransformer.report.colours import head_colours
 from minitransformer.report.errors import ReportError
 from minitransformer.report.picture import INVISIBLE, attention_picture
-from minitransformer.report.saving import save_picture
+from minitransformer.report.saving import boxes_for_missing_letters, save_picture
 
 PAIR = pair_of(["the", "small", "dog"], ["der", "kleine", "Hund"])
 
@@ -105,3 +105,16 @@ def test_a_long_sentence_is_folded_into_the_width_of_the_picture() -> None:
     renderer = FigureCanvasAgg(figure).get_renderer()
     heading = [text.get_window_extent(renderer) for text in figure.texts]
     assert max(box.x1 for box in heading) <= figure.bbox.width
+
+
+@pytest.mark.parametrize("words", [["歩" * 21, "x"], ["W" * 26], ["word"]], ids=["wide letters", "capitals", "short"])
+def test_no_text_is_cut_off_at_the_edge(words: list[str]) -> None:
+    pair = pair_of(words, words[::-1], n_heads=32)
+    for kind in ("encoder", "alignment"):
+        figure = attention_picture(pair, [kind], [0], range(32))  # type: ignore[list-item]
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        texts = [*figure.texts, *figure.axes[0].texts]
+        with boxes_for_missing_letters():
+            boxes = [text.get_window_extent(renderer) for text in texts]
+        assert min(box.x0 for box in boxes) >= 0
+        assert max(box.x1 for box in boxes) <= figure.bbox.width

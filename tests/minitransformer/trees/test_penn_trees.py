@@ -74,7 +74,7 @@ def test_brackets_within_words_are_written_so_that_they_can_be_read() -> None:
     [
         (
             "(S (NN a))\n(S (NN b)\n(NP (NN c))\n",
-            r"bad, line 3: the file ends within the tree that begins in line 2; 1",
+            r"bad, line 3: the file ends within the tree that begins in line 2; brackets that are not closed: 1",
         ),
         ("(S (NN a)))\n", r"bad, line 1: '\)' without '\('"),
         ("(S (NN a))\n(S\nword\n(NN a))\n", r"bad, lines 2 to 4: 'word' stands outside of a leaf's brackets"),
@@ -94,7 +94,7 @@ def test_line_by_line_an_empty_line_is_an_empty_tree_and_a_line_may_hold_a_row(t
     path = written(tmp_path / "lines", "(S (NN a))\n\n(NN b) (NN c)\n")
     assert [tree.words for tree in read_tree_lines(path)] == [["a"], [], ["b", "c"]]
     with pytest.raises(
-        CorpusError, match=r"lines, line 2: 1 brackets are not closed; expected whole trees in one line"
+        CorpusError, match=r"lines, line 2: brackets that are not closed: 1; expected whole trees in one line"
     ):
         list(read_tree_lines(written(path, "(S (NN a))\n(S (NN a)\n)\n")))
 
