@@ -115,25 +115,16 @@ class _Panel:
         for row, word in enumerate(self.queries):
             axes.text(-0.7, row, word.translate(CONTROLS), size=WORD_SIZE, ha="right", va="center", parse_math=False)
         for column, word in enumerate(self.keys):
-            axes.text(
-                column,
-                -0.7,
-                word.translate(CONTROLS),
-                size=WORD_SIZE,
-                ha="center",
-                va="bottom",
-                rotation=90,
-                parse_math=False,
-            )
+            shown = word.translate(CONTROLS)
+            axes.text(column, -0.7, shown, size=WORD_SIZE, ha="center", va="bottom", rotation=90, parse_math=False)
 
 
 def _widest(texts: Iterable[str], size: float) -> float:
     """Inches that the widest text takes."""
     font = FontProperties(size=size)
     with boxes_for_missing_letters():
-        return (
-            max(text_to_path.get_text_width_height_descent(t.translate(CONTROLS), font, False)[0] for t in texts) / 72
-        )
+        sizes = [text_to_path.get_text_width_height_descent(text.translate(CONTROLS), font, False) for text in texts]
+    return max(width for width, _, _ in sizes) / 72
 
 
 def _write_heading(figure: Figure, lines: Sequence[str], heads: Sequence[int]) -> None:

@@ -179,7 +179,7 @@ def _read_pairs(directory: Path) -> Pairs:
     if set(arrays) != {"lengths", *_SIDES} or any(x.dtype != np.int64 for x in arrays.values()):
         raise CheckpointError(f"{path}: is not the batch of a divergence capsule; the capsule is damaged")
     lengths = arrays["lengths"]
-    if not len(lengths) or lengths.shape[1:] != (2,) or (lengths < 0).any():
+    if lengths.ndim != 2 or lengths.shape[1] != 2 or not len(lengths) or (lengths < 0).any():
         raise CheckpointError(
             f"{path}: expected two lengths for each pair, got {lengths.shape}; the capsule is damaged"
         )

@@ -122,6 +122,7 @@ def test_a_directory_that_is_no_capsule_is_refused(tmp_path: Path) -> None:
         ("target", np.array([3, -1, 4, 4, 4]), "target has ids outside of the model's 12 words"),
         ("lengths", np.arange(3), "expected two lengths for each pair"),
         ("lengths", np.zeros((0, 2), np.int64), "expected two lengths for each pair"),
+        ("lengths", np.array(2), "expected two lengths for each pair"),
         ("lengths", np.array([[-1, 5], [4, 0], [1, 0]]), "expected two lengths for each pair"),
     ],
 )
