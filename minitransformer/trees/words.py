@@ -25,7 +25,8 @@ _PENN = tuple(
         (r"(?<=[^\s'])(?='\s|'$)", " "),
         (r"(?i)(?<=[^\s'])(?='(?:s|m|d|ll|re|ve)\b)", " "),
         (r"(?i)(?<=\w)(?=n't\b)", " "),
-        (r"(?i)\b(can)(?=not\b)", r"\1 "),
+        (r"(?i)\b(?:can(?=not\b)|g(?:im(?=me\b)|on(?=na\b)|ot(?=ta\b))|lem(?=me\b)|wan(?=na\b))", r"\g<0> "),
+        (r"(?i)\b(?:d'(?=ye\b)|more(?='n\b))|(?<!\w)'t(?=(?:is|was)\b)", r"\g<0> "),
     )
 )
 _HYPHENS = re.compile(r"(?<=[^\W_])[-/](?=[^\W_])")
@@ -36,10 +37,9 @@ def split_words(sentence: str, splitting: Splitting = "penn") -> list[str]:
     """The words of a sentence; round brackets become -LRB- and -RRB-.
 
     Source: the Penn Treebank's rules (MacIntyre 1995): punctuation, quotes, possessives and contractions stand apart;
-    the last point, but not those within the line.  Differs: of words that are two, "cannot" alone is cut, not "gonna",
-    "'twas" and six more.  "ontonotes": hyphens and slashes within words stand apart too
-    (Warner et al. 2004), as in OntoNotes, CRAFT and GUM.  "blanks": words are what blanks
-    and tabs separate; other spaces, as that of "10\u00a0mg", are part of a treebank's word.
+    the last point, but not those within the line.  "ontonotes": hyphens and slashes within words stand apart too
+    (Warner et al. 2004), as in OntoNotes, CRAFT and GUM.  "blanks": words are what blanks and tabs
+    separate; other spaces, as that of "10\u00a0mg", are part of a treebank's word.
 
     Raises: ValueError for another splitting.
     """

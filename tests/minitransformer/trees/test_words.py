@@ -16,6 +16,9 @@ SENTENCES = [
     ("The dogs' bowl: ratio 1:2,000, etc.", "The dogs ' bowl : ratio 1:2,000 , etc ."),
     ("“It’s 3.5%”, I cannot [1].", "`` It 's 3.5 % '' , I can not [ 1 ] ."),
     ("I've ‘seen’ it: they're here, I'll go", "I 've `` seen ' it : they 're here , I 'll go"),
+    ("'Twas d'ye gonna, more'n 'tis wanna", "'T was d' ye gon na , more 'n 't is wan na"),
+    ("Gimme and lemme, gotta it's 'this' isn't", "Gim me and lem me , got ta it 's 'this ' is n't"),
+    ("cannots gonnas wannabe twas atis", "cannots gonnas wannabe twas atis"),
     ("TNF-α and/or IL-2", "TNF-α and/or IL-2"),
     ("", ""),
 ]
