@@ -157,7 +157,8 @@ class _Run:
         self._read_as_far_as(progress, lines, source)
         if progress.done and size > self.n_bytes:
             raise self._refusal(f"something was appended to the {self.n_bytes:,} bytes that were written")
-        self.target.truncate(self.n_bytes)
+        if size > self.n_bytes:  # also one of the same size would make a complete output look new
+            self.target.truncate(self.n_bytes)
         self.done = progress.done
 
     def _read_as_far_as(self, progress: Progress, lines: Iterator[bytes], source: Path) -> None:

@@ -13,6 +13,7 @@ from cuda_kernels import registered
 from cuda_on_cpu import near
 
 from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops, to_device, to_host
+from autograd.array import Device
 from autograd.kernels.cuda import linear
 from autograd.kernels.cuda.linear_maps import linear_maps_as_a_stack
 from autograd.op import ShapeError
@@ -27,7 +28,7 @@ TOLERANCE = {"float32": 3e-6, "bfloat16": 6e-3}
 class Maps(Layer):
     """Weights, with or without biases, beside another parameter."""
 
-    def __init__(self, n_maps: int, *, bias: bool) -> None:
+    def __init__(self, n_maps: int, *, bias: bool, dtype: str = "float32", device: Device = "cpu") -> None:
         self.before = Parameter((7,), scaled_normal)
         self.weights: list[Parameter] = []
         self.biases: list[Parameter] = []
@@ -36,17 +37,12 @@ class Maps(Layer):
             self.biases.append(Parameter((OUT,), lambda site, shape: scaled_normal(site, (*shape, 1))[:, 0]))
         if not bias:
             self.biases.clear()
-        self.values = ParameterBuffer(self, seed=3)
+        self.values = ParameterBuffer(self, seed=3, dtype=dtype, device=device)
 
     @property
     def arguments(self) -> list[Parameter | None]:
         biases: Sequence[Parameter | None] = self.biases or [None] * len(self.weights)
         return [argument for pair in zip(self.weights, biases, strict=True) for argument in pair]
-
-
-def on_device(maps: Maps, dtype: str) -> Maps:
-    maps.values = ParameterBuffer(maps, seed=3, dtype=dtype, device="cuda")
-    return maps
 
 
 def draw(*shape: int, dtype: str) -> Any:
@@ -97,7 +93,7 @@ def in_double(x: Any) -> Any:
 @pytest.mark.parametrize("n_rows", [1, 9, 65])
 def test_maps_are_those_one_after_the_other(n_rows: int, dtype: str, bias: bool, stacked: bool) -> None:
     x, dys = draw(n_rows, WIDTH, dtype=dtype), draw(N, n_rows, OUT, dtype=dtype)
-    maps = on_device(Maps(N, bias=bias), dtype)
+    maps = Maps(N, bias=bias, dtype=dtype, device="cuda")
     together = to_device(dys[::-1].copy(), "cuda")  # as weights lie: the last first
     apart = [to_device(dy.copy(), "cuda") for dy in dys]
     ys, dx, of_weights, of_biases = gradients_of(
@@ -118,7 +114,7 @@ def test_maps_are_those_one_after_the_other(n_rows: int, dtype: str, bias: bool,
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("bias", [True, False])
 def test_no_rows(bias: bool) -> None:
-    maps = on_device(Maps(N, bias=bias), "float32")
+    maps = Maps(N, bias=bias, device="cuda")
     x, dys = to_device(draw(0, WIDTH, dtype="float32"), "cuda"), to_device(draw(N, 0, OUT, dtype="float32"), "cuda")
     ys, dx, of_weights, of_biases = gradients_of(maps, x, [dys[i] for i in range(N)])
     assert {y.shape for y in ys} == {(0, OUT)}
@@ -153,7 +149,7 @@ def counted(products: Recorder, maps: Maps, x: Tensor, used: list[int]) -> tuple
 def test_gradients_reach_the_leaves_also_if_not_all_results_are_used(
     products: Recorder, used: list[int], bias: bool
 ) -> None:
-    maps, twin = on_device(Maps(N, bias=bias), "float32"), Maps(N, bias=bias)
+    maps, twin = Maps(N, bias=bias, device="cuda"), Maps(N, bias=bias)
     x = draw(9, WIDTH, dtype="float32")
     here, there = Tensor(x), Tensor(to_device(x, "cuda"))
     counted(products, maps, there, used)
@@ -172,20 +168,20 @@ def test_gradients_reach_the_leaves_also_if_not_all_results_are_used(
 def test_products_are_counted(products: Recorder) -> None:
     """Forward one; backward one for each gradient of x, and, of gradients that lie apart, one for each weight."""
     x = Tensor(to_device(draw(9, WIDTH, dtype="float32"), "cuda"))
-    assert counted(products, on_device(Maps(N, bias=False), "float32"), x, [0, 1, 2]) == (1, 3 + 3)
-    assert counted(products, on_device(Maps(1, bias=False), "float32"), x, [0]) == (1, 1 + 1)
+    assert counted(products, Maps(N, bias=False, device="cuda"), x, [0, 1, 2]) == (1, 3 + 3)
+    assert counted(products, Maps(1, bias=False, device="cuda"), x, [0]) == (1, 1 + 1)
 
 
 def test_nothing_is_kept_where_there_is_no_tape(products: Recorder) -> None:
     x = Tensor(to_device(draw(9, WIDTH, dtype="float32"), "cuda"))
     with no_tape():
-        ys = ops.linear_maps(x, *on_device(Maps(N, bias=False), "float32").arguments)
+        ys = ops.linear_maps(x, *Maps(N, bias=False, device="cuda").arguments)
     assert [y.node for y in ys] == [None] * N
     assert len(products.of("Matmul")) > 0
 
 
 def test_the_order_of_maps_in_memory_does_not_matter(products: Recorder) -> None:
-    x, maps = to_device(draw(9, WIDTH, dtype="float32"), "cuda"), on_device(Maps(N, bias=False), "float32")
+    x, maps = to_device(draw(9, WIDTH, dtype="float32"), "cuda"), Maps(N, bias=False, device="cuda")
     values = [weight.value for weight in maps.weights]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
         ys = ops.linear_maps(x, *(argument for i in order for argument in (values[i], None)))
@@ -196,7 +192,7 @@ def test_the_order_of_maps_in_memory_does_not_matter(products: Recorder) -> None
 
 
 def test_matrices_that_do_not_fit_are_refused_in_the_name_of_the_operation(products: Recorder) -> None:
-    maps, x = on_device(Maps(N, bias=False), "float32"), to_device(np.ones((4, WIDTH + 1), np.float32), "cuda")
+    maps, x = Maps(N, bias=False, device="cuda"), to_device(np.ones((4, WIDTH + 1), np.float32), "cuda")
     with pytest.raises(ShapeError, match=r"^linear_maps: expected x \(T, I\)"):
         ops.linear_maps(x, *maps.arguments)
 
