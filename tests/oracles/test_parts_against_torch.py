@@ -194,7 +194,9 @@ def in_torchs_shape(layer: EncoderLayer, what: str) -> dict[str, Any]:
     for name, parts in projections.items():
         weights = [getattr(part.weight, what).T for part in parts]
         zeros = [np.zeros(len(weight)) for weight in weights]
-        biases = [getattr(part.bias, what) if part.bias else zero for part, zero in zip(parts, zeros, strict=True)]
+        biases = [
+            zero if part.bias is None else getattr(part.bias, what) for part, zero in zip(parts, zeros, strict=True)
+        ]
         arrays |= {f"{name}weight": np.concatenate(weights), f"{name}bias": np.concatenate(biases)}
     for name, residual in (("norm1", layer.self_attention_residual), ("norm2", layer.feed_forward_residual)):
         arrays |= {
