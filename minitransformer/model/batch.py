@@ -115,6 +115,6 @@ def pack_sequences(sequences: Sequence[Ids]) -> tuple[IdArray, Blocks]:
     for number, (start, sequence) in enumerate(zip(blocks.starts, sequences, strict=True)):
         given = np.asarray(sequence)
         if len(given) and (given.dtype.kind not in "iu" or given.min() < 0):
-            raise ValueError(f"token ids must be whole numbers of at least 0; sequence {number} is {list(sequence)}")
+            raise ValueError(f"token ids must be whole numbers of at least 0; sequence {number} is {sequence!r:.80}")
         ids[start : start + len(given)] = given
     return ids, blocks

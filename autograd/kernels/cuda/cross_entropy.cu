@@ -17,7 +17,7 @@ __device__ void cross_entropy(T* logits, const long long* targets, float* losses
         return;
     }
     const float z_target = load(logits[target]), z_impossible = impossible < 0 ? 0 : load(logits[impossible]);
-    float greatest_here = Max::kNeutral, total = 0, sum = 0;  // of words that share it, any of which may be -infinity
+    float greatest_here = Max::kNeutral, total = 0, sum = 0;  // sum: not of the impossible word, which may be -infinity
     for (int word = threadIdx.x; word < n; word += blockDim.x) {
         const float z = load(logits[word]), greater = Max::of(greatest_here, z);
         total = total * expf(greatest_here - greater) + expf(z - greater);
