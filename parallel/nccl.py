@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,14 @@ import numpy as np
 from parallel.communicator import Communicator
 
 PIECE = 1 << 25  # elements summed at once: so large that starting a message does not count
+
+
+def load_nccl(cupy: Any) -> Any:
+    """Import and return CuPy's module of NCCL, which ``import cupy`` does not load (github.com/cupy/cupy/issues/8710).
+
+    Where the library is missing, its ``available`` is False and CuPy warns how to install it.
+    """
+    return importlib.import_module(f"{cupy.__name__}.cuda.nccl")
 
 
 class Nccl:
@@ -24,7 +33,7 @@ class Nccl:
 
     def __init__(self, cupy: Any, world: Communicator) -> None:
         self.rank, self.size = world.rank, world.size
-        self._cuda, self._nccl = cupy.cuda, cupy.cuda.nccl
+        self._cuda, self._nccl = cupy.cuda, load_nccl(cupy)
         identifier = world.broadcast(self._nccl.get_unique_id() if world.rank == 0 else None)
         self._communicator = self._nccl.NcclCommunicator(self.size, identifier, self.rank)
 

@@ -196,7 +196,8 @@ def _said(way: str, order: SumOrder, sent_in: SentIn) -> str:
 
 def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:
     """Why gradients cannot travel through NCCL, and why not through MPI; empty where they can."""
-    mine = (socket.gethostname(), cupy.cuda.Device().pci_bus_id, bool(cupy.cuda.nccl.available), reads_gpu_memory())
+    has_nccl = bool(nccl.load_nccl(cupy).available)
+    mine = (socket.gethostname(), cupy.cuda.Device().pci_bus_id, has_nccl, reads_gpu_memory())
     said = world.all_of(mine)
     sharing = _sharing([(host, address) for host, address, *_ in said])
     without_nccl = [rank for rank, (_, _, available, _) in enumerate(said) if not available]

@@ -333,7 +333,6 @@ cuda = SimpleNamespace(
     using_allocator=fake_streams.using_allocator,
     get_elapsed_time=lambda start, end: 1e3 * (end.seconds - start.seconds),
     alloc_pinned_memory=fake_cuda.alloc_pinned_memory,
-    nccl=fake_cuda.nccl,
     runtime=fake_cuda.runtime,
 )
 

@@ -12,6 +12,7 @@ import pytest
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Device "cuda" without a GPU."""
-    monkeypatch.setitem(sys.modules, "cupy", None)  # so that what is there now comes back
+    for name in ("cupy", "cupy.cuda.nccl"):  # so that what is there now comes back
+        monkeypatch.setitem(sys.modules, name, None)
     fake_cuda.CALLS.clear()
     return fake_cuda.stand_in_for_cupy()

@@ -11,8 +11,8 @@ import importlib.util
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 
@@ -133,11 +133,12 @@ nccl = _Nccl()
 
 
 def stand_in_for_cupy() -> Any:
-    """The whole stand-in, as the module "cupy" from now on."""
+    """The whole stand-in, as the module "cupy" from now on, and its "cupy.cuda.nccl", which has to be imported."""
     path = Path(__file__).parents[1] / "autograd" / "fake_cupy.py"
     spec = importlib.util.spec_from_file_location("cupy", path)
     assert spec is not None
     assert spec.loader is not None
     sys.modules["cupy"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["cupy"])
+    sys.modules["cupy.cuda.nccl"] = cast(ModuleType, nccl)
     return sys.modules["cupy"]
