@@ -51,9 +51,9 @@ def doctor(arguments: Sequence[str]) -> int:
     capsule, words = take_option(arguments, REPLAY)
     system, words = take_word(words, EXPLAIN)
     try_largest, words = TRY in words, [word for word in words if word != TRY]
-    config = read_options(words, DESCRIPTION)
     if capsule is None and system is None:
-        return examination(config, try_largest=try_largest)
+        return examination(words, try_largest=try_largest)
+    config = read_options(words, DESCRIPTION)
     if rank_launched() == 0:
         console = Console(highlight=False)
         if capsule is not None:
@@ -64,10 +64,11 @@ def doctor(arguments: Sequence[str]) -> int:
     return 0
 
 
-def examination(config: RunConfig, *, try_largest: bool) -> int:
-    """Examine, and show what was found; 0 if nothing is wrong."""
-    world, of_launch = launch()
+def examination(words: Sequence[str], *, try_largest: bool) -> int:
+    """Examine a run of these options, and show what was found; 0 if nothing is wrong."""
+    world, of_launch = launch()  # before options are read: the other ranks would wait for one that refuses its own
     with all_end_together(world):
+        config = read_options(words, DESCRIPTION)
         findings = merged(world.all_of([*of_launch, *examine(config, world, try_largest=try_largest)]))
     if rank_launched() == 0:
         Console(highlight=False).print(shown(findings), verdict(findings))

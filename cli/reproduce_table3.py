@@ -51,15 +51,15 @@ class Table3Options:
 
 def reproduce_table3(options: Table3Options) -> int:
     """Train what is not trained yet, and print the tables; 130 when interrupted."""
-    template = read_options(["--config", str(options.corpus)] if options.corpus else [])
-    experiment = Experiment(
-        template, options.directory, Scale(options.d_model, options.n_layers),
-        options.budget, rows_named(options.rows), options.seeds,
-    )  # fmt: skip
-    _require_text(experiment, options)
-    world = communicator()
+    world = communicator()  # first of all: the other ranks would wait for one that ends before it has started MPI
     console = log_console(quiet=world.rank != 0)
     with all_end_together(world):
+        template = read_options(["--config", str(options.corpus)] if options.corpus else [])
+        experiment = Experiment(
+            template, options.directory, Scale(options.d_model, options.n_layers),
+            options.budget, rows_named(options.rows), options.seeds,
+        )  # fmt: skip
+        _require_text(experiment, options)
         if not _train_all(experiment, world, console):
             return 130
         if world.rank == 0:

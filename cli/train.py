@@ -59,27 +59,31 @@ def main() -> int:
 
 def train(arguments: Sequence[str]) -> int:
     """Train as the options say; 0 when the run is complete, 130 when it was interrupted and saved."""
+    world = communicator()  # first of all: the other ranks would wait for one that ends before it has started MPI
+    with all_end_together(world):
+        return _train_as_rank(world, arguments)
+
+
+def _train_as_rank(world: Communicator, arguments: Sequence[str]) -> int:
     config = read_options(arguments)
-    world = communicator()
     console = log_console(quiet=world.rank != 0)
     n_to_verify, _ = take_option(arguments, VERIFY)
 
     def say(line: str) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
-    with all_end_together(world):
-        if n_to_verify is not None:
-            verify_resume(config, world, _whole_number(n_to_verify), say)
+    if n_to_verify is not None:
+        verify_resume(config, world, _whole_number(n_to_verify), say)
+        return 0
+    with alone_in(config.run, world):
+        job = TrainingJob.of(config, world, say)
+        if job.is_finished:
+            say(f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do")
             return 0
-        with alone_in(config.run, world):
-            job = TrainingJob.of(config, world, say)
-            if job.is_finished:
-                say(f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do")
-                return 0
-            with monitor_of(job, world, console) as monitor:
-                if not job.train(monitor):
-                    return 130
-                job.finish(monitor)
+        with monitor_of(job, world, console) as monitor:
+            if not job.train(monitor):
+                return 130
+            job.finish(monitor)
     use = "parse with minitransformer-parse" if config.data.is_treebank else "translate with minitransformer-translate"
     say(f"done: {use} --run {config.run}")
     return 0

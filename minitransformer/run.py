@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from minitransformer import presets
 from minitransformer.config import ConfigError, DataConfig, ModelConfig, TrainingConfig
@@ -87,6 +87,12 @@ class RunConfig:
             "training": dataclasses.asdict(self.training),
         }
         return json.dumps(parts, indent=2) + "\n"
+
+    def settings(self) -> dict[str, str]:
+        """Return what decides the outcome, and the device, by names such as "training.seed"."""
+        parts: dict[str, dict[str, Any]] = json.loads(self.to_json())
+        named = ((f"{part}.{name}", value) for part, fields in parts.items() for name, value in fields.items())
+        return {name: json.dumps(value) for name, value in named} | {"device": self.device}
 
     def claim_directory(self) -> None:
         """Note in the run's directory what it is a run of."""

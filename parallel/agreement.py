@@ -25,6 +25,8 @@ def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, re
 
     Raises: DisagreementError on rank 0, if another rank says otherwise; the others wait to be ended by it.
     """
+    if world.size == 1:
+        return
     said = world.all_of((socket.gethostname(), dict(facts)))
     host, expected = said[0]
     differences = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import socket
@@ -12,6 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from parallel.communicator import SECONDS_TO_FORWARD, Communicator, SerialCommunicator
+from parallel.watchdog import PATIENCE
+
+STDERR = 2  # the file descriptor
 
 # Set by the launchers of MPICH and its relatives, and of Open MPI; Slurm's srun sets its own whatever it speaks to MPI.
 # The first that is set counts: under mpirun within srun those of mpirun are true.
@@ -61,14 +65,18 @@ def _first_of(variables: Sequence[str], default: int) -> int:
     return next((int(number[0]) for number in numbers if number), default)
 
 
-def communicator() -> Communicator:
-    """The communicator of this process: MPI's if mpirun or srun started several, else the serial one.
+def communicator(patience: float = PATIENCE) -> Communicator:
+    """Return MPI's communicator if mpirun or srun started several processes, else the serial one.
+
+    Ends this process with a traceback, and with it all others, if after ``patience`` seconds not all ranks have
+    started MPI.
 
     Raises: LaunchError if several processes were started that cannot speak to each other.
     """
     expected = n_launched()
     if expected == 1:
         return SerialCommunicator()
+    faulthandler.dump_traceback_later(patience, exit=True, file=STDERR)  # MPI keeps Python's threads from running
     try:
         from parallel.mpi import MpiCommunicator  # noqa: PLC0415  (importing it starts MPI)
 
@@ -78,6 +86,8 @@ def communicator() -> Communicator:
             f"{expected} processes were started, but mpi4py cannot be used ({error})",
             'install it with pip install "minitransformer[mpi]"',
         ) from error
+    finally:
+        faulthandler.cancel_dump_traceback_later()
     if world.size != expected:
         raise LaunchError(
             f"{expected} processes were started, but mpi4py sees {world.size}: the launcher is another MPI library's",
@@ -96,19 +106,21 @@ def _right_launcher(n_processes: int) -> str:
 def all_or_none(world: Communicator, expected: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
     """Within this context an exception on one rank of several ends them all, so that none waits for it for ever.
 
-    An expected one is told in a line, Ctrl-C in a word, another one with its traceback.
+    An expected one is told in a line, Ctrl-C in a word, another one with its traceback.  An exit with a status has
+    said why; with status 0, as after help, it ends nobody else.
     """
     try:
         yield
     except BaseException as error:
-        if world.size > 1:
+        has_said_why = isinstance(error, SystemExit) and isinstance(error.code, int | None)
+        if world.size > 1 and not (isinstance(error, SystemExit) and not error.code):
             host = socket.gethostname()
             ended = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             with suppress(OSError):  # of a log that cannot be written the others must be ended all the same
                 print(f"rank {world.rank} of {world.size} ({host}) {ended}; ending all ranks", file=sys.stderr)
                 if isinstance(error, expected):
                     print(f"error: {error}", file=sys.stderr)
-                elif ended == "failed":
+                elif ended == "failed" and not has_said_why:
                     traceback.print_exc()
                 sys.stderr.flush()
             time.sleep(SECONDS_TO_FORWARD)

@@ -16,12 +16,11 @@ from parallel.messages import PIECE
 from parallel.pulse import Pulse
 from parallel.shared import Memory, NoSharedMemoryError, shared_memory
 from parallel.tree import Numbers
-from parallel.watchdog import Watchdog
+from parallel.watchdog import PATIENCE, Watchdog
 
 Value = TypeVar("Value")
 
 LONGEST_PULSE = 5.0  # seconds between signs of life
-PATIENCE = 600.0  # seconds that a rank waits for others, which are at most a few updates behind
 
 
 class MpiCommunicator:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+PATIENCE = 600.0  # seconds that a rank waits for others, which are at most a few updates behind
+
 
 class Watchdog:
     """Watches over calls that wait for other ranks.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ from minitransformer.training.largest_batch import advising, try_largest_batch
 from minitransformer.training.monitor import Monitor
 from minitransformer.training.trainer import Trainer
 from minitransformer.training.validation import BEST, Validation
-from parallel.agreement import checksum
+from parallel.agreement import check_agreement, checksum
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import cores_of, described
 
 RESULTS_FILE = "results.json"
+SAME_START = "Start all ranks with the same code, options and data"
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,12 @@ class TrainingJob:
         """Prepare the data if need be, build the model, and go back to the last checkpoint if there is one.
 
         Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
-        DeviceError.
+        DeviceError; DisagreementError before ranks share memory for a model.
         """
+        _compare_ranks(world, {"code": code_version(), **config.settings()})
         places = take_place(config.device, world)
         data = _shared_data(config, world, say)
+        _compare_ranks(world, {"prepared data": checksum(data.store("train").lengths)})
         training = config.training
         n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
         model = Transformer(
@@ -71,11 +74,7 @@ class TrainingJob:
             say(line)
         if trainer.resume(say) and trainer.state.step < config.training.max_updates:
             say(f"going on from update {trainer.state.step:,} of {config.training.max_updates:,}")
-        trainer.check_agreement(
-            "at the start", "Start all ranks with the same code, options and data",
-            code=code_version(), configuration=short_hash(config.to_json()),
-            data=checksum(trainer.store.lengths), update=str(trainer.state.step),
-        )  # fmt: skip
+        trainer.check_agreement("at the start", SAME_START, update=str(trainer.state.step))
         if trainer.state.step < config.training.max_updates:
             try_largest_batch(trainer, say)
         if world.rank == 0:
@@ -168,6 +167,10 @@ class TrainingJob:
             "training_seconds": self.trainer.state.seconds,
             "parameters": self.trainer.model.n_parameters,
         }
+
+
+def _compare_ranks(world: Communicator, facts: Mapping[str, str]) -> None:
+    check_agreement(world, facts, "at the start", SAME_START)
 
 
 def _told(cost: Cost | None) -> dict[str, Any]:

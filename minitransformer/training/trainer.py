@@ -95,7 +95,7 @@ class Trainer:
 
     def check_agreement(self, when: str, remedy: str, **facts: str) -> None:
         """Compare the parameters, and other facts, of all ranks.  Raises: DisagreementError."""
-        if self.world.size > 1:
+        if self.world.size > 1:  # the sum of one process' parameters would be taken in vain
             parameters = checksum(to_host(self.model.parameters.values))
             check_agreement(self.world, {**facts, "parameters": parameters}, when, remedy)
 

@@ -1,0 +1,78 @@
+"""Ranks of one run whose options, files or installations differ, each started as mpirun starts them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mpirun import MPIRUN, needs_mpi, run
+from small_run import SMALL_MODEL, write_parallel_text
+
+pytestmark = needs_mpi
+
+
+def run_two(first: list[str], second: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run two ranks, each with a command line of its own; fail if they do not end."""
+    assert MPIRUN is not None
+    return run([MPIRUN, "-n", "1", *first, ":", "-n", "1", *second])
+
+
+def run_command_on_two(module: str, first: list[str], second: list[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", f"from cli.{module} import main; raise SystemExit(main())"]
+    return run_two([*command, *first], [*command, *second])
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> list[str]:
+    write_parallel_text(tmp_path, "train", 60, seed=1)
+    write_parallel_text(tmp_path, "valid", 5, seed=2)
+    return ["--run", str(tmp_path / "run"), "--data.raw", str(tmp_path), *SMALL_MODEL.split()]
+
+
+@pytest.mark.parametrize("module", ["train", "doctor"])
+def test_a_rank_without_its_config_file_ends_the_other_too(module: str, options: list[str], tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.toml")
+    done = run_command_on_two(module, options, [*options, "--config", missing])
+    assert done.returncode != 0
+    assert "rank 1 of 2" in done.stderr
+    assert f"error: {missing}: not found" in done.stderr
+
+
+def test_a_wrong_option_is_told_without_a_traceback(options: list[str]) -> None:
+    done = run_command_on_two("train", options, [*options, "--no-such-option"])
+    assert done.returncode != 0
+    assert "no-such-option" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_under_mpirun_is_no_failure() -> None:
+    done = run_command_on_two("train", ["--help"], ["--help"])
+    assert done.returncode == 0, done.stderr
+    assert "ending all ranks" not in done.stderr
+
+
+def test_a_rank_that_ends_before_it_starts_mpi_ends_the_other_after_a_set_time() -> None:
+    waits = "from parallel.launch import communicator; communicator(patience=2)"
+    done = run_two([sys.executable, "-c", waits], [sys.executable, "-c", "raise SystemExit(1)"])
+    assert done.returncode != 0
+    assert "Timeout (0:00:02)!" in done.stderr
+    assert "parallel/launch.py" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (["--model.d-ff", "128"], "model.d_ff is 128 on rank 1"),
+        (["--training.seed", "7"], "training.seed is 7 on rank 1"),
+    ],
+)
+def test_a_rank_with_another_option_is_told_by_the_options_name(
+    option: list[str], told: str, options: list[str], tmp_path: Path
+) -> None:
+    done = run_command_on_two("train", options, [*options, *option])
+    assert done.returncode != 0
+    assert f"at the start ranks disagree: {told}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run" / "data").exists(), "options are compared before data is prepared"
