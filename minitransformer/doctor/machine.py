@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from parallel.communicator import Communicator
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.placement import Place, cores_of
 
-SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
 ROOM_OF_RANK = 8_000_000  # bytes that an MPI library takes there, measured; docs/parallel.md
 
 
@@ -91,11 +92,28 @@ def shared_memory(n_ranks: int) -> Finding:
         return Finding("shared memory", f"this system has no {SHARED_MEMORY}")
     state = os.statvfs(SHARED_MEMORY)
     free, needed = state.f_bavail * state.f_frsize, n_ranks * ROOM_OF_RANK
+    stale = _stale_files(left_by_mpich())
     if n_ranks == 1:
-        return Finding("shared memory", "not needed by one process, alone")
+        return Finding("shared memory", f"not needed by one process, alone{stale}")
     if free >= needed:
-        return Finding(
-            "shared memory", f"{SHARED_MEMORY} has the {needed / 1e6:.0f} MB that {n_ranks} processes may need"
-        )
+        room = f"{SHARED_MEMORY} has the {needed / 1e6:.0f} MB that {n_ranks} processes may need"
+        return Finding("shared memory", room + stale)
     found = f"{SHARED_MEMORY} has {free / 1e6:.0f} MB free, too little for {n_ranks} processes: MPI would crash"
-    return Finding("shared memory", found, f"give it {needed / 1e6:.0f} MB (docker run --shm-size)")
+    return Finding("shared memory", found, f"give it {needed / 1e6:.0f} MB (docker run --shm-size){stale}")
+
+
+def _stale_files(left: list[Path]) -> str:
+    names = ", ".join(map(str, left[:3])) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+    return f"; no process uses {names}, which killed ones left: remove them" if left else ""
+
+
+def left_by_mpich() -> list[Path]:
+    """Return the files in shared memory that processes of MPICH left when they were killed.
+
+    They are this user's, and no process that this user may look at maps them.
+    """
+    mine = {path for path in SHARED_MEMORY.glob("mpich_shm_*") if path.stat().st_uid == os.getuid()}
+    for maps in PROCESSES.glob("[0-9]*/maps") if mine else ():
+        with suppress(OSError):  # another user's, or ended meanwhile
+            mine -= {Path(line.split(maxsplit=5)[-1]) for line in maps.read_text().splitlines()}
+    return sorted(mine)

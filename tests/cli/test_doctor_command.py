@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import io
+import mmap
 import os
 import re
 import socket
@@ -23,7 +24,7 @@ from cli.doctor import doctor, shown, verdict
 from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
 from minitransformer.doctor import machine, plan, together
 from minitransformer.doctor.finding import Finding, merged
-from minitransformer.doctor.machine import cores, shared_memory
+from minitransformer.doctor.machine import cores, left_by_mpich, shared_memory
 from minitransformer.doctor.plan import batch
 from minitransformer.model.transformer import Transformer
 from minitransformer.run import RunConfig
@@ -168,11 +169,23 @@ def test_more_processes_than_cores_are_wrong_on_the_cpu() -> None:
     assert cores("cpu", 0, crowded[:2]).found.startswith("1 of the 2 that this process may use")
 
 
+def test_files_of_mpich_that_no_process_maps_are_left_by_killed_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(machine, "SHARED_MEMORY", tmp_path)
+    for name in ("mpich_shm_1_0", "mpich_shm_2_0", "another"):
+        (tmp_path / name).write_bytes(bytes(4096))
+    with (tmp_path / "mpich_shm_1_0").open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        assert left_by_mpich() == [tmp_path / "mpich_shm_2_0"]
+    assert left_by_mpich() == [tmp_path / "mpich_shm_1_0", tmp_path / "mpich_shm_2_0"]
+
+
 def test_mpi_is_not_started_where_shared_memory_is_too_small(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     room = SimpleNamespace(f_bavail=31, f_frsize=1_000_000)
     monkeypatch.setattr(machine.os, "statvfs", lambda path: room)
+    monkeypatch.setattr(machine, "left_by_mpich", list)
     assert shared_memory(1).remedy == shared_memory(3).remedy == ""
     assert shared_memory(4).remedy == "give it 32 MB (docker run --shm-size)"
     monkeypatch.setenv("PMI_SIZE", "8")
@@ -181,6 +194,11 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
     _, told = told_by(capsys, "--run", str(tmp_path))
     assert "wrong shared memory /dev/shm has 31 MB free, too little for 4 processes" in told
     assert "launch" not in told
+    monkeypatch.setattr(machine, "left_by_mpich", lambda: [Path("/shm/a"), *4 * [Path("/shm/b")]])
+    told = "; no process uses /shm/a, /shm/b, /shm/b and 2 more, which killed ones left: remove them"
+    assert told in shared_memory(1).found
+    assert told in shared_memory(3).found
+    assert told in shared_memory(4).remedy
     monkeypatch.setattr(machine, "SHARED_MEMORY", tmp_path / "nothing")
     assert shared_memory(4) == Finding("shared memory", f"this system has no {tmp_path / 'nothing'}")
 
