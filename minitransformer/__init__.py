@@ -5,16 +5,19 @@ from pathlib import Path
 
 
 def _require_sister_packages() -> None:
-    """Other distributions share the names of our packages: refuse to run on a mixture."""
+    """Refuse to run on a mixture: modules of users and other distributions have the names of our packages, too.
+
+    The library does not import ``cli``, so a user's own module of that name may stand beside a script.
+    """
     here = Path(__file__).resolve().parent.parent
-    for name in ("autograd", "parallel", "cli"):
+    for name in ("autograd", "parallel"):
         spec = find_spec(name)
-        found = Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
-        if found != here:
+        found = Path(spec.origin).resolve() if spec and spec.origin else None
+        if found != here / name / "__init__.py":
             raise ImportError(
-                f"minitransformer lies in {here}, but the package {name!r} that Python finds lies in {found}."
-                " Another distribution of that name is in the way: install minitransformer in a virtual environment"
-                " of its own (make does)"
+                f"minitransformer needs its own package {name!r} from {here}, but Python finds {found or 'none'}:"
+                " rename that file or its directory, or, if it belongs to an installed package, install minitransformer"
+                " in a virtual environment of its own (make does)"
             )
 
 

@@ -1,0 +1,35 @@
+"""Modules beside a user's script that have the names of our packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_script_beside(module: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Import minitransformer in a script that has ``module`` beside it."""
+    (folder / module).parent.mkdir(exist_ok=True)
+    (folder / module).write_text("", encoding="utf-8")
+    script = folder / "script.py"
+    script.write_text("import minitransformer\n", encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=environment)
+
+
+def test_a_cli_module_beside_a_script_does_no_harm(tmp_path: Path) -> None:
+    assert run_script_beside("cli.py", tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("module", ["autograd.py", "autograd/__init__.py", "parallel.py"])
+def test_a_module_that_hides_one_of_ours_is_named_with_the_remedy(module: str, tmp_path: Path) -> None:
+    done = run_script_beside(module, tmp_path)
+    assert done.returncode == 1
+    error = done.stderr.splitlines()[-1]
+    assert f"but Python finds {tmp_path.resolve() / module}: rename that file" in error
+    assert "virtual environment" in error
