@@ -60,7 +60,7 @@ def _import_cupy() -> ModuleType:
     except ImportError as error:
         raise DeviceError(
             f"CuPy cannot be imported ({error})",
-            'install it with pip install "minitransformer[cuda12]" or "[cuda13]", or use device "cpu"',
+            'install it in the clone with pip install -e ".[cuda12]" or ".[cuda13]", or use device "cpu"',
         ) from error
 
 

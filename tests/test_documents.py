@@ -52,6 +52,13 @@ def test_the_gradients_of_the_readme_are_checked_as_it_says(capsys: pytest.Captu
     assert capsys.readouterr().out.startswith(promised[0])
 
 
+def test_no_text_names_our_extras_by_a_name_that_no_index_has() -> None:
+    """Only a clone has the extras: pip install -e ".[mpi]"."""
+    texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    texts += [path for package in ("autograd", "minitransformer", "cli") for path in (ROOT / package).rglob("*.py")]
+    assert [path for path in texts if "minitransformer[" in path.read_text(encoding="utf-8")] == []
+
+
 def anchors_of(document: Path) -> set[str]:
     """What follows a "#" to lead to a heading: its letters, digits and hyphens in lower case, hyphens for blanks."""
     text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -70,7 +70,7 @@ def mpi(world: Communicator) -> Finding:
     try:
         return Finding("MPI", f"mpi4py {version('mpi4py')}, not used: one process, alone")
     except PackageNotFoundError:
-        return Finding("MPI", 'none: several processes need pip install "minitransformer[mpi]"')
+        return Finding("MPI", 'none: several processes need, in the clone, pip install -e ".[mpi]"')
 
 
 def gpus(device: Device, place: Place) -> Finding:

@@ -23,7 +23,7 @@ def matplotlib_needed() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        raise ReportError('pictures are drawn by matplotlib; pip install "minitransformer[report]"') from error
+        raise ReportError('pictures are drawn by matplotlib; in the clone, pip install -e ".[report]"') from error
 
 
 def check_suffix(path: Path, known: tuple[str, ...]) -> None:

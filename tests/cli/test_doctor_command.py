@@ -114,7 +114,7 @@ def test_a_gpu_that_is_asked_for_and_missing_is_wrong(capsys: pytest.CaptureFixt
     status, told = told_by(capsys, "--run", str(tmp_path), "--device", "cuda")
     assert status == 1
     assert "wrong GPU none: CuPy cannot be imported" in told
-    assert '→ install it with pip install "minitransformer[cuda12]"' in told
+    assert '→ install it in the clone with pip install -e ".[cuda12]"' in told
 
 
 def test_gpus_are_told_whether_the_run_uses_them_or_not(
@@ -138,7 +138,7 @@ def test_without_mpi4py_one_process_is_told_what_several_need(monkeypatch: pytes
 
     monkeypatch.setattr(machine, "version", missing)
     assert machine.mpi(SerialCommunicator()) == Finding(
-        "MPI", 'none: several processes need pip install "minitransformer[mpi]"'
+        "MPI", 'none: several processes need, in the clone, pip install -e ".[mpi]"'
     )
 
 

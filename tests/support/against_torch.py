@@ -13,7 +13,7 @@ import pytest
 
 from autograd import Tensor, backward
 
-torch = pytest.importorskip("torch", reason='PyTorch is not installed: pip install "minitransformer[oracles]"')
+torch = pytest.importorskip("torch", reason='PyTorch is not installed: pip install -e ".[oracles]"')
 torch.set_num_threads(1)  # these arrays are too small to share out
 
 DTYPES = ["float64", "float32"]

@@ -47,7 +47,7 @@ def why_no_gpu() -> str:
     try:
         return "" if importlib.import_module("cupy").cuda.runtime.getDeviceCount() else "there is no CUDA device"
     except ImportError:
-        return 'CuPy is not installed: pip install "minitransformer[cuda12]" or "[cuda13]"'
+        return 'CuPy is not installed: pip install -e ".[cuda12]" or ".[cuda13]"'
     except Exception as error:  # CuPy's own, of a driver that is missing or too old
         return f"CuPy finds no CUDA device ({error})"
 

@@ -40,7 +40,7 @@ IS_OPEN_MPI = (
 )
 needs_mpi = pytest.mark.skipif(
     MPIRUN is None or importlib.util.find_spec("mpi4py") is None,
-    reason='mpirun or mpi4py is not installed: pip install "minitransformer[mpi]"',
+    reason='mpirun or mpi4py is not installed: pip install -e ".[mpi]"',
 )
 
 
