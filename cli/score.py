@@ -28,8 +28,6 @@ DESCRIPTION = """Score translations: "bleu" compares a file of translations with
 convention that papers have used; "pairs" gives the log-probability of given translations under a model; "trees"
 compares parsed trees with gold ones, as EVALB does."""
 
-AUDIT = "--audit"
-
 
 @dataclass(frozen=True)
 class BleuOptions:
@@ -96,11 +94,8 @@ def main() -> int:
 
 def score(arguments: Sequence[str]) -> int:
     """Score as the options say; scores of single lines go to stdout, the rest to stderr."""
-    words = list(arguments)
-    if AUDIT in words:  # looks like an option, and so may stand anywhere
-        words = ["audit", *(word for word in words if word != AUDIT)]
     options: BleuOptions | AuditOptions | PairsOptions | TreesOptions = tyro.cli(
-        Options, description=DESCRIPTION, args=words
+        Options, description=DESCRIPTION, args=list(arguments)
     )
     match options:
         case BleuOptions():

@@ -119,7 +119,6 @@ def test_score_without_a_kind_names_both_kinds(capsys: pytest.CaptureFixture[str
 ROOT = Path(__file__).resolve().parents[2]
 TAKEN_OUT = {  # before the others are looked at
     "--config", "--preset", "--compat", "--verify-resume", "--try-largest-batch", "--explain-compat", "--replay",
-    "--audit",
 }  # fmt: skip
 OF_OTHERS = {
     "--mpi", "--shm-size", "--short", "--porcelain", "--untracked-files", "--international-tokenization", "--task",

@@ -88,12 +88,11 @@ def test_case_matters_unless_said_otherwise(tmp_path: Path, capsys: pytest.Captu
     assert not capsys.readouterr().out.startswith("BLEU = 100.00")
 
 
-@pytest.mark.parametrize("command", ["audit", "--audit"])
 def test_the_audit_prints_each_convention_with_interval_signature_and_what_to_compare_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hypothesis = written(tmp_path / "hypothesis", "eins zwei drei vier fünf\nsechs drei zwei eins eins\n")
-    assert score([command, hypothesis, hypothesis, "--language", "fr"]) == 0
+    assert score(["audit", hypothesis, hypothesis, "--language", "fr"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 * 6
     assert lines[0] == "100.00 ± 0.00  sacreBLEU, 13a"
@@ -102,9 +101,16 @@ def test_the_audit_prints_each_convention_with_interval_signature_and_what_to_co
     assert lines[15] == "100.00 ± 0.00  tokenised"
 
 
-def test_the_audit_s_option_may_stand_behind_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_audit_is_a_command_and_no_option(tmp_path: Path) -> None:
     hypothesis = written(tmp_path / "hypothesis", "eins zwei drei vier fünf\n")
-    assert score([hypothesis, hypothesis, "--language", "fr", "--audit"]) == 0
+    with pytest.raises(SystemExit) as caught:
+        score(["--audit", hypothesis, hypothesis])
+    assert caught.value.code == 2
+
+
+def test_the_audit_gives_a_single_sentence_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hypothesis = written(tmp_path / "hypothesis", "eins zwei drei vier fünf\n")
+    assert score(["audit", hypothesis, hypothesis, "--language", "fr"]) == 0
     assert capsys.readouterr().out.startswith("100.00 ±   ?  sacreBLEU, 13a\n")
 
 
