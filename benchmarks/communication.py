@@ -1,6 +1,6 @@
 """What share of an update do ranks spend on exchanging gradients and parameters, and how much memory do they take?
 
-    python benchmarks/communication.py [tiny small base] [--ranks 2] [--rounds 5] [--messages]
+    python benchmarks/communication.py [tiny small-1024 base] [--ranks 2] [--rounds 5] [--messages]
 
 Starts mpirun itself.  Updates are those of the training benchmark.  Waiting for the slowest rank is told apart from
 adding up and sharing, which begin when all have come.

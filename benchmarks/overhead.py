@@ -2,8 +2,8 @@
 
     python benchmarks/overhead.py [--rounds 21]
 
-The small model's layers with one number where it has hundreds, and sentences of one token: what is left of a shard's
-forward and backward pass is what does not depend on the size of arrays.
+The small-1024 model's layers with one number where it has hundreds, and sentences of one token: what is left of a
+shard's forward and backward pass is what does not depend on the size of arrays.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     keep_freed_memory()
     describe_machine()
-    workload = WORKLOADS["small"]
+    workload = WORKLOADS["small-1024"]
     minute = dataclasses.replace(workload.config, vocabulary_size=4, d_model=4, d_ff=4, d_k=1, d_v=1)
     sources, targets = zip(*workload.batches()[0][::2], strict=True)
     with threadpool_limits(1, user_api="blas"):
@@ -54,7 +54,8 @@ def main() -> None:
             shard_pass(Transformer(workload.config), Batch.from_token_ids(list(sources), list(targets))), rounds // 3
         )
     print(
-        f"a shard of the small model: {1e3 * full:.0f} ms, of which {1e3 * empty:.2f} ms ({100 * empty / full:.1f} %)"
+        f"a shard of the small-1024 model: {1e3 * full:.0f} ms, of which {1e3 * empty:.2f} ms"
+        f" ({100 * empty / full:.1f} %)"
     )
     print("do not depend on the size of arrays: tape, dispatch, Python, the calls of NumPy")
 

@@ -1,6 +1,6 @@
 """What could be won by sending gradients while backward still runs?
 
-    python benchmarks/overlap.py [tiny small base] [--rounds 5] [--ranks 2] [--gigabytes-per-second 1.25]
+    python benchmarks/overlap.py [tiny small-1024 base] [--rounds 5] [--ranks 2] [--gigabytes-per-second 1.25]
 
 Measured: when the numbers of the gradient are final, in the backward pass of one shard on one core.  Predicted from
 that: what of an update (forward and backward of that shard) is saved at most, over a network of a given bandwidth, if

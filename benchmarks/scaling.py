@@ -1,6 +1,6 @@
 """How would training scale to more machines?  A prediction, from measured and from cited figures.
 
-    python benchmarks/scaling.py [tiny small base] [--ranks 8 64 512] [--rounds 5]
+    python benchmarks/scaling.py [tiny small-1024 base] [--ranks 8 64 512] [--rounds 5]
     python benchmarks/scaling.py base --update-ms 4466 --gigabytes-per-second 1.25 --latency-us 30
 
 Time of an update on N ranks, each with the same batch of its own (weak scaling):

@@ -1,6 +1,6 @@
 """How fast does it train, against PyTorch and against the matrix products alone?
 
-    python benchmarks/training.py [tiny small base] [--rounds 7]
+    python benchmarks/training.py [tiny small-1024 base] [--rounds 7]
 
 A unit of work is one update (forward, backward, Adam) for each batch of the workload; only real target tokens count.
 """

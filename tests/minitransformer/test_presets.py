@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,3 +136,14 @@ def test_configurations_that_make_no_training() -> None:
 def test_unknown_fields_are_named() -> None:
     with pytest.raises(ConfigError, match=r"unknown fields \['depth'\]"):
         ModelConfig.from_mapping({"depth": 3})
+
+
+def test_a_benchmarks_model_with_a_presets_name_has_its_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    workloads = importlib.import_module("workload").WORKLOADS
+    sizes = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v")
+    measured = workloads.keys() & presets.PRESETS.keys()
+    assert measured
+    for name in measured:
+        config, preset = workloads[name].config, presets.PRESETS[name](0)
+        assert [getattr(config, size) for size in sizes] == [getattr(preset, size) for size in sizes], name
