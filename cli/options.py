@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -23,20 +24,28 @@ def parse_options(
     *,
     default: Options,
     ignored: Sequence[str] = (),
+    file_remedy: str = "",
 ) -> Options:
     """Options of a command from ``--config FILE`` and the command line.
 
     Each key of the file is an option: ``warmup_steps`` in the table ``[training]`` is ``--training.warmup-steps``.
-    ``ignored`` names what of the file does not concern this command.
+    ``ignored`` names what of the file does not concern this command.  ``file_remedy`` tells how to name a file that is
+    given without an option; {file} in it is this file.
 
-    Raises: ConfigError for a file that is missing, not TOML, or has unknown keys; SystemExit for the command line.
+    Raises: ConfigError for a file that is missing, not TOML, or has unknown keys, or that is given without an option if
+    there is a remedy; SystemExit for the command line.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     file, words = take_option(words, "--config")
     given = {} if file is None else read_toml(Path(file))
     given = {name: value for name, value in given.items() if name not in ignored}
-    from_file = _as_words(given, options, file or "")
-    return tyro.cli(options, description=description, args=[*from_file, *words], default=default)
+    words = [*_as_words(given, options, file or "", ignored), *words]
+    chosen, unknown = tyro.cli(options, description=description, args=words, default=default, return_unknown_args=True)
+    if not unknown:
+        return chosen
+    if file_remedy and not unknown[0].startswith("-"):
+        raise ConfigError(f"{unknown[0]}: no option stands before it; {file_remedy.format(file=unknown[0])}")
+    return tyro.cli(options, description=description, args=words, default=default)  # tells which options are similar
 
 
 def take_option(words: Sequence[str], name: str) -> tuple[str | None, list[str]]:
@@ -82,21 +91,29 @@ def name_of(key: str, table: Mapping[str, Any], file: str | None) -> str | None:
     return name
 
 
-def _as_words(table: Mapping[str, Any], options: Any, file: str, prefix: str = "") -> list[str]:
-    """The options that a table stands for, in the words of the command line."""
+def _as_words(
+    table: Mapping[str, Any], options: Any, file: str, ignored: Sequence[str] = (), prefix: str = ""
+) -> list[str]:
+    """Return the options that a table stands for, in the words of the command line."""
     kinds = get_type_hints(options)
     words: list[str] = []
     for key, value in table.items():
         if key not in kinds:
-            raise ConfigError(f"{file}: unknown key {prefix + key!r}; known here: {', '.join(kinds)}")
+            raise ConfigError(f"{file}: unknown key {prefix + key!r}; {_known(key, [*kinds, *ignored], prefix)}")
         if isinstance(value, dict) != dataclasses.is_dataclass(kinds[key]):
             expected = "a value, not a table" if isinstance(value, dict) else "a table, not a value"
             raise ConfigError(f"{file}: {prefix + key!r} must be {expected}")
         option = f"--{prefix}{key}".replace("_", "-")
         if isinstance(value, dict):
-            words += _as_words(value, kinds[key], file, f"{prefix}{key}.")
+            words += _as_words(value, kinds[key], file, prefix=f"{prefix}{key}.")
         elif isinstance(value, bool):
             words.append(option if value else f"--{prefix}no-{key}".replace("_", "-"))
         else:
             words += [option, *map(str, value if isinstance(value, list) else [value])]
     return words
+
+
+def _known(key: str, known: Sequence[str], prefix: str) -> str:
+    """Return the known key that a misspelt one is nearly, or else all of them."""
+    similar = difflib.get_close_matches(key, known, n=1)
+    return f"did you mean {prefix + similar[0]!r}?" if similar else f"known here: {', '.join(known)}"

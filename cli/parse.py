@@ -63,7 +63,8 @@ def main() -> int:
 
 def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     """Parse ``source``, or a treebank's words, into ``target`` as the options say."""
-    options = parse_options(ParseOptions, DESCRIPTION, arguments, default=ParseOptions())
+    remedy = 'to parse a file of sentences, give "< {file}"; the words of a file of trees, "--treebank {file}"'
+    options = parse_options(ParseOptions, DESCRIPTION, arguments, default=ParseOptions(), file_remedy=remedy)
     search, parser = options.search, Parser.load(options.run, device=options.device)
     if options.treebank is None and source.isatty():
         say("type a sentence and press Enter; Ctrl-D ends")

@@ -87,7 +87,8 @@ def main() -> int:
 
 def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     """Translate ``source`` into ``target``, or the files that the options name."""
-    options = parse_options(TranslateOptions, DESCRIPTION, arguments, default=TranslateOptions())
+    remedy = 'to translate a file, give "< {file}" or "--input {file}"'
+    options = parse_options(TranslateOptions, DESCRIPTION, arguments, default=TranslateOptions(), file_remedy=remedy)
     options.check()
     translator = Translator.load(options.run, device=options.device)
     translation = LineTranslator(translator, options.search, options.n_best, options.threads, say)

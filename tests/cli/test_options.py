@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from small_run import plain
 
 from cli.options import parse_options, read_toml, take_option
+from cli.parse import parse
 from cli.prepare import prepare_data
 from cli.train import read_options
+from cli.translate import translate
 from minitransformer import presets
 from minitransformer.compatibility import compatible
 from minitransformer.config import ConfigError, DataConfig
@@ -166,15 +170,19 @@ def test_an_unknown_preset_is_told_the_known_ones() -> None:
     ("text", "unknown", "known"),
     [
         (
-            "[training]\nwarmup = 3",
-            "'training.warmup'",
+            "[training]\nshuffle = 3",
+            "'training.shuffle'",
             "known here: max_updates, batch_tokens, n_shards, warmup_steps",
         ),
-        ("[trainig]\nseed = 3", "'trainig'", "known here: run, data, model, training, device"),
-        ("seed = 3", "'seed'", "known here: run, data, model, training, device"),
+        ("[training]\nwarmup_step = 3", "'training.warmup_step'", "did you mean 'training.warmup_steps'?"),
+        ("[trainig]\nseed = 3", "'trainig'", "did you mean 'training'?"),
+        ('prest = "small"', "'prest'", "did you mean 'preset'?"),
+        ("seed = 3", "'seed'", "known here: run, data, model, training, device, preset, compat"),
     ],
 )
-def test_an_unknown_key_names_the_file_and_the_known_keys(tmp_path: Path, text: str, unknown: str, known: str) -> None:
+def test_an_unknown_key_names_the_file_and_the_similar_key_or_all(
+    tmp_path: Path, text: str, unknown: str, known: str
+) -> None:
     path = toml(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         read_options(["--config", path])
@@ -237,6 +245,24 @@ def test_ignored_keys_of_the_file_are_left_out(tmp_path: Path) -> None:
 )
 def test_an_option_is_taken_out_of_the_words(words: list[str], value: str | None, rest: list[str]) -> None:
     assert take_option(words, "--a") == (value, rest)
+
+
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [(translate, '"< test.en" or "--input test.en"'), (parse, '"< test.en"; .* "--treebank test.en"')],
+    ids=["translate", "parse"],
+)
+def test_a_file_without_an_option_is_told_how_to_give_it(
+    command: Callable[[list[str], BytesIO, BytesIO], int], remedy: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"test.en: no option stands before it; to .*{remedy}"):
+        command(["--beam", "1", "test.en"], BytesIO(), BytesIO())
+
+
+def test_a_misspelt_option_is_told_a_similar_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        translate(["--beem", "1"], BytesIO(), BytesIO())
+    assert "Perhaps you meant: --beam INT" in plain(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("name", ["--config", "--preset"])
