@@ -2,6 +2,7 @@
 
 Source: Black et al. 1991 (the measure); EVALB of 2006, its manual and its parameter file COLLINS.prm.
 Differs: a bracket without a label, as the treebank's outermost one, does not count; in EVALB it is one like any other.
+Other differences are listed in docs/parsing.md.
 """
 
 from __future__ import annotations

@@ -102,6 +102,32 @@ def test_where_as_many_words_count_no_quote_is_looked_at() -> None:
     assert compared("(S ('' ') (NN a) (POS '))", "(S (POS ') (NN a) ('' '))", WITH_QUOTES).status is Status.ERROR
 
 
+@pytest.mark.parametrize(
+    ("gold", "candidate", "status"),
+    [
+        ("(S ('' ') (POS ') (NN a))", "(S (POS ') (POS ') (NN a))", Status.VALID),
+        ("(S ('' ') (POS ') ('' ') (NN a))", "(S ('' ') (POS ') (POS ') (NN a))", Status.ERROR),
+    ],
+)
+def test_of_quotes_side_by_side_none_is_inserted_twice(gold: str, candidate: str, status: Status) -> None:
+    """EVALB has the other status in both cases."""
+    assert compared(gold, candidate, WITH_QUOTES).status is status
+
+
+@pytest.mark.parametrize(("label", "counted"), [("-NONE-", 1), ("-LRB-", 2)])
+def test_a_phrase_whose_label_begins_with_a_hyphen_keeps_it(label: str, counted: int) -> None:
+    """In EVALB its label is empty, and it counts."""
+    tree = f"(S ({label} (NN a)) (NN b))"
+    assert compared(tree, tree).gold == counted
+
+
+@pytest.mark.parametrize("trees", [("(S (NN a))", "(NP (NN a))"), ("(TOP (NN a))", "(TOP (NN a))")])
+def test_figures_of_nothing_are_zero(trees: tuple[str, str]) -> None:
+    """EVALB prints -nan."""
+    lines = list(report([compared(*trees)]))
+    assert lines.count("Bracketing FMeasure       =   0.00") == 2
+
+
 def test_tags_of_gold_trees_go_over_where_there_are_as_many_words() -> None:
     gold, candidate = read_tree("(S (NP (NN a) (-NONE- *)) (. .))"), read_tree("(S (NP (XX a)) (XX .))")
     assert with_tags_of(gold, candidate) == read_tree("(S (NP (NN a)) (. .))")
