@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
 from autograd import DeviceError
 from minitransformer.errors import UserError
@@ -26,6 +26,22 @@ class RefusalError(UserError):
     """The system does not give what was asked of it: memory, room on a disk, or a file."""
 
 
+def closed(name: str) -> RefusalError:
+    """Return the error for a standard stream that the shell has closed."""
+    return RefusalError(f"standard {name} is closed: expected a file, a pipe or a terminal; /dev/null is one, too")
+
+
+class _ClosedOutput(io.TextIOBase):
+    """A stand-in for a closed standard output (the shell's >&-): Python would lose a result without an error."""
+
+    def write(self, text: str) -> int:
+        raise closed("output")
+
+    @property
+    def buffer(self) -> BinaryIO:
+        raise closed("output")
+
+
 def run_command(main: Callable[[], int | None]) -> int:
     """Run ``main``; turn errors that a user can mend, as a lack of memory, into one line on stderr and status 1.
 
@@ -34,6 +50,8 @@ def run_command(main: Callable[[], int | None]) -> int:
     keep_freed_memory()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of Latin-1 has no "→": better "\\u2192" than no result
         sys.stdout.reconfigure(errors="backslashreplace")
+    if sys.stdout is None:
+        sys.stdout = cast(TextIO, _ClosedOutput())
     if sys.stderr is None:  # the shell's 2>&-
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     try:
@@ -46,8 +64,7 @@ def _status_of(main: Callable[[], int | None]) -> int:
     try:
         with _refusals_as_errors():
             status = main() or 0
-            if sys.stdout is not None:  # the shell's >&-
-                sys.stdout.flush()
+            sys.stdout.flush()
         return status
     except EXPECTED as error:
         say(f"error: {error}")
@@ -88,9 +105,9 @@ def _refusals_as_errors() -> Iterator[None]:
         ) from error
 
 
-def _drop_what_cannot_be_written(*streams: TextIO | None) -> None:
+def _drop_what_cannot_be_written(*streams: TextIO) -> None:
     """Where a stream takes nothing more, its buffer goes nowhere: the interpreter would fail over it at the end."""
-    for stream in filter(None, streams):
+    for stream in streams:
         try:
             stream.flush()
         except OSError:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO, cast
 
-from minitransformer.config import ConfigError
+from cli.command import closed
 from minitransformer.inference.stream import Source
 
 
 def standard_streams() -> tuple[Source, BinaryIO]:
-    """Standard input and output.  Raises: ConfigError if one is closed, as "<&-" in a shell leaves it."""
-    return cast(Source, _opened(sys.stdin, "input")), _opened(sys.stdout, "output")
-
-
-def _opened(stream: TextIO | None, name: str) -> BinaryIO:
-    if stream is None:
-        raise ConfigError(f"standard {name} is closed: expected a file, a pipe or a terminal; /dev/null is one, too")
-    return stream.buffer
+    """Return standard input and output.  Raises: RefusalError if one is closed, as "<&-" in a shell leaves it."""
+    if sys.stdin is None:
+        raise closed("input")
+    return cast(Source, sys.stdin.buffer), sys.stdout.buffer  # run_command has replaced a closed output

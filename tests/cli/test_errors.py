@@ -79,6 +79,16 @@ def test_expected_errors_become_one_line(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "error: text: is empty\n"
 
 
+@pytest.mark.parametrize("words", [["bleu", "text", "text"], ["bleu", "--help"]], ids=["a result", "help"])
+def test_what_is_printed_on_a_closed_output_is_an_error(words: list[str], tmp_path: Path) -> None:
+    written(tmp_path / "text", "eins zwei drei vier\n")
+    shell = ["sh", "-c", 'exec "$0" -c "import sys, cli.score; sys.exit(cli.score.main())" "$@" >&-', sys.executable]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*shell, *words], cwd=tmp_path, capture_output=True, env=environment, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(rb"error: standard output is closed: [^\n]*/dev/null[^\n]*\n", done.stderr)
+
+
 def test_a_command_that_prints_nothing_does_not_miss_a_closed_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     assert run_command(lambda: 3) == 3
