@@ -84,7 +84,7 @@ def communicator(patience: float = PATIENCE) -> Communicator:
     except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError where it finds no MPI library
         raise LaunchError(
             f"{expected} processes were started, but mpi4py cannot be used ({error})",
-            'install it with pip install "minitransformer[mpi]"',
+            'install it in the clone with pip install -e ".[mpi]"',
         ) from error
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -99,7 +99,7 @@ def communicator(patience: float = PATIENCE) -> Communicator:
 def _right_launcher(n_processes: int) -> str:
     if os.environ.get("SLURM_STEP_NUM_TASKS") == str(n_processes):
         return "srun --mpi=pmi2 with MPICH, srun --mpi=pmix with Open MPI (srun --mpi=list tells what there is)"
-    return 'the mpirun of this environment, from pip install "minitransformer[mpi]"'
+    return 'the mpirun of this environment, from pip install -e ".[mpi]" in the clone'
 
 
 @contextmanager

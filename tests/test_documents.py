@@ -19,6 +19,7 @@ from minitransformer.data.prepare import prepare, text_files
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("MINITRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
+PACKAGES = ("autograd", "parallel", "minitransformer", "cli")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
@@ -55,7 +56,7 @@ def test_the_gradients_of_the_readme_are_checked_as_it_says(capsys: pytest.Captu
 def test_no_text_names_our_extras_by_a_name_that_no_index_has() -> None:
     """Only a clone has the extras: pip install -e ".[mpi]"."""
     texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    texts += [path for package in ("autograd", "minitransformer", "cli") for path in (ROOT / package).rglob("*.py")]
+    texts += [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     assert [path for path in texts if "minitransformer[" in path.read_text(encoding="utf-8")] == []
 
 

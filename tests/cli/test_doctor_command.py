@@ -151,7 +151,7 @@ def test_processes_that_cannot_speak_are_told_of_by_the_first_alone(
     status, told = told_by(capsys, "--run", str(tmp_path))
     assert status == 1
     assert "wrong launch 2 processes were started, but mpi4py cannot be used" in told
-    assert '→ install it with pip install "minitransformer[mpi]"' in told
+    assert '→ install it in the clone with pip install -e ".[mpi]"' in told
     monkeypatch.setenv("PMI_RANK", "1")
     assert told_by(capsys, "--run", str(tmp_path)) == (1, "")
 

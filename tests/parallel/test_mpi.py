@@ -165,7 +165,7 @@ def test_mpirun_of_another_mpi_library_is_an_error_that_names_the_remedy(tmp_pat
     done = run([sys.executable, str(PROGRAM), "return_nothing", str(tmp_path)], OMPI_COMM_WORLD_SIZE="3")
     assert done.returncode != 0
     assert "LaunchError: 3 processes were started, but mpi4py sees 1" in done.stderr
-    assert 'pip install "minitransformer[mpi]"' in done.stderr
+    assert 'pip install -e ".[mpi]"' in done.stderr
 
 
 @pytest.fixture(scope="module")
