@@ -52,12 +52,17 @@ class CorpusScore:
 
 
 def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int = 1) -> list[PairScore]:
-    """Score id pairs without start and end symbols, in their order; computed by length, in batches, on threads."""
+    """Score id pairs without start and end symbols, in their order; computed by length, in batches, on threads.
+
+    Each batch has one BLAS thread, however few the batches: BLAS with more would round its sums differently.
+    """
     model = model.in_float32()
     lengths = np.array([(len(target), len(source)) for source, target in pairs], np.int64).reshape(-1, 2) + 1
     batches = cut_by_tokens(np.lexsort(lengths.T[::-1]), lengths, TOKENS_AT_ONCE)
     scores: list[PairScore] = [PairScore(0.0, 0)] * len(pairs)
-    results = map_in_threads(lambda batch: _score_batch(model, [pairs[i] for i in batch]), batches, n_threads)
+    results = map_in_threads(
+        lambda batch: _score_batch(model, [pairs[i] for i in batch]), batches, min(n_threads, max(1, len(batches)))
+    )
     for batch, of_batch in zip(batches, results, strict=True):
         for i, score in zip(batch, of_batch, strict=True):
             scores[i] = score

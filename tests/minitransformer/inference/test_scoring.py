@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searching import SEEDS, SOURCES, log_p, random_model
 
+from minitransformer.config import ModelConfig
 from minitransformer.inference.scoring import CorpusScore, score_pairs
+from minitransformer.model.transformer import Transformer
 
 
 @given(seed=SEEDS, sources=SOURCES, n_threads=st.integers(1, 3))
@@ -27,6 +29,16 @@ def test_scores_of_pairs_come_in_order(seed: int, sources: Any, n_threads: int) 
     total = CorpusScore.of(scores)
     assert total.loss == pytest.approx(-sum(expected) / total.n_tokens)
     assert total.perplexity == pytest.approx(np.exp(total.loss))
+
+
+def test_scores_do_not_depend_on_the_number_of_threads() -> None:
+    config = ModelConfig(vocabulary_size=64, n_layers=1, d_model=128, d_ff=600, n_heads=2, d_k=8, d_v=8)
+    model = Transformer(config, seed=1)  # OpenBLAS cuts sums of over 448 products, and threads cut them elsewhere
+    ids = np.random.default_rng(1).integers(4, 64, (12, 2, 20)).tolist()
+    pairs = [(source, target) for source, target in ids]
+    for few in (pairs, pairs[:1]):
+        alone = score_pairs(model, few, n_threads=1)
+        assert all(score_pairs(model, few, n_threads=n) == alone for n in (2, 3, 4))
 
 
 def test_of_nothing_the_loss_is_zero() -> None:
