@@ -19,12 +19,13 @@ from minitransformer.model.files import WEIGHTS_FILE, load_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.place import take_place
 from minitransformer.provenance import code_version, short_hash
-from minitransformer.run import RunConfig
+from minitransformer.run import RUN_FILE, RunConfig
 from minitransformer.training.checkpoint import average_weights, checkpoints, checkpoints_of_updates
 from minitransformer.training.largest_batch import advising, try_largest_batch
 from minitransformer.training.monitor import Monitor
 from minitransformer.training.trainer import Trainer
 from minitransformer.training.validation import BEST, Validation
+from minitransformer.training.writer import LostDirectoryError
 from parallel.agreement import check_agreement, checksum
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import cores_of, described
@@ -83,8 +84,12 @@ class TrainingJob:
 
     def train(self, monitor: Monitor) -> bool:
         """Train to the end; False if interrupted, and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
-        with advising(self.trainer):
-            return self.trainer.train(monitor)
+        try:
+            with advising(self.trainer):
+                return self.trainer.train(monitor)
+        except LostDirectoryError as error:
+            self.data.tokenizer.save(error.kept_in)  # without which no run goes on
+            raise
 
     @property
     def is_finished(self) -> bool:
@@ -127,6 +132,7 @@ class TrainingJob:
                 monitor.say(f"{split}: {score}, beam 4, {len(text):,} sentences")
         monitor.say(f"code {results['code']}, configuration {results['configuration']}")
         results["evaluation_seconds"] = time.perf_counter() - start
+        self._require_directory()
         write_text(self.config.run / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
 
     def _choose_final_weights(self, validation: Validation, monitor: Monitor, always_average: bool) -> str:
@@ -135,11 +141,13 @@ class TrainingJob:
         Returns: which weights they are, as ``results.json`` has it.
         """
         model, state = self.trainer.model, self.trainer.state
+        self._require_directory()
         last = checkpoints_of_updates(self.config.run)[-self.config.training.average_checkpoints :]
         last = [path for path in last if self._is_whole(path, monitor)]
         best = not always_average and self._is_whole(self.config.run / BEST, monitor)
         model.set_weights(average_weights(last))
         loss = validation.loss(model).loss
+        self._require_directory()
         if best and state.best_loss is not None and state.best_loss < loss:
             model.set_weights(load_model_files(self.config.run / BEST)[1])
             weights = f"best single model, validation loss {state.best_loss:.4f}"
@@ -149,6 +157,14 @@ class TrainingJob:
             monitor.say(f"made the {weights}, validation loss {loss:.4f}")
         model.save(self.config.run)
         return weights
+
+    def _require_directory(self) -> None:
+        """Raise CheckpointError if the run's directory is gone: half of one must not be made anew."""
+        if not (self.config.run / RUN_FILE).exists():
+            raise CheckpointError(
+                f"{self.config.run}: was moved or removed after its last update ({RUN_FILE} is no longer there). If you"
+                " have moved it, give the same command with its new place as the run's directory, which finishes it"
+            )
 
     def _is_whole(self, directory: Path, monitor: Monitor) -> bool:
         """Whether every byte of a model is as it was written; if not, the run ends without it, and says so."""

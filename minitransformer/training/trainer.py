@@ -105,9 +105,10 @@ class Trainer:
         An update whose loss or gradient is not finite changes nothing.  After a few in a row training goes back to the
         last checkpoint, and avoids their batches from then on.
         Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
-        written (of earlier ones the monitor is told, and training goes on).
+        written (of earlier ones the monitor is told, and training goes on); LostDirectoryError.
         """
         self._guard = Guard(monitor.say)
+        self._writer.watch()
         with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
             interval = Interval(self.state, self.world)
             for batch in self._batches():
@@ -239,7 +240,8 @@ class Trainer:
             if self.validation is not None and self.world.rank == 0:
                 report = self.validation.report(self.model, self.state.step, self.state.best_loss)
                 monitor.report(report)
-                if report.best and keep_best(self.run_directory, self.model, monitor.say):
+                keep = report.best and not self._writer.is_lost()  # which the next checkpoint will tell
+                if keep and keep_best(self.run_directory, self.model, monitor.say):
                     self.state = dataclasses.replace(self.state, best_loss=report.loss)
         return time.perf_counter() - start
 

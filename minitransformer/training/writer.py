@@ -11,7 +11,20 @@ import numpy as np
 
 from autograd.array import Array
 from minitransformer.files import CheckpointError
+from minitransformer.run import RUN_FILE
 from minitransformer.training.checkpoint import Snapshot, save_checkpoint
+
+
+class LostDirectoryError(CheckpointError):
+    """The run's directory was moved or removed while it trained; ``kept_in`` holds the last state."""
+
+    def __init__(self, run: Path, kept_in: Path, step: int) -> None:
+        super().__init__(
+            f"{run}: was moved or removed while it trained ({RUN_FILE} is no longer there). The state after update"
+            f" {step:,} is in {kept_in}: give the same command with that as the run's directory, which goes on from"
+            " there; or, if you have moved the run, move that checkpoint to its others and go on where they are now"
+        )
+        self.kept_in = kept_in
 
 
 class CheckpointWriter:
@@ -27,6 +40,21 @@ class CheckpointWriter:
         self._moments: dict[str, np.ndarray] = {}
         self._thread: Thread | None = None
         self._failure: Exception | None = None
+        self._is_watched = False
+
+    def watch(self) -> None:
+        """Expect ``run.json`` to stay in the run's directory, if it is there now."""
+        self._is_watched = (self._run / RUN_FILE).exists()
+
+    def is_lost(self) -> bool:
+        """Tell whether the directory has been moved or removed since ``watch``; nothing must be written there then."""
+        try:
+            (self._run / RUN_FILE).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return self._is_watched
+        except OSError:  # such as a network that is down for a moment
+            return False
+        return False
 
     def save(self, snapshot: Snapshot) -> None:
         """Begin to write a checkpoint; return when what the snapshot shows may change."""
@@ -54,8 +82,13 @@ class CheckpointWriter:
         raise error
 
     def tell_of_failure(self, say: Callable[[str], None]) -> None:
-        """Warn, once, if the last checkpoint could not be written: the next one may be."""
+        """Warn, once, if the last checkpoint could not be written: the next one may be.
+
+        Raises: LostDirectoryError: none will be.
+        """
         error = self.failure()
+        if isinstance(error, LostDirectoryError):
+            raise error
         if error:
             say(f"warning: {error}; training goes on, and saves again at the next interval")
 
@@ -73,10 +106,23 @@ class CheckpointWriter:
             self._thread = None
 
     def _write(self, snapshot: Snapshot) -> None:
+        failure: Exception | None = None
         try:
-            save_checkpoint(self._run, snapshot, keep=self._keep)
+            if not self.is_lost():
+                save_checkpoint(self._run, snapshot, keep=self._keep)
         except Exception as error:  # it belongs to the thread that asked for the checkpoint
-            self._failure = error
+            failure = error
+        self._failure = self._kept_beside(snapshot) if self.is_lost() else failure
+
+    def _kept_beside(self, snapshot: Snapshot) -> Exception:
+        """Write a checkpoint of a lost run beside its directory; return the error that says so, or why that failed."""
+        step = snapshot.state.step
+        try:
+            kept_in = self._run.absolute().with_name(f"{self._run.absolute().name}.kept-{step}")
+            save_checkpoint(kept_in, snapshot, keep=self._keep)
+        except Exception as error:
+            return error
+        return LostDirectoryError(self._run, kept_in, step)
 
 
 def _copied(arrays: Mapping[str, Array], room: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,0 +1,118 @@
+"""A run's directory that is moved or removed while it trains."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from minitransformer import Transformer
+from minitransformer.files import CheckpointError
+from minitransformer.inference.translator import Translator
+from minitransformer.training import checkpoint as checkpoint_module
+from minitransformer.training.checkpoint import checkpoints
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.writer import LostDirectoryError
+from tests.minitransformer.training.test_job import finished, job_of, run_of, weights
+from tests.support.training import StoppingMonitor
+
+
+class Losing(SilentMonitor):
+    """Does something to the run's directory after an update, when no checkpoint is being written."""
+
+    def __init__(self, step: int, job: TrainingJob, lose: Callable[[], object]) -> None:
+        self.step, self.job, self.lose = step, job, lose
+
+    def advance(self, step: int) -> None:
+        if step == self.step:
+            self.job.trainer._writer.wait()
+            self.lose()
+
+
+@pytest.mark.parametrize("step", [2, 9, 18])  # before the first save, before a validation, before the last save
+def test_the_last_state_of_a_removed_run_lies_beside_it_and_goes_on(tmp_path: Path, step: int) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    straight, config = run_of(tmp_path / "a", average_checkpoints=1), run_of(tmp_path / "b", average_checkpoints=1)
+    finished(straight)
+    job = job_of(config)
+    with pytest.raises(LostDirectoryError, match="moved or removed while it trained") as caught:
+        job.train(Losing(step, job, lambda: shutil.rmtree(config.run)))
+    assert not config.run.exists()
+    kept = caught.value.kept_in
+    assert kept.parent == config.run.parent
+    assert f"in {kept}:" in str(caught.value)
+    finished(dataclasses.replace(config, run=kept))
+    Translator.load(kept).translate(["one two three"])
+    last = [Transformer.load(checkpoints(run)[-1]).parameters.values for run in (straight.run, kept)]
+    assert last[0].tobytes() == last[1].tobytes()
+
+
+def test_a_moved_run_goes_on_where_it_is_now(tmp_path: Path) -> None:
+    config, moved = run_of(tmp_path), tmp_path / "moved"
+    job = job_of(config)
+    with pytest.raises(LostDirectoryError) as caught:
+        job.train(Losing(9, job, lambda: config.run.rename(moved)))
+    assert not config.run.exists()
+    (checkpoint,) = checkpoints(caught.value.kept_in)
+    checkpoint.rename(moved / "checkpoints" / checkpoint.name)
+    assert job_of(dataclasses.replace(config, run=moved)).trainer.state.step == 12
+
+
+def test_a_run_that_is_moved_while_a_checkpoint_is_written_is_told_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = run_of(tmp_path)
+    job = job_of(config)
+    replace = checkpoint_module._replace
+
+    def replace_and_move(path: Path, unfinished: Path) -> None:
+        replace(path, unfinished)
+        if config.run in path.parents:
+            config.run.rename(tmp_path / "moved")
+
+    monkeypatch.setattr(checkpoint_module, "_replace", replace_and_move)
+    with pytest.raises(LostDirectoryError, match="update 4 is in"):
+        job.train(SilentMonitor())
+
+
+def test_an_interruption_saves_beside_a_lost_run(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    job = job_of(config)
+
+    class Both(StoppingMonitor):
+        def advance(self, step: int) -> None:
+            super().advance(step)
+            if step == 2:
+                config.run.rename(tmp_path / "moved")
+
+    with pytest.raises(LostDirectoryError, match="update 3 is in"):
+        job.train(Both(3))
+
+
+@pytest.mark.parametrize("work", ["loss", "score"])
+def test_a_run_that_is_lost_at_its_very_end_is_not_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    config, moved = run_of(tmp_path), tmp_path / "moved"
+    job = job_of(config)
+    assert job.train(SilentMonitor())
+    validation = job.trainer.validation
+    assert validation is not None
+    judge = getattr(validation, work)
+
+    def moving(*arguments: object, **keywords: object) -> object:
+        config.run.rename(moved)
+        return judge(*arguments, **keywords)
+
+    monkeypatch.setattr(validation, work, moving)
+    with pytest.raises(CheckpointError, match="moved or removed after its last update"):
+        job.finish(SilentMonitor())
+    assert not config.run.exists()
+    there = dataclasses.replace(config, run=moved)
+    finished(there)
+    assert len(weights(there))
