@@ -21,10 +21,29 @@ Normalisation = Literal["gnmt", "length"]
 TokenizerType = Literal["bpe", "unigram", "word"]
 LeafSymbols = Literal["normalised", "tags"]
 Precision = Literal["float32", "bfloat16"]
+MOST_SHARDS = 1_024  # each costs a pass over all parameters
 
 _CHOICES = {
     "positions": PositionLayout, "norm": NormPlacement, "tied": Tying, "label_smoothing_over": SmoothedClasses,
     "start": Start, "normalisation": Normalisation,
+}  # fmt: skip
+
+_COUNT = (1, 2**31)  # what libraries' integers hold
+_WIDTH = (1, 2**20)  # so that the sizes of matrices are numbers that NumPy counts with
+_SHARE = (0, 1)
+_FACTOR = (1e-30, 10**6)  # float32 holds its inverse, and its product with any number of a sound model
+_MODEL_BOUNDS = {
+    "vocabulary_size": (0, 2**31), "source_vocabulary_size": _COUNT, "n_layers": (1, 1_000), "d_model": _WIDTH,
+    "d_ff": _WIDTH, "n_heads": _WIDTH, "d_k": _WIDTH, "d_v": _WIDTH, "p_drop": _SHARE, "p_drop_attention": _SHARE,
+    "p_drop_relu": _SHARE, "label_smoothing": _SHARE, "max_positions": _WIDTH, "first_position": (0, 2**16),
+    "layer_norm_eps": _FACTOR, "attention_gain": _FACTOR, "neighbourhood": (0, 2**31),
+}  # fmt: skip
+_DATA_BOUNDS = {"held_out": _COUNT, "vocabulary_size": _COUNT, "max_length": _COUNT, "max_ratio": (1, 1e30)}
+_TRAINING_BOUNDS = {
+    "max_updates": _COUNT, "batch_tokens": _COUNT, "n_shards": (1, 2 * MOST_SHARDS), "warmup_steps": _COUNT,
+    "learning_rate_factor": _FACTOR, "beta1": _SHARE, "beta2": _SHARE, "eps": _FACTOR, "clip_norm": (1e-30, 1e30),
+    "seed": (0, 2**64), "log_every": _COUNT, "validate_every": _COUNT, "checkpoint_every": _COUNT,
+    "keep_checkpoints": _COUNT, "average_checkpoints": _COUNT,
 }  # fmt: skip
 
 
@@ -91,28 +110,14 @@ class ModelConfig:
     length^α (fairseq, Marian, CTranslate2)."""
 
     def __post_init__(self) -> None:
-        _require(self.vocabulary_size >= 0, "vocabulary_size", "≥ 0", self.vocabulary_size)
-        _require(
-            self.source_vocabulary_size != 0 and (self.source_vocabulary_size or 1) > 0,
-            "source_vocabulary_size",
-            "at least 1",
-            self.source_vocabulary_size,
-        )
-        for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions"):
-            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        for name in ("p_drop", "p_drop_attention", "p_drop_relu", "label_smoothing"):
-            _require(0 <= getattr(self, name) < 1, name, "in [0, 1)", getattr(self, name))
+        _require_bounds("ModelConfig", self, _MODEL_BOUNDS)
         for name, allowed in _CHOICES.items():
             _require(getattr(self, name) in get_args(allowed), name, f"one of {get_args(allowed)}", getattr(self, name))
-        for name in ("layer_norm_eps", "attention_gain"):
-            _require(0 < getattr(self, name) < float("inf"), name, "greater than 0 and finite", getattr(self, name))
-        _require(self.first_position >= 0, "first_position", "≥ 0", self.first_position)
         _require(
             self.positions != "learned" or self.longest_sentence > 0, "first_position",
             f"less than max_positions ({self.max_positions})", self.first_position,
         )  # fmt: skip
         _require(self.d_model % 2 == 0, "d_model", "even (sines and cosines come in pairs)", self.d_model)
-        _require(self.neighbourhood is None or self.neighbourhood >= 0, "neighbourhood", "≥ 0", self.neighbourhood)
         _require(
             self.tied != "all" or self.source_vocabulary_size in (None, self.vocabulary_size),
             "tied",
@@ -146,7 +151,6 @@ class ModelConfig:
             value, default = fields.get(field.name, field.default), field.default
             allowed = {float: (int, float), type(None): (int, type(None))}.get(type(default), (type(default),))
             _require(type(value) in allowed, field.name, f"of the type of {default!r}", value)
-            _require(type(value) is not int or abs(value) < 2**31, field.name, "less than 2³¹", value)
         return cls(**fields)
 
 
@@ -197,9 +201,7 @@ class DataConfig:
     not downloaded.  Out of archives (.tar, .tgz …) the text files above are taken."""
 
     def __post_init__(self) -> None:
-        _require_counts("data", self, "held_out", "vocabulary_size", "max_length")
-        if not self.max_ratio >= 1:
-            raise ConfigError(f"data: max_ratio must be at least 1; got {self.max_ratio}")
+        _require_bounds("data", self, _DATA_BOUNDS)
         for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
             a, b = getattr(self, side_a), getattr(self, side_b)
             if len(a) != len(b):
@@ -269,14 +271,7 @@ class TrainingConfig:
     """The final model is the average of so many last ones, or the best single one if that is better: results.json."""
 
     def __post_init__(self) -> None:
-        _require_counts("training", self, "max_updates", "batch_tokens", "n_shards", "warmup_steps", "log_every",
-                        "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints")  # fmt: skip
-        for name, least, below in (("beta1", 0, 1), ("beta2", 0, 1), ("seed", 0, 2**64)):
-            if not least <= getattr(self, name) < below:
-                raise ConfigError(f"training: {name} must be in [{least}, {below}); got {getattr(self, name)}")
-        for name in ("learning_rate_factor", "eps", "clip_norm"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise ConfigError(f"training: {name} must be greater than 0; got {getattr(self, name)}")
+        _require_bounds("training", self, _TRAINING_BOUNDS)
         _require_choice("sum", self.sum, get_args(SumOrder))
         _require_choice("precision", self.precision, get_args(Precision))
         _require_choice("gradients_sent_in", self.gradients_sent_in, get_args(SentIn))
@@ -289,10 +284,12 @@ class TrainingConfig:
             )
 
 
-def _require_counts(what: str, config: DataConfig | TrainingConfig, *names: str) -> None:
-    for name in names:
-        if not 1 <= (n := getattr(config, name)) < 2**31:  # which is what libraries' integers hold
-            raise ConfigError(f"{what}: {name} must be {'less than 2³¹' if n > 0 else 'at least 1'}; got {n}")
+def _require_bounds(what: str, config: Any, bounds: Mapping[str, tuple[float, float]]) -> None:
+    """Raise ConfigError if a number is less than the first of its bounds, not less than the second, or no number."""
+    for name, (least, below) in bounds.items():
+        value = getattr(config, name)
+        if value is not None and not least <= value < below:
+            raise ConfigError(f"{what}: {name} must be at least {least:,} and less than {below:,}; got {value!r}")
 
 
 def _require_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

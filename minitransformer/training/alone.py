@@ -16,13 +16,13 @@ def alone_in(directory: Path, world: Communicator) -> Iterator[None]:
     """Keep trainings of other processes than these ranks out of a directory, which is made if it is not there.
 
     The system lets go of it when rank 0 ends, however that happens.
-    Raises: CheckpointError on all ranks if another process trains there.
+    Raises: CheckpointError on all ranks if another process trains there, or the directory cannot be made.
     """
     held: int | None = None
     try:
         with world.waiting_for_rank_0():
             if world.rank == 0:
-                make_directory(directory)
+                _make(directory)
                 held = os.open(directory, os.O_RDONLY)
                 if not try_lock(held):
                     raise CheckpointError(
@@ -33,3 +33,10 @@ def alone_in(directory: Path, world: Communicator) -> Iterator[None]:
     finally:
         if held is not None:
             os.close(held)
+
+
+def _make(directory: Path) -> None:
+    try:
+        make_directory(directory)
+    except FileNotFoundError as error:  # what some file systems, such as /proc, say to every new name
+        raise CheckpointError(f"{directory}: cannot be made ({error.strerror}); choose another directory") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from autograd import RandomStream
-from minitransformer.config import TrainingConfig
+from minitransformer.config import MOST_SHARDS, TrainingConfig
 from minitransformer.data.batching import IntArray, cut_into_shards, read_batch
 from minitransformer.errors import UserError
 from minitransformer.free_memory import free_memory
@@ -24,7 +24,6 @@ from parallel.communicator import shards_of_rank
 
 USABLE = 0.75  # of free memory, by predictions: the C library's heap has gaps, and every thread a stack
 NO_WAY = "choose a smaller model (--model.n-layers, --model.d-model …), or another machine"
-_MOST_SHARDS = 1_024
 _PARTS_OF_A_BATCH = (3 / 4, 1 / 2, 3 / 8, 1 / 4, 1 / 8, 1 / 16)
 
 
@@ -120,7 +119,7 @@ def ways_into(room: float, config: TrainingConfig, predicted: Callable[[Training
 def _more_shards(config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint], budget: float) -> str | None:
     """The same batch in smaller shards, computed one after the other."""
     n_shards = 2 * config.n_shards
-    while n_shards <= _MOST_SHARDS:
+    while n_shards <= MOST_SHARDS:
         footprint = predicted(dataclasses.replace(config, n_shards=n_shards))
         if footprint.total <= budget:
             return f"--training.n-shards {n_shards} (the same batch, {in_words(footprint.total)})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +109,17 @@ def test_rows_that_the_table_does_not_have() -> None:
     ("changes", "message"),
     [
         ({"d_model": 7}, "d_model must be even"),
-        ({"p_drop": 1.0}, r"p_drop must be in \[0, 1\); got 1.0"),
-        ({"n_heads": 0}, "n_heads must be at least 1; got 0"),
+        ({"p_drop": 1.0}, "p_drop must be at least 0 and less than 1; got 1.0"),
+        ({"n_heads": 0}, "n_heads must be at least 1 and less than 1,048,576; got 0"),
         ({"norm": "middle"}, "norm must be one of"),
         ({"source_vocabulary_size": 9, "vocabulary_size": 8}, 'tied must be "target" or "none"'),
-        ({"neighbourhood": -1}, "neighbourhood must be ≥ 0; got -1"),
+        ({"neighbourhood": -1}, "neighbourhood must be at least 0 .*; got -1"),
+        ({"n_layers": 2**31 - 1}, "n_layers must be at least 1 and less than 1,000; got 2147483647"),
+        ({"d_ff": 10**20}, "d_ff must be at least 1 and less than 1,048,576; got 100000000000000000000"),
+        ({"max_positions": 10**30}, "max_positions must be .* less than 1,048,576; got 1000"),
+        ({"attention_gain": 1e300}, r"attention_gain must be .* less than 1,000,000; got 1e\+300"),
+        ({"layer_norm_eps": 1e-60}, "layer_norm_eps must be at least 1e-30 .*; got 1e-60"),
+        ({"layer_norm_eps": math.nan}, "layer_norm_eps must be .*; got nan"),
     ],
 )
 def test_configurations_that_make_no_model(changes: dict[str, Any], message: str) -> None:

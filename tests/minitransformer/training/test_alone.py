@@ -48,3 +48,13 @@ def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:
         first.wait(timeout=60)
         with alone_in(run, world):
             pass
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc, where no directory can be made")
+def test_a_directory_that_cannot_be_made_is_told() -> None:
+    world = SerialCommunicator()
+    with (
+        pytest.raises(CheckpointError, match=r"/proc/x/run: cannot be made \(No such file"),
+        alone_in(Path("/proc/x/run"), world),
+    ):
+        pass

@@ -166,11 +166,14 @@ def test_a_model_without_checksums_is_read(tmp_path: Path) -> None:
     assert np.array_equal(Transformer.load(tmp_path).parameters.values, model.parameters.values)
 
 
-@pytest.mark.parametrize("field", ["n_layers", "d_model", "d_ff", "n_heads", "vocabulary_size"])
-def test_a_configuration_that_lies_takes_no_memory(tmp_path: Path, field: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("n_layers", 999), ("d_model", 10**6), ("d_ff", 10**6), ("n_heads", 10**6), ("vocabulary_size", 2 * 10**9)],
+)
+def test_a_configuration_that_lies_takes_no_memory(tmp_path: Path, field: str, value: int) -> None:
     Transformer(TINY, seed=1).save(tmp_path)
     (tmp_path / "checksums.json").unlink()
-    config = json.loads((tmp_path / "model.json").read_text()) | {field: 2_000_000_000}
+    config = json.loads((tmp_path / "model.json").read_text()) | {field: value}
     (tmp_path / "model.json").write_text(json.dumps(config))
     with pytest.raises(DamagedError, match="describes a model of at least .* do not belong together"):
         Transformer.load(tmp_path)

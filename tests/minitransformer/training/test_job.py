@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -243,7 +244,12 @@ def test_learned_positions_with_just_enough_room_are_enough_for_validation(tmp_p
     assert not any(len(source) > translator.longest_source for source, _ in validation.pairs)
 
 
-@pytest.mark.parametrize("values", [{"clip_norm": -1.0}, {"seed": -1}, {"beta2": 1.0}, {"learning_rate_factor": 0.0}])
+@pytest.mark.parametrize(
+    "values",
+    [{"clip_norm": -1.0}, {"seed": -1}, {"beta2": 1.0}, {"learning_rate_factor": 0.0},
+     {"learning_rate_factor": math.inf}, {"learning_rate_factor": 1e30}, {"eps": 1e-50}, {"eps": math.inf},
+     {"clip_norm": math.nan}, {"n_shards": 2**30}, {"max_updates": 10**30}],
+)  # fmt: skip
 def test_values_that_train_nothing_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"training: {next(iter(values))} must be"):
         TrainingConfig(**values)  # type: ignore[arg-type]
