@@ -27,6 +27,7 @@ from minitransformer.symbols import END, START, UNKNOWN
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 NEVER_GENERATED = [UNKNOWN, START]
+MAX_BEAM = 1_000
 MAX_ALPHA = 50  # up to it length^α is a number for a million tokens; beyond it soon is none
 
 
@@ -50,8 +51,10 @@ class SearchConfig:
     """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; the model's own if not given."""
 
     def __post_init__(self) -> None:
-        if self.beam < 1 or not 1 <= self.n_best <= self.beam:
-            raise ConfigError(f"search: expected beam ≥ n_best ≥ 1; got beam {self.beam}, n_best {self.n_best}")
+        if not 1 <= self.n_best <= self.beam <= MAX_BEAM:
+            raise ConfigError(
+                f"search: expected {MAX_BEAM:,} ≥ beam ≥ n_best ≥ 1; got beam {self.beam}, n_best {self.n_best}"
+            )
         if not 0 <= self.alpha <= MAX_ALPHA or self.max_extra_tokens < 1:
             raise ConfigError(
                 f"search: expected 0 ≤ alpha ≤ {MAX_ALPHA} and max_extra_tokens ≥ 1;"

@@ -63,7 +63,7 @@ def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
             "--layers: the model has 1 of them, counted from 1; got 2",
         ),
         (["one", "--output", "a.png", "--kinds"], "--kinds: name at least one kind"),
-        (["one", "--beam", "0"], "expected beam ≥ n_best ≥ 1"),
+        (["one", "--beam", "0"], "beam ≥ n_best ≥ 1"),
         (["one", "--output", f"{__file__}/a.html"], "a.html: cannot be written"),
         (["one", "--output", f"{__file__}/a.png"], "a.png: cannot be written"),
     ],

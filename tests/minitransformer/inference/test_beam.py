@@ -219,6 +219,7 @@ def test_the_defaults_are_the_papers() -> None:
     ("fields", "message"),
     [
         ({"beam": 0}, "beam ≥ n_best ≥ 1; got beam 0"),
+        ({"beam": 10**20}, "1,000 ≥ beam ≥ n_best ≥ 1; got beam 100000000000000000000"),
         ({"beam": 2, "n_best": 3}, "got beam 2, n_best 3"),
         ({"n_best": 0}, "got beam 4, n_best 0"),
         ({"alpha": -0.1}, "expected 0 ≤ alpha ≤ 50 .* got -0.1"),
