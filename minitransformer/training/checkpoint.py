@@ -23,7 +23,7 @@ from autograd import to_device, to_host
 from autograd.array import Array
 from autograd.optim import Adam
 from minitransformer.checksums import check_files, has_checksums, write_checksums
-from minitransformer.config import ModelConfig
+from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.files import (
     CheckpointError,
     DamagedError,
@@ -212,6 +212,22 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
             dtypes[name] = value.dtype
             sums[name] = sums.get(name, 0) + value.astype(np.float64)
     return {name: (total / len(paths)).astype(dtypes[name]) for name, total in sums.items()}
+
+
+def stale_checkpoints(averaged: Sequence[Path], last_step: int, config: TrainingConfig) -> str:
+    """Return a line naming older checkpoints that are averaged in the place of missing ones (of a full disk); or ""."""
+    n_intervals = (last_step - 1) // config.checkpoint_every
+    intervals = range(max(1, n_intervals + 2 - config.average_checkpoints), n_intervals + 1)
+    wanted = [*(config.checkpoint_every * i for i in intervals), last_step]
+    there = {int(name[1]): path for path in averaged if (name := _NAME.fullmatch(path.name))}
+    missing = [f"update {step:,}" for step in wanted if step not in there]
+    older = [path.name for step, path in there.items() if step < wanted[0]]
+    if not missing or not older:
+        return ""
+    return (
+        f"the average takes in {', '.join(older)}, older than the last {len(wanted)} intervals: there is no whole"
+        f" checkpoint after {', '.join(missing)}"
+    )
 
 
 def _moments(model: Transformer, adam: Adam) -> dict[str, Array]:

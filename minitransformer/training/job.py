@@ -20,7 +20,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.place import take_place
 from minitransformer.provenance import code_version, short_hash
 from minitransformer.run import RUN_FILE, RunConfig
-from minitransformer.training.checkpoint import average_weights, checkpoints, checkpoints_of_updates
+from minitransformer.training.checkpoint import average_weights, checkpoints, checkpoints_of_updates, stale_checkpoints
 from minitransformer.training.largest_batch import advising, try_largest_batch
 from minitransformer.training.monitor import Monitor
 from minitransformer.training.trainer import Trainer
@@ -144,6 +144,8 @@ class TrainingJob:
         self._require_directory()
         last = checkpoints_of_updates(self.config.run)[-self.config.training.average_checkpoints :]
         last = [path for path in last if self._is_whole(path, monitor)]
+        if stale := stale_checkpoints(last, state.step, self.config.training):
+            monitor.say(f"warning: {stale}")
         best = not always_average and self._is_whole(self.config.run / BEST, monitor)
         model.set_weights(average_weights(last))
         loss = validation.loss(model).loss

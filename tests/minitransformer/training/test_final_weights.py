@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from minitransformer import Transformer
 from minitransformer.model.files import load_model_files
 from minitransformer.run import RunConfig
-from minitransformer.training.checkpoint import average_weights, checkpoints
+from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.validation import BEST
-from tests.minitransformer.training.test_job import job_of, run_of
+from tests.minitransformer.training.test_job import Listener, job_of, run_of
 
 
 def told_of(config: RunConfig) -> str:
@@ -44,3 +45,23 @@ def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted
     shutil.rmtree(config.run / BEST)
     job.finish(SilentMonitor())
     assert told_of(config) == "average of the last 3 checkpoints"
+
+
+@pytest.mark.parametrize("missing", [(), (16,), (12, 16)])
+def test_an_average_with_older_checkpoints_than_the_last_says_so(tmp_path: Path, missing: tuple[int, ...]) -> None:
+    """A disk that is full for a while leaves a gap."""
+    config = run_of(tmp_path, keep_checkpoints=5)
+    job = job_of(config)
+    assert job.trainer.train(SilentMonitor())
+    for step in missing:
+        shutil.rmtree(checkpoint_path(config.run, step))
+    listener = Listener(step=-1)
+    job.finish(listener, always_average=True)
+    told = [line for line in listener.said if line.startswith("warning")]
+    older = {(): [], (16,): ["step-00000008"], (12, 16): ["step-00000004, step-00000008"]}[missing]
+    after = ", ".join(f"update {step}" for step in missing)
+    assert told == [
+        f"warning: the average takes in {names}, older than the last 3 intervals: there is no whole checkpoint after"
+        f" {after}"
+        for names in older
+    ]
