@@ -133,6 +133,8 @@ class BlockMask:
 
     Places behind the end of a query block are allowed everything: what they compute is dropped.
     """
+    lone: tuple[IntArray, IntArray]
+    """Block and place (n,) of each query that may attend to one key only: its weight is 1, whatever its score."""
 
     @cached_property
     def _biases(self) -> dict[tuple[str, str], Array]:
@@ -194,6 +196,12 @@ class KeySpans(BlockMask):
         mask[block, place] = (self.first[:, None] <= j) & (j < self.last[:, None])
         return None if mask.all() else mask
 
+    @cached_property
+    def lone(self) -> tuple[IntArray, IntArray]:  # type: ignore[override]
+        """See ``BlockMask``."""
+        lone = np.flatnonzero(self.last - self.first == 1)
+        return self.queries.block_of_token[lone], self.queries.place_in_block[lone]
+
 
 @dataclass(frozen=True, eq=False)
 class KeySets(BlockMask):
@@ -217,6 +225,12 @@ class KeySets(BlockMask):
         of_queries = self.block_mask[self.queries.block_of_token, self.queries.place_in_block]
         if (self.block_mask & behind).any() or not of_queries.any(1).all():
             raise ValueError("KeySets: every query must attend to at least one key, all in its block")
+
+    @cached_property
+    def lone(self) -> tuple[IntArray, IntArray]:  # type: ignore[override]
+        """See ``BlockMask``."""
+        blocks, places = np.nonzero(self.block_mask.sum(2) == 1)
+        return blocks, places
 
 
 def place_side_by_side(x: Array, blocks: Blocks) -> Array:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from op_cases import CASES, OpCase
 
-from autograd import Blocks, ops
+from autograd import Blocks, KeySpans, ops
 from autograd.kernels.cpu.head_rows import HeadRows
 from autograd.op import Operation, operations
 from autograd.ops.likeliest import linear_likeliest
@@ -151,28 +151,45 @@ def test_cross_entropy_of_large_logits_neither_overflows_nor_vanishes(shift: flo
             )
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_score_of_a_lone_key_has_no_gradient_at_all(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    arguments = tuple(random.standard_normal((n, 2, 4)).astype("float32") for n in (4, 2, 2))
-    static = {"spans": whole_spans([3, 1], [1, 1])}
-    y, dq, dk, dv = results(operations["attention"].choose(arguments, static), arguments, static, seed)
-    assert (y == arguments[2][[0, 0, 0, 1]]).all()
-    assert not dq.any()
-    assert not dk.any()
-    assert dv.all()
+BLOCKS = Blocks.of_lengths([3, 1, 6, 1])
+LONE = {
+    "one key a block": whole_spans([3, 1, 6, 1], [1, 1, 1, 1]),
+    "itself alone, among others": KeySpans(BLOCKS.tokens, BLOCKS.tokens + 1, BLOCKS, BLOCKS),
+    "blocks of one, among longer ones": whole_spans([3, 1, 6, 1], [3, 1, 6, 1]),
+    "itself and those before": KeySpans(np.repeat(BLOCKS.starts, BLOCKS.lengths), BLOCKS.tokens + 1, BLOCKS, BLOCKS),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [1.0, 30.0])  # of queries and keys; of the larger ones a score overflows exp
+@pytest.mark.parametrize("rate", [0.0, 0.5])  # for which the reference runs
+@pytest.mark.parametrize("name", LONE)
+def test_the_weight_of_a_lone_key_is_exactly_1_and_its_score_has_no_gradient_at_all(
+    name: str, rate: float, size: float, dtype: str
+) -> None:
+    random, spans = np.random.default_rng(1), LONE[name]
+    q, k, v = (random.standard_normal((n, 2, 4)) for n in (11, spans.keys.end, spans.keys.end))
+    arguments = tuple(x.astype(dtype) for x in (q * size, k * size, v))
+    static = {"spans": spans, "rate": rate, "site": SITE}
+    for run in (operations["attention"].choose(arguments, static), operations["attention"].reference):
+        y, dq, dk, _ = results(run, arguments, static, 1)
+        mask = spans.mask()
+        is_lone = mask.sum(1) == 1
+        of_lone = arguments[2][mask[is_lone].argmax(1)]
+        assert is_lone.any()
+        assert not dq[is_lone].any()
+        assert not dk[~mask[~is_lone].any(0)].any()
+        assert rate or (y[is_lone] == of_lone).all()
+        assert ((y[is_lone] == of_lone / (1 - rate)) | (y[is_lone] == 0)).all()
 
 
 @pytest.mark.parametrize(
-    ("n_keys", "dropout", "is_kernel"),
-    [(1, {}, False), (2, {}, True), (2, {"rate": 0.5}, True), (2, {"site": SITE}, True),
-     (2, {"rate": 0.5, "site": SITE}, False)],
-)  # fmt: skip
-def test_attention_without_dropout_to_more_than_a_key_has_a_kernel(
-    n_keys: int, dropout: dict[str, Any], is_kernel: bool
-) -> None:
-    arguments, operation = tuple(np.ones((n, 2, 4)) for n in (3, n_keys, n_keys)), operations["attention"]
-    chosen = operation.choose(arguments, {"spans": whole_spans([3], [n_keys]), **dropout})
+    ("dropout", "is_kernel"),
+    [({}, True), ({"rate": 0.5}, True), ({"site": SITE}, True), ({"rate": 0.5, "site": SITE}, False)],
+)
+def test_attention_without_dropout_has_a_kernel(dropout: dict[str, Any], is_kernel: bool) -> None:
+    arguments, operation = tuple(np.ones((n, 2, 4)) for n in (3, 2, 2)), operations["attention"]
+    chosen = operation.choose(arguments, {"spans": whole_spans([3], [2]), **dropout})
     assert (chosen is not operation.reference) is is_kernel
 
 

@@ -120,6 +120,22 @@ def test_the_block_mask_is_the_mask_block_by_block(spans: KeySpans) -> None:
         np.testing.assert_array_equal(spans.block_mask, expected)
 
 
+@given(spans_of_keys())
+def test_lone_queries_are_those_that_see_one_key(spans: KeySpans) -> None:
+    mask, (block, place) = spans.mask(), spans.lone
+    is_lone = np.zeros((len(spans.queries), spans.queries.longest), bool)
+    is_lone[block, place] = True
+    expected = mask.sum(1) == 1
+    np.testing.assert_array_equal(is_lone[spans.queries.block_of_token, spans.queries.place_in_block], expected)
+    assert is_lone.sum() == expected.sum()
+
+
+def test_lone_queries_of_sets_are_those_that_see_one_key() -> None:
+    mask = np.array([[[1, 0, 1], [0, 0, 1]], [[0, 1, 0], [1, 1, 1]]], bool)
+    sets = KeySets(Blocks.of_lengths([2, 2]), Blocks.of_lengths([3, 3]), mask)
+    assert np.transpose(sets.lone).tolist() == [[0, 1], [1, 0]]
+
+
 @given(spans_of_keys(), st.permutations([np.float32, np.float64, np.float32]))
 def test_the_bias_is_the_block_mask_in_numbers_of_the_type_asked_for(spans: KeySpans, dtypes: Any) -> None:
     for dtype in dtypes:

@@ -20,12 +20,7 @@ SAFE_SCORE = 40.0  # exp of ±40 neither overflows nor loses digits in float32, 
 
 
 def _plain(*qkv: Array, spans: BlockMask, rate: float = 0.0, site: Site | None = None) -> bool:
-    """Where no block has more than one key, the reference: scores have gradient 0 exactly, and here that of rounding.
-
-    Adam divides a gradient by its own size, and would follow that rounding at the full rate.  Elsewhere a query with a
-    lone key, as the first of every target sentence, shares its weights with queries that have a gradient.
-    """
-    return not (rate and site) and spans.keys.longest > 1
+    return not (rate and site) and spans.keys.longest > 0
 
 
 @attention.kernel("cpu", supports=_plain)
@@ -36,6 +31,8 @@ def attention_unnormalised(
 
     With dy' = dy / t:  de_ij/dy' = ⟨dy'_i, v_j⟩ − ⟨dy'_i, y_i⟩,  ds = e ⊙ de,  dv = eᵀ dy',  dq = ds k,  dk = dsᵀ q.
     Source: that ⟨dy_i, y_i⟩ is the sum over keys in softmax's gradient, Dao et al. 2022 (FlashAttention), appendix B.2.
+    The score of a query with a lone key, as the first of every target sentence, counts as 0: its weight is exactly 1,
+    its gradient exactly 0.  Adam divides a gradient by its own size, and would follow rounding at the full rate.
     Saves: q, k and v with their sentences side by side, e, 1/t, and y.
     """
     check_shapes(q, k, v, spans)
@@ -44,6 +41,7 @@ def attention_unnormalised(
     q_rows, k_rows, v_rows = queries.of(q), keys.of(k), keys.of(v)
     e = q_rows @ _transposed(k_rows, q_rows.shape[2])
     e *= scale
+    _clear(e, spans)
     _exponentiate(e, spans.bias(np, q.dtype))
     inverse_total = 1 / queries.packed(weighted_sums(e, np.ones(e.shape[3], e.dtype))[..., None])
     y = queries.packed(e @ v_rows)
@@ -55,12 +53,20 @@ def attention_unnormalised(
         ds = dy_rows @ _transposed(v_rows, q_rows.shape[2])
         ds -= queries.of(np.vecdot(dy, y)[..., None])
         ds *= e
+        _clear(ds, spans)
         dv = e.swapaxes(2, 3) @ dy_rows
         ds *= scale
         dk = ds.swapaxes(2, 3) @ q_rows
         return queries.packed(ds @ k_rows), keys.packed(dk), keys.packed(dv)
 
     return y, backward
+
+
+def _clear(scores: Array, spans: BlockMask) -> None:
+    """Set to 0 what belongs to queries with a lone key."""
+    blocks, places = spans.lone
+    if len(blocks):
+        scores[blocks, :, places] = 0
 
 
 def _transposed(rows: Array, n_factors: int) -> Array:
