@@ -62,12 +62,19 @@ class Batch:
     def from_token_ids(cls, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
         """A batch of pairs of id sequences without start and end symbols.
 
-        Raises: ValueError if there are not as many targets as sources, or if an id is not a whole number ≥ 0.
+        Raises: ValueError if there are not as many targets as sources, if an id is not a whole number ≥ 0, or if a
+        target has the start symbol: it is no word, and a model may have something else in its place.
         """
         if len(sources) != len(targets):
             raise ValueError(f"Batch: expected as many targets as sources; got {len(sources)} and {len(targets)}")
         source_ids, source = pack_sequences(sources)
         labels, target = pack_sequences(targets)
+        if len(found := np.flatnonzero(labels == START)):
+            number = target.block_of_token[found[0]]
+            raise ValueError(
+                f"Batch: target {number} has the start symbol (id {START}): {targets[number]!r:.80}."
+                " Give targets without start and end symbols, which are added here"
+            )
         decoder_ids = np.empty_like(labels)
         decoder_ids[1:] = labels[:-1]
         decoder_ids[target.starts] = START

@@ -25,6 +25,7 @@ from minitransformer.files import CheckpointError, read_arrays, read_json, write
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import code_version
+from minitransformer.symbols import START
 from minitransformer.training.state import TrainingState
 
 UPDATE_FILE, BATCH_FILE = "update.json", "batch.safetensors"
@@ -136,6 +137,8 @@ def _check_ids(pairs: Pairs, model: Transformer, directory: Path) -> None:
                     f"{directory / BATCH_FILE}: {side} has ids outside of the model's {size} words;"
                     " the capsule is damaged"
                 )
+        if START in pair[1]:
+            raise CheckpointError(f"{directory / BATCH_FILE}: a target has the start symbol; the capsule is damaged")
 
 
 def _shards(pairs: Pairs, facts: UpdateFacts) -> Iterator[tuple[Batch, RandomStream]]:

@@ -61,3 +61,11 @@ def test_the_end_symbol_learns_from_standing_first() -> None:
 def test_an_unknown_start_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"start must be one of \('symbol', 'zero', 'end'\); got 'nothing'"):
         dataclasses.replace(UNTIED, start="nothing")
+
+
+@pytest.mark.parametrize("target", [[START, 6], [6, START], np.array([6, START, 7])])
+def test_a_start_symbol_in_a_target_is_refused_with_the_sentence_and_the_remedy(target: Any) -> None:
+    """It would be taken for a zero vector or the end symbol there, too."""
+    with pytest.raises(ValueError, match=r"target 1 has the start symbol \(id 1\): .*Give targets without"):
+        Batch.from_token_ids([[3], [4], [5]], [[START + 5], target, [START]])
+    assert len(Batch.from_token_ids([[START, 3]], [[6]])) == 1  # of a source it is a word like any other

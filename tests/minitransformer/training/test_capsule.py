@@ -120,6 +120,7 @@ def test_a_directory_that_is_no_capsule_is_refused(tmp_path: Path) -> None:
         ("target", np.zeros(5), "is not the batch of"),
         ("source", np.array([3, 12, 4, 4]), "source has ids outside of the model's 12 words"),
         ("target", np.array([3, -1, 4, 4, 4]), "target has ids outside of the model's 12 words"),
+        ("target", np.array([3, 1, 4, 4, 4]), "a target has the start symbol"),
         ("lengths", np.arange(3), "expected two lengths for each pair"),
         ("lengths", np.zeros((0, 2), np.int64), "expected two lengths for each pair"),
         ("lengths", np.array(2), "expected two lengths for each pair"),
