@@ -16,6 +16,8 @@ from minitransformer.config import ConfigError
 
 Options = TypeVar("Options")
 
+MOST_THREADS = 1_024
+
 
 def parse_options(
     options: type[Options],
@@ -46,6 +48,12 @@ def parse_options(
     if file_remedy and not unknown[0].startswith("-"):
         raise ConfigError(f"{unknown[0]}: no option stands before it; {file_remedy.format(file=unknown[0])}")
     return tyro.cli(options, description=description, args=words, default=default)  # tells which options are similar
+
+
+def require_threads(n: int | None) -> None:
+    """Raise ConfigError if a number of threads is given that no machine can start."""
+    if n is not None and not 1 <= n <= MOST_THREADS:
+        raise ConfigError(f"--threads must be at least 1 and at most {MOST_THREADS:,}; got {n}")
 
 
 def take_option(words: Sequence[str], name: str) -> tuple[str | None, list[str]]:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from cli.command import run_command, say
-from cli.options import parse_options
+from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
-from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.parser import PARSING, Parser
@@ -51,8 +50,7 @@ class ParseOptions:
     @property
     def search(self) -> SearchConfig:
         """How to search.  Raises: ConfigError for options that make no search."""
-        if self.threads is not None and self.threads < 1:
-            raise ConfigError(f"--threads must be at least 1, got {self.threads}")
+        require_threads(self.threads)
         return SearchConfig(beam=self.beam, alpha=self.alpha, max_extra_tokens=PARSING.max_extra_tokens)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from cli.command import run_command, say
-from cli.options import parse_options
+from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation
 from minitransformer.data.survey import COMPRESSED
@@ -57,8 +57,7 @@ class TranslateOptions:
 
     def check(self) -> None:
         """Raises: ConfigError for options that do not go together."""
-        if self.threads is not None and self.threads < 1:
-            raise ConfigError(f"--threads must be at least 1, got {self.threads}")
+        require_threads(self.threads)
         if self.output and not self.input:
             raise ConfigError("--output: needs --input FILE; standard input goes to standard output")
         if self.output and self.output.suffix in COMPRESSED:

@@ -153,7 +153,14 @@ def test_the_first_of_the_n_best_is_the_translation(trained: Trained) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--beam", "2", "--n-best", "3"], ["--beam", "0"], ["--n-best", "0"], ["--alpha", "-1"], ["--threads", "-1"]],
+    [
+        ["--beam", "2", "--n-best", "3"],
+        ["--beam", "0"],
+        ["--n-best", "0"],
+        ["--alpha", "-1"],
+        ["--threads", "-1"],
+        ["--threads", str(10**20)],
+    ],
     ids=" ".join,
 )
 def test_a_search_that_makes_no_sense_is_refused_in_one_line(
