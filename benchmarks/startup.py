@@ -19,7 +19,9 @@ import numpy as np
 from contest import describe_machine
 
 from minitransformer import ModelConfig, Transformer
+from minitransformer.checksums import check_files
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.model.files import MODEL_FILES
 
 WORDS = 30_000  # different ones, so that the tokenizer finds its 37,000 pieces
 SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwz" for vowel in "aeiou"]
@@ -50,6 +52,13 @@ def seconds_to_first_line(run: Path) -> float:
     return seconds
 
 
+def seconds_to_check(run: Path) -> float:
+    """Compare configuration and weights with their checksums."""
+    start = time.perf_counter()
+    check_files(run, MODEL_FILES)
+    return time.perf_counter() - start
+
+
 def main() -> None:
     """Measure, and report median and spread."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -59,6 +68,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         save_run(Path(name))
         seconds = [seconds_to_first_line(Path(name)) for _ in range(rounds)]
+        checking = [seconds_to_check(Path(name)) for _ in range(rounds)]
+    print(f"checksums of configuration and weights: {statistics.median(checking):.2f} s")
     print(f"first line after {statistics.median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})")
 
 

@@ -1,6 +1,6 @@
-"""What a directory should hold: size and SHA-256 of each of its files, by which damage is noticed.
+"""Size and SHA-256 of the files of a directory, by which damage is noticed when they are read.
 
-``checksums.json`` is written last, and removed before a file that it lists changes in its place: a list that is there
+The list is written last, and removed before a file that it lists changes in its place: a list that is there
 is never an old one.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +18,52 @@ CHECKSUMS_FILE = "checksums.json"
 FORMAT = 1  # of checkpoints and model directories as a whole; raised when an older program could not read them
 
 
-def write_checksums(directory: Path, names: Iterable[str]) -> None:
-    """Note sizes and digests of files that are all in their places.  Raises: CheckpointError."""
-    files = {
+def checksums_of(directory: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the size and the digest of each file.  Raises: OSError."""
+    return {
         name: {"size": (directory / name).stat().st_size, "sha256": _sha256(directory / name)} for name in sorted(names)
     }
-    write_text(directory / CHECKSUMS_FILE, _as_text({"format": FORMAT, "files": files}))
 
 
-def remove_checksums(directory: Path) -> None:
+def write_checksums(directory: Path, names: Iterable[str], into: str = CHECKSUMS_FILE) -> None:
+    """Note sizes and digests of files that are all in their places.  Raises: CheckpointError."""
+    write_text(directory / into, _as_text({"format": FORMAT, "files": checksums_of(directory, names)}))
+
+
+def remove_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> None:
     """Take the list away before the files that it lists change; it is gone for good when the directory is synced."""
-    (directory / CHECKSUMS_FILE).unlink(missing_ok=True)
+    (directory / of).unlink(missing_ok=True)
 
 
-def has_checksums(directory: Path) -> bool:
+def has_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> bool:
     """Whether a directory has a list (what earlier versions wrote has none)."""
-    return (directory / CHECKSUMS_FILE).exists()
+    return (directory / of).exists()
 
 
-def check_files(directory: Path, names: Iterable[str], *, digests: bool) -> None:
-    """Compare files with the list: their sizes, and with ``digests`` (which reads every byte) their contents.
+def check_files(directory: Path, names: Iterable[str], listed_in: str = CHECKSUMS_FILE) -> None:
+    """Compare every byte of files with the list.
 
     Only the given names are opened, whatever the list says.
     Raises: DamagedError naming the file; UnfitError if the directory is of an older format, CheckpointError if of a
     newer one.
     """
-    listed = _read(directory / CHECKSUMS_FILE)
+    compare_files(directory, names, _read(directory / listed_in), listed_in)
+
+
+def compare_files(directory: Path, names: Iterable[str], listed: Mapping[str, Any], listed_in: str) -> None:
+    """Compare files with what ``checksums_of`` once gave, and the file ``listed_in`` holds.
+
+    Raises: DamagedError naming the file.
+    """
     for name in names:
         path, entry = directory / name, listed.get(name)
         if not isinstance(entry, dict) or entry.keys() != {"size", "sha256"}:
-            raise DamagedError(f"{directory / CHECKSUMS_FILE}: does not list {name}; it is damaged")
+            raise DamagedError(f"{directory / listed_in}: does not list {name}; it is damaged")
         try:
             size = path.stat().st_size
-            digest = _sha256(path) if digests and size == entry["size"] else entry["sha256"]
+            digest = _sha256(path) if size == entry["size"] else None
         except FileNotFoundError as error:
-            raise DamagedError(f"{path}: not found, though {CHECKSUMS_FILE} lists it") from error
+            raise DamagedError(f"{path}: not found, though {listed_in} lists it") from error
         except OSError as error:
             raise DamagedError(f"{path}: cannot be read ({error})") from error
         if size != entry["size"]:

@@ -86,6 +86,27 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def lock_directory(directory: Path, activity: str) -> int:
+    """Open a directory for this process alone; make it if it is not there.
+
+    Returns: the descriptor; the lock ends when it is closed, or when the process ends, however that happens.
+    Raises: CheckpointError if another process has the directory.
+    """
+    try:
+        make_directory(directory)
+        descriptor = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise CheckpointError(
+            f"{directory}: cannot be written ({error}); free some space or choose another directory"
+        ) from error
+    if not try_lock(descriptor):
+        os.close(descriptor)
+        raise CheckpointError(
+            f"{directory}: another process is {activity} there; wait for its end, end it, or choose another directory"
+        )
+    return descriptor
+
+
 def make_directory(path: Path) -> None:
     """Make a directory and those above it that are missing, and wait until their names are on the disk."""
     if not path.is_dir():

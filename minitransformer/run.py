@@ -58,6 +58,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.model.vocabulary_size or self.model.source_vocabulary_size:
             raise ConfigError("model.vocabulary_size follows from the data in a training run: set data.vocabulary_size")
+        if self.data.directory == self.run:
+            raise ConfigError(f"data.directory and run are both {self.run}: choose another data.directory, or none")
         if self.model.tied == "all" and not self.data.joint_vocabulary:
             raise ConfigError(
                 'model.tied is "all", but with data.joint_vocabulary = false the same row would be one piece of the'

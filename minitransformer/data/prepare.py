@@ -5,22 +5,34 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minitransformer.checksums import checksums_of, compare_files
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, Pair
+from minitransformer.data.selection import worth_scoring, worth_training_on
 from minitransformer.data.sources import corpus_of
-from minitransformer.data.store import IdPair, TokenStore, write_store
+from minitransformer.data.store import IdPair, TokenStore, shard_files, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.files import CheckpointError, DamagedError, read_json, remove_unfinished, write_text
+from minitransformer.files import (
+    CheckpointError,
+    DamagedError,
+    lock_directory,
+    read_json,
+    remove_unfinished,
+    write_text,
+)
+from minitransformer.provenance import short_hash
 
 MANIFEST = "manifest.json"
-SHORT = 20  # tokens: pairs shorter than this on both sides are never called unequal
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and attention over it may take all memory
+CHECKSUMS = "checksums"  # in the manifest: of all other files
+_SPLITS, _TEXTS = ("train", "validation"), ("validation", "test")  # of token ids; of raw held-out lines
 _LINES_AT_ONCE = 10_000
 
 Report = Callable[[str], None]
@@ -46,7 +58,35 @@ class PreparedData:
             raise DamagedError(
                 f"{directory / MANIFEST}: is no list of what was prepared; run minitransformer-prepare again"
             )
-        return cls(directory, Tokenizer.load(directory), manifest)
+        data = cls(directory, Tokenizer.load(directory), manifest)
+        data._check_files()
+        return data
+
+    def _check_files(self) -> None:
+        """Hold files against their checksums (data of earlier versions has none), and token ids against the tokenizer.
+
+        Raises: DamagedError.
+        """
+        try:
+            if CHECKSUMS in self.manifest:
+                listed, found = self.manifest[CHECKSUMS], _files_of(self.directory, self.tokenizer)
+                if not isinstance(listed, dict) or listed.keys() != set(found):
+                    raise DamagedError(
+                        f"{self.directory}: holds {', '.join(sorted(found))}; expected the files that {MANIFEST} lists"
+                    )
+                compare_files(self.directory, found, listed, MANIFEST)
+            for split in _SPLITS:
+                self.store(split).check_ids(self.tokenizer.n_source_words, self.tokenizer.n_target_words)
+        except DamagedError as error:
+            raise DamagedError(f"{error}. Run minitransformer-prepare again") from error
+
+    @property
+    def digest(self) -> str:
+        """Return ten hexadecimal digits that stand for tokenizer, token ids and held-out text."""
+        checksums = self.manifest.get(CHECKSUMS) or checksums_of(
+            self.directory, _files_of(self.directory, self.tokenizer)
+        )
+        return short_hash(json.dumps(checksums, sort_keys=True))
 
     @staticmethod
     def is_in(directory: Path) -> bool:
@@ -71,6 +111,13 @@ class PreparedData:
         return [(source, target) for source, target in pairs]
 
 
+def _files_of(directory: Path, tokenizer: Tokenizer) -> list[str]:
+    """Return the names of the files of prepared data, but for the manifest."""
+    shards = itertools.chain.from_iterable(shard_files(directory, split) for split in _SPLITS)
+    texts = (f"{split}.json" for split in _TEXTS if (directory / f"{split}.json").exists())
+    return [*tokenizer.files, *shards, *texts]
+
+
 def _is_pair(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(line, str) for line in value)
 
@@ -78,12 +125,25 @@ def _is_pair(value: object) -> bool:
 def prepare(config: DataConfig, directory: Path, report: Report = lambda line: None) -> PreparedData:
     """Read the corpus, train the tokenizer, write tokens; the manifest comes last, and only a whole directory has one.
 
-    Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written.
+    Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written, or another
+    process is writing it.
     """
     report("reading the text" if not config.is_demo else "generating the demo corpus")
     files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
     corpus = corpus_of(config)
     _report_oddities(corpus, report)
+    held = lock_directory(directory, "preparing data")
+    try:
+        _write(corpus, config, directory, files, report)
+    finally:
+        os.close(held)
+    return PreparedData.open(directory)
+
+
+def _write(
+    corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[str, Mapping[str, Any]], report: Report
+) -> None:
+    """Write what ``prepare`` makes of a corpus whose ``files`` had these fingerprints when it was read."""
     _remove_manifest(directory)  # until all is written, there is no prepared data here
     remove_unfinished(directory)
     report(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
@@ -114,6 +174,7 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
         "files": files,
         "odd_lines": {name: odd[path] for name, path in text_files(config).items() if odd[path]},
         "config": fingerprint(config),
+        CHECKSUMS: checksums_of(directory, _files_of(directory, tokenizer)),
     }
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for reason, found in dropped.items():
@@ -122,7 +183,6 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
         report(f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.places})")
     losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
     report(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
-    return PreparedData.open(directory)
 
 
 def _remove_manifest(directory: Path) -> None:
@@ -148,20 +208,20 @@ def _write_pairs(
     Held-out text has all pairs: each line is translated, as much of it as is translated of any line.
     """
     n_words = max(tokenizer.n_source_words, tokenizer.n_target_words)
-    kept = _kept(_encoded(corpus.train(), tokenizer), config, dropped, corpus.place)
+    kept = worth_training_on(_encoded(corpus.train(), tokenizer), config, dropped, corpus.place)
     n_train = write_store(directory, "train", kept, n_words)
     if n_train == 0:
         losses = ", ".join(f"{found.count:,} {reason} ({found.places})" for reason, found in dropped.items())
         raise CorpusError(f"no training pair is left; dropped: {losses}. Look at --data.max-length and the text")
     longest = max(LONGEST_SCORED, config.max_length)
-    scored = _scored(_encoded(corpus.validation(), tokenizer), longest, unscored)
+    scored = worth_scoring(_encoded(corpus.validation(), tokenizer), longest, unscored)
     n_validation = write_store(directory, "validation", scored, n_words)
     if n_validation == 0:
         raise CorpusError(
             f"no validation pair is left: all {unscored.count:,} have more than {longest:,} tokens on a side;"
             " expected a sentence a line"
         )
-    for split, pairs in (("validation", corpus.validation()), ("test", corpus.test())):
+    for split, pairs in zip(_TEXTS, (corpus.validation(), corpus.test()), strict=True):
         write_text(directory / f"{split}.json", json.dumps(list(pairs), ensure_ascii=False, indent=0))
     return n_train, n_validation
 
@@ -216,35 +276,3 @@ def _encoded(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[IdPair]:
             tokenizer.encode_target([target for _, target in lines]),
             strict=True,
         )
-
-
-def _kept(
-    pairs: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found], place: Callable[[int], str]
-) -> Iterator[IdPair]:
-    """The pairs worth training on; the others are counted by reason, with the first places."""
-    for i, (source, target) in enumerate(pairs):
-        reason = _reason_to_drop(len(source), len(target), config)
-        if reason:
-            dropped.setdefault(reason, Found()).add(place(i))
-        else:
-            yield source, target
-
-
-def _scored(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Iterator[IdPair]:
-    """The held-out pairs to compute the loss of: all that are sentences, also where they are not worth training on."""
-    for number, (source, target) in enumerate(pairs, 1):
-        if max(len(source), len(target)) > longest:
-            unscored.add(number)
-        else:
-            yield source, target
-
-
-def _reason_to_drop(n_source: int, n_target: int, config: DataConfig) -> str | None:
-    shorter, longer = sorted((n_source, n_target))
-    if shorter == 0:
-        return "empty"
-    if longer > config.max_length:
-        return "too long"
-    if longer > max(SHORT, config.max_ratio * shorter):
-        return "too unequal"
-    return None

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer.files import CheckpointError, written_whole
+from minitransformer.files import CheckpointError, DamagedError, written_whole
 from minitransformer.model.batch import Ids
 
 PAIRS_PER_SHARD = 500_000
@@ -37,13 +37,18 @@ def write_store(directory: Path, split: str, pairs: Iterable[IdPair], vocabulary
 
     No more than one shard is held in memory, at 2 or 4 bytes a token.
     """
-    for stale in directory.glob(f"{split}-*.npy"):
-        stale.unlink()
+    for stale in shard_files(directory, split):
+        (directory / stale).unlink()
     iterator, n_shards, n_last = iter(pairs), 0, PAIRS_PER_SHARD
     while n_last == PAIRS_PER_SHARD:
         n_last = _write_shard(directory, split, n_shards, itertools.islice(iterator, PAIRS_PER_SHARD), vocabulary_size)
         n_shards += 1
     return (n_shards - 1) * PAIRS_PER_SHARD + n_last
+
+
+def shard_files(directory: Path, split: str) -> list[str]:
+    """Return the names of a split's files."""
+    return [path.name for path in directory.glob(f"{split}-*.npy")]
 
 
 def _write_shard(directory: Path, split: str, number: int, pairs: Iterable[IdPair], vocabulary_size: int) -> int:
@@ -89,6 +94,20 @@ class TokenStore:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def check_ids(self, *vocabulary_sizes: int) -> None:
+        """Read all ids; raise DamagedError if one of the source, or of the target, is not below its vocabulary's size.
+
+        The shards may be those of another tokenizer, or damaged.
+        """
+        for tokens in self._shards:
+            for flat, size in zip(tokens, vocabulary_sizes, strict=True):
+                if (largest := int(flat.max(initial=0))) >= size:
+                    name = flat.filename if isinstance(flat, np.memmap) else "token ids"
+                    raise DamagedError(
+                        f"{name}: has token {largest:,}, expected less than {size:,}, the size of the tokenizer's"
+                        " vocabulary: it is damaged, or of another tokenizer; run minitransformer-prepare again"
+                    )
+
     def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The ids of pair i: views into the memory-mapped files."""
         shard = self._shards[int(np.searchsorted(self._first_pairs, i, side="right")) - 1]
@@ -98,7 +117,7 @@ class TokenStore:
 
 def _n_shards(directory: Path, split: str) -> int:
     """One more than the greatest number that any file of the split bears."""
-    found = [path.name[len(split) + 1 :][:5] for path in directory.glob(f"{split}-?????.*.npy")]
+    found = [name[len(split) + 1 :][:5] for name in shard_files(directory, split)]
     numbers = [int(number) for number in found if number.isdecimal()]
     if not numbers:
         raise CheckpointError(f"{directory}: no {split!r} data here; write it with minitransformer-prepare")

@@ -12,6 +12,7 @@ from typing import Any
 
 import sentencepiece
 
+from minitransformer.checksums import check_files, has_checksums, remove_checksums, write_checksums
 from minitransformer.config import TokenizerType
 from minitransformer.data.corpus import Pair
 from minitransformer.data.rare_words import (
@@ -28,6 +29,7 @@ from minitransformer.symbols import END, START, UNKNOWN
 
 JOINT_FILE = "tokenizer.model"
 _SEPARATE_FILES = ("tokenizer.source.model", "tokenizer.target.model")
+TOKENIZER_CHECKSUMS = "tokenizer.checksums.json"
 MAX_TRAINING_SENTENCES = 5_000_000  # of larger corpora a random sample is enough to train on
 LARGE_VOCABULARY = 20_000  # pieces; from there on the 256 bytes are among them, and no text is unknown
 MAX_LINE_BYTES = 16_384  # longer lines are no sentences; sentencepiece leaves them out of its training
@@ -73,6 +75,11 @@ class Tokenizer:
             words or _train(source, vocabulary_size, kind),
             _train_symbols(target) if symbols else _train(target, vocabulary_size, kind),
         )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the names of the files that ``save`` writes the models into."""
+        return (JOINT_FILE,) if self.is_joint else _SEPARATE_FILES
 
     @property
     def models(self) -> tuple[bytes, ...]:
@@ -128,20 +135,25 @@ class Tokenizer:
         return [_LINE_BREAK.sub(" ", text) for text in texts]
 
     def save(self, directory: Path) -> None:
-        """Write the model, or the two models, into a directory."""
-        source, target = self._models
-        files = {JOINT_FILE: source} if target is None else dict(zip(_SEPARATE_FILES, (source, target), strict=True))
-        for name, model in files.items():
-            with written_whole(directory / name) as temporary:
-                temporary.write_bytes(model)
-        for name in {JOINT_FILE, *_SEPARATE_FILES} - files.keys():  # of another tokenizer, saved here before
-            (directory / name).unlink(missing_ok=True)
+        """Write the model, or the two models, into a directory, and their checksums."""
+        try:
+            remove_checksums(directory, TOKENIZER_CHECKSUMS)
+            for name, model in zip(self.files, self.models, strict=True):
+                with written_whole(directory / name) as temporary:
+                    temporary.write_bytes(model)
+            for name in {JOINT_FILE, *_SEPARATE_FILES} - set(self.files):  # of another tokenizer, saved here before
+                (directory / name).unlink(missing_ok=True)
+            write_checksums(directory, self.files, TOKENIZER_CHECKSUMS)
+        except OSError as error:
+            raise CheckpointError(f"{directory}: cannot be written ({error}); choose another directory") from error
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
-        """What ``save`` wrote.  Raises: CheckpointError if it is missing or damaged."""
+        """Read what ``save`` wrote.  Raises: CheckpointError if it is missing or damaged."""
         names = (JOINT_FILE,) if (directory / JOINT_FILE).exists() else _SEPARATE_FILES
         try:
+            if has_checksums(directory, TOKENIZER_CHECKSUMS):
+                check_files(directory, names, TOKENIZER_CHECKSUMS)
             tokenizer = cls(*((directory / name).read_bytes() for name in names))
             if not min(tokenizer.n_source_words, tokenizer.n_target_words):
                 raise RuntimeError(f"{' or '.join(names)} is empty")

@@ -39,19 +39,19 @@ def write_model_files(directory: Path, config: ModelConfig, weights: Mapping[str
     write_arrays(directory / WEIGHTS_FILE, weights)
 
 
-def load_model_files(directory: Path, *, verify: bool = False) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
+def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
     """Read what ``save_model_files`` wrote.
 
-    Sizes are compared with the checksums, if there are any; with ``verify`` every byte is (1.8 GB a second).
+    Every byte is compared with the checksums, if there are any.
     Raises: CheckpointError, which is a DamagedError if the files are not those that were written.
     """
-    if not (directory / WEIGHTS_FILE).exists():
+    if has_checksums(directory):
+        check_files(directory, MODEL_FILES)
+    elif not (directory / WEIGHTS_FILE).exists():
         raise DamagedError(
             f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one with minitransformer-train,"
             " or name the directory of one with --run"
         )
-    if has_checksums(directory):
-        check_files(directory, MODEL_FILES, digests=verify)
     try:
         config = ModelConfig.from_mapping(read_json(directory / CONFIG_FILE))
     except (ConfigError, TypeError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from minitransformer.files import CheckpointError, make_directory, try_lock
+from minitransformer.files import lock_directory
 from parallel.communicator import Communicator
 
 
@@ -22,21 +22,8 @@ def alone_in(directory: Path, world: Communicator) -> Iterator[None]:
     try:
         with world.waiting_for_rank_0():
             if world.rank == 0:
-                _make(directory)
-                held = os.open(directory, os.O_RDONLY)
-                if not try_lock(held):
-                    raise CheckpointError(
-                        f"{directory}: another process is training there; wait for its end, end it, or choose another"
-                        " directory"
-                    )
+                held = lock_directory(directory, "training")
         yield
     finally:
         if held is not None:
             os.close(held)
-
-
-def _make(directory: Path) -> None:
-    try:
-        make_directory(directory)
-    except FileNotFoundError as error:  # what some file systems, such as /proc, say to every new name
-        raise CheckpointError(f"{directory}: cannot be made ({error.strerror}); choose another directory") from error

@@ -83,7 +83,7 @@ def checkpoints_of_updates(run: Path) -> list[Path]:
 
 def _has_whole_model(path: Path) -> bool:
     try:
-        load_model_files(path, verify=True)
+        load_model_files(path)
     except DamagedError:
         return False
     return True
@@ -163,7 +163,7 @@ def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState
     Raises: DamagedError if it is missing or damaged; UnfitError if it is of another model.  Nothing is changed then.
     """
     if has_checksums(path):
-        check_files(path, CHECKPOINT_FILES, digests=True)
+        check_files(path, (OPTIMIZER_FILE, STATE_FILE))  # those of the model as they are read
     config, weights = load_model_files(path)
     if config != model.config:
         changed = [
@@ -203,7 +203,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
     sums: dict[str, np.ndarray] = {}
     dtypes: dict[str, np.dtype] = {}
     for path in paths:
-        _, weights = load_model_files(path, verify=True)
+        _, weights = load_model_files(path)
         if sums and {n: w.shape for n, w in weights.items()} != {n: s.shape for n, s in sums.items()}:
             raise CheckpointError(f"{path}: is of a model of another shape than {paths[0]}; they cannot be averaged")
         for name, value in weights.items():

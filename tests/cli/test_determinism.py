@@ -153,11 +153,12 @@ def test_what_is_compared_are_all_files_of_data_training_and_translation(first: 
         folders.setdefault(path.parent.relative_to(first).as_posix(), set()).add(path.name)
     model = {"model.json", "model.safetensors", "checksums.json"}
     tokens = {f"{s}-00000.{p}.npy" for s in ("train", "validation") for p in ("source", "target", "lengths")}
+    tokenizer = {"tokenizer.model", "tokenizer.checksums.json"}
     checkpoint = model | {"optimizer.safetensors", "state.json"}
     assert folders == {
-        ".": model | {"metrics.jsonl", "results.json", "run.json", "tokenizer.model", "translations", "scores"},
+        ".": model | {"metrics.jsonl", "results.json", "run.json", *tokenizer, "translations", "scores"},
         "best": model,
-        "data": tokens | {"manifest.json", "tokenizer.model", "validation.json", "test.json"},
+        "data": tokens | tokenizer | {"manifest.json", "validation.json", "test.json"},
         **{f"checkpoints/step-{step:08d}": checkpoint for step in (12, 18, 24)},
     }
 

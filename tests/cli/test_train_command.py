@@ -45,7 +45,7 @@ def test_the_log_of_a_file_has_plain_lines(trained: Trained) -> None:
 def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
     assert names_in(trained.run) == [
         "best", "checkpoints", "checksums.json", "data", "metrics.jsonl", "model.json", "model.safetensors",
-        "results.json", "run.json", "tokenizer.model",
+        "results.json", "run.json", "tokenizer.checksums.json", "tokenizer.model",
     ]  # fmt: skip
     assert names_in(trained.run / "checkpoints") == ["step-00000020", "step-00000040", "step-00000060"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import lzma
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from minitransformer.config import DataConfig, ModelConfig
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.data.tokenizer import TOKENIZER_CHECKSUMS, Tokenizer
+from minitransformer.files import read_json, write_text
 from minitransformer.inference.resumable import translate_file
 from minitransformer.model.transformer import Transformer
 from minitransformer.run import RunConfig
@@ -104,6 +106,7 @@ def read_tokens(directory: Path) -> None:
 def write_tokenizer(directory: Path) -> None:
     words = [f"{a} {b}" for a in NUMBERS for b in NUMBERS]
     Tokenizer.train([(line, line) for line in words], vocabulary_size=40).save(directory)
+    (directory / TOKENIZER_CHECKSUMS).unlink()
 
 
 def read_tokenizer(directory: Path) -> None:
@@ -122,12 +125,18 @@ def write_data(directory: Path) -> None:
     (directory / "t.en").write_text("".join(f"{a} {b}\n" for a in NUMBERS for b in NUMBERS))
     prepare(data_config(directory), directory)
     (directory / "t.en").unlink()
-    for path in directory.glob("*.npy"):
-        path.unlink()
+
+
+def write_data_without_checksums(directory: Path) -> None:
+    write_data(directory)
+    (directory / TOKENIZER_CHECKSUMS).unlink()
+    manifest = read_json(directory / "manifest.json")
+    del manifest["checksums"]
+    write_text(directory / "manifest.json", json.dumps(manifest, indent=2) + "\n")
 
 
 def read_data(directory: Path) -> None:
-    data = open_or_prepare(RunConfig(run=directory, data=data_config(directory)), lambda line: None)
+    data = open_or_prepare(RunConfig(run=directory / "run", data=data_config(directory)), lambda line: None)
     data.text("validation")
     data.text("test")
 
@@ -214,7 +223,10 @@ READERS: dict[str, Reader] = {
     "model": Reader(write_model, Transformer.load),
     "tokens": Reader(write_tokens, read_tokens),
     "tokenizer": Reader(write_tokenizer, read_tokenizer),
-    "prepared-data": Reader(write_data, read_data, untouched=("tokenizer.model",)),
+    "prepared-data": Reader(write_data, read_data),
+    "prepared-data-without-checksums": Reader(
+        write_data_without_checksums, read_data, untouched=("tokenizer.model",)
+    ),
     "run": Reader(write_run, lambda directory: RunConfig(run=directory).check_directory()),
     "recipe": Reader(
         write_recipe, lambda directory: read_options(["--config", str(directory / "recipe.toml")]),

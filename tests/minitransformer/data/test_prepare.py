@@ -16,6 +16,7 @@ import pytest
 from minitransformer.config import DataConfig
 from minitransformer.data import prepare as prepare_module
 from minitransformer.data.prepare import PreparedData, Report, prepare
+from minitransformer.data.selection import worth_training_on
 from minitransformer.data.survey import CorpusError, Found
 from minitransformer.files import CheckpointError
 from minitransformer.run import RunConfig
@@ -91,7 +92,7 @@ def without_manifest(directory: Path) -> bool:
 def test_reasons_to_drop_a_pair(n_source: int, n_target: int, reason: str | None) -> None:
     dropped: dict[str, Found] = {}
     config = DataConfig(max_length=80, max_ratio=3.0)
-    kept = list(prepare_module._kept([(tokens(n_source), tokens(n_target))], config, dropped, str))
+    kept = list(worth_training_on([(tokens(n_source), tokens(n_target))], config, dropped, str))
     assert len(kept) == (1 if reason is None else 0)
     assert dropped == ({} if reason is None else {reason: Found(1, ["0"])})
 
@@ -307,7 +308,7 @@ def test_a_directory_that_cannot_be_written_is_named_with_the_remedy(tmp_path: P
     config = config_of(tmp_path, GOOD)
     assert config.directory is not None
     config.directory.write_text("a file in the place of the directory")
-    with pytest.raises(CheckpointError, match=r"data/manifest\.json: cannot be removed .*; choose another --run"):
+    with pytest.raises(CheckpointError, match=r"data: cannot be written .*; free some space or choose another dir"):
         prepared(config)
     assert config.directory.read_text() == "a file in the place of the directory"
 
@@ -342,7 +343,7 @@ def test_a_full_disk_leaves_no_manifest_and_names_the_file(
 ) -> None:
     config = config_of(tmp_path, GOOD)
     monkeypatch.setattr(owner, function, refuse)
-    with pytest.raises(CheckpointError, match=r"tokenizer\.model: cannot be written .*No space left.*free some space"):
+    with pytest.raises(CheckpointError, match=r"data.*: cannot be written .*No space left.*free some space"):
         prepared(config)
     assert list(config.directory.iterdir()) == []
 
@@ -354,7 +355,7 @@ def test_a_disk_that_fills_up_at_the_tokens_names_the_token_file(
     monkeypatch.setattr("numpy.save", refuse)
     with pytest.raises(CheckpointError, match=r"train-00000\.[a-z]+\.npy: cannot be written .*No space left"):
         prepared(config)
-    assert [path.name for path in config.directory.iterdir()] == ["tokenizer.model"]
+    assert sorted(path.name for path in config.directory.iterdir()) == ["tokenizer.checksums.json", "tokenizer.model"]
 
 
 def test_prepared_data_is_opened_rather_than_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,7 +398,7 @@ def test_python_holds_no_more_of_a_text_that_is_eight_times_as_long(
 ) -> None:
     """With lines at once, shards and the tokenizer's sample so small that either text is many times as long."""
     monkeypatch.setattr(prepare_module, "_LINES_AT_ONCE", 40)
-    monkeypatch.setattr("minitransformer.data.store.PAIRS_PER_SHARD", 40)
+    monkeypatch.setattr("minitransformer.data.store.PAIRS_PER_SHARD", 100)
     monkeypatch.setattr("minitransformer.data.tokenizer.MAX_TRAINING_SENTENCES", 100)
 
     def peak(times: int) -> int:

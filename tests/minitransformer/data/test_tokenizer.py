@@ -240,9 +240,22 @@ def test_load_gives_back_what_was_saved(tokenizer: Tokenizer, tmp_path: Path) ->
 def test_files_have_the_documented_names(tmp_path: Path) -> None:
     JOINT.save(tmp_path / "joint")
     SEPARATE.save(tmp_path / "separate")
-    assert [path.name for path in (tmp_path / "joint").iterdir()] == ["tokenizer.model"]
-    names = sorted(path.name for path in (tmp_path / "separate").iterdir())
-    assert names == ["tokenizer.source.model", "tokenizer.target.model"]
+    names = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("joint", "separate")]
+    assert names[0] == ["tokenizer.checksums.json", "tokenizer.model"]
+    assert names[1] == ["tokenizer.checksums.json", "tokenizer.source.model", "tokenizer.target.model"]
+
+
+@pytest.mark.parametrize("tokenizer", [JOINT, SEPARATE], ids=["joint", "separate"])
+def test_a_flipped_bit_is_noticed_if_there_are_checksums(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    tokenizer.save(tmp_path)
+    for name in tokenizer.files:
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[:200] + bytes([whole[200] ^ 4]) + whole[201:])
+        with pytest.raises(CheckpointError, match=rf"no usable tokenizer here .*{name}: has changed since"):
+            Tokenizer.load(tmp_path)
+        (tmp_path / name).write_bytes(whole)
+    (tmp_path / "tokenizer.checksums.json").unlink()
+    assert Tokenizer.load(tmp_path).equals(tokenizer)
 
 
 def test_separate_vocabularies_saved_over_a_joint_one_are_what_is_loaded(tmp_path: Path) -> None:

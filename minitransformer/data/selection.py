@@ -1,0 +1,43 @@
+"""Pairs that are not worth training on, or whose loss cannot be computed, are left out and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from minitransformer.config import DataConfig
+from minitransformer.data.store import IdPair
+from minitransformer.data.survey import Found
+
+SHORT = 20  # tokens: pairs shorter than this on both sides are never called unequal
+
+
+def worth_training_on(
+    pairs: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found], place: Callable[[int], str]
+) -> Iterator[IdPair]:
+    """Yield the pairs worth training on; the others are counted by reason, with the first places."""
+    for i, (source, target) in enumerate(pairs):
+        reason = _reason_to_drop(len(source), len(target), config)
+        if reason:
+            dropped.setdefault(reason, Found()).add(place(i))
+        else:
+            yield source, target
+
+
+def worth_scoring(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Iterator[IdPair]:
+    """Yield the held-out pairs that are sentences, worth training on or not; count the others by their numbers."""
+    for number, (source, target) in enumerate(pairs, 1):
+        if max(len(source), len(target)) > longest:
+            unscored.add(number)
+        else:
+            yield source, target
+
+
+def _reason_to_drop(n_source: int, n_target: int, config: DataConfig) -> str | None:
+    shorter, longer = sorted((n_source, n_target))
+    if shorter == 0:
+        return "empty"
+    if longer > config.max_length:
+        return "too long"
+    if longer > max(SHORT, config.max_ratio * shorter):
+        return "too unequal"
+    return None

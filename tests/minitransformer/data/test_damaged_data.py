@@ -1,0 +1,119 @@
+"""Prepared data whose files changed after they were written, or were written by two processes, is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minitransformer.config import ConfigError, DataConfig
+from minitransformer.data.prepare import PreparedData, prepare
+from minitransformer.files import CheckpointError, DamagedError, lock_directory
+from minitransformer.run import RunConfig
+
+SHARD = "train-00000.target.npy"
+FILES = [
+    "tokenizer.model", "validation.json", "test.json",
+    *(f"{split}-00000.{part}.npy" for split in ("train", "validation") for part in ("source", "target", "lengths")),
+]  # fmt: skip
+
+
+def prepared(folder: Path, *, n_letters: int = 8) -> PreparedData:
+    line = " ".join("abcdefghijklm"[:n_letters])
+    for name in ("en", "de"):
+        (folder / name).write_text(f"{line}\n" * 40)
+    config = DataConfig(
+        raw=folder, train_source=("en",), train_target=("de",), vocabulary_size=n_letters + 12, held_out=5
+    )
+    return prepare(config, folder / "data")
+
+
+def flip(path: Path, place: int, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def forget_checksums(directory: Path) -> None:
+    """Make it what earlier versions wrote."""
+    manifest = json.loads((directory / "manifest.json").read_text())
+    del manifest["checksums"]
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    (directory / "tokenizer.checksums.json").unlink()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_is_noticed_when_data_is_opened(tmp_path: Path, name: str) -> None:
+    directory = prepared(tmp_path).directory
+    whole = (directory / name).read_bytes()
+    for place in {0, len(whole) // 2, len(whole) - 1}:
+        flip(directory / name, place, place % 8)
+        with pytest.raises(CheckpointError, match="has changed since it was written") as caught:
+            PreparedData.open(directory)
+        assert name in str(caught.value)
+        (directory / name).write_bytes(whole)
+    assert PreparedData.open(directory).manifest["train_pairs"] == 36
+
+
+def test_a_shard_that_was_added_or_lost_is_noticed(tmp_path: Path) -> None:
+    directory = prepared(tmp_path).directory
+    shutil.copy(directory / SHARD, directory / "train-00001.target.npy")
+    with pytest.raises(DamagedError, match=r"train-00001.*expected the files that manifest\.json lists"):
+        PreparedData.open(directory)
+    (directory / "train-00001.target.npy").unlink()
+    (directory / "test.json").unlink()
+    with pytest.raises(DamagedError, match=r"expected the files that manifest\.json lists.*prepare again"):
+        PreparedData.open(directory)
+
+
+def test_the_tokenizer_of_another_preparation_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    directory, other = prepared(tmp_path).directory, prepared(tmp_path / "other", n_letters=9).directory
+    for name in ("tokenizer.model", "tokenizer.checksums.json"):
+        shutil.copy(other / name, directory / name)
+    with pytest.raises(DamagedError, match=r"tokenizer\.model: .*minitransformer-prepare again"):
+        PreparedData.open(directory)
+
+
+@pytest.mark.parametrize("name", [SHARD, "validation-00000.source.npy"])
+def test_data_without_checksums_is_read_but_for_ids_that_the_tokenizer_has_not(tmp_path: Path, name: str) -> None:
+    data = prepared(tmp_path)
+    forget_checksums(data.directory)
+    assert len(PreparedData.open(data.directory).store("train")) == 36
+    flip(data.directory / name, 128 + 1, 6)  # the upper byte of the first id
+    with pytest.raises(DamagedError, match=rf"{name}: has token 16,\d+, expected less than \d+, the size"):
+        PreparedData.open(data.directory)
+
+
+def test_the_digest_stands_for_what_is_trained_on(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    data, other = prepared(tmp_path), prepared(tmp_path / "other", n_letters=9)
+    assert len(data.digest) == 10
+    assert PreparedData.open(data.directory).digest == data.digest != other.digest
+    forget_checksums(data.directory)
+    assert PreparedData.open(data.directory).digest == data.digest
+    path = data.directory / SHARD
+    path.write_bytes(path.read_bytes()[:-2] + np.uint16(3).tobytes())  # another id of the vocabulary
+    assert PreparedData.open(data.directory).digest != data.digest
+
+
+def test_a_second_preparation_at_the_same_time_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    directory = prepared(tmp_path).directory
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    held = lock_directory(directory, "preparing data")
+    with pytest.raises(CheckpointError, match="data: another process is preparing data there; wait for its end"):
+        prepared(tmp_path, n_letters=9)
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    os.close(held)
+    assert prepared(tmp_path, n_letters=9).digest
+
+
+def test_a_run_does_not_lie_in_the_directory_of_its_data(tmp_path: Path) -> None:
+    config = RunConfig(run=tmp_path)
+    with pytest.raises(ConfigError, match="data.directory and run are both"):
+        dataclasses.replace(config, data=DataConfig(directory=tmp_path))
