@@ -6,6 +6,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,8 +14,8 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from minitransformer.errors import UserError
 
@@ -171,10 +172,24 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a safetensors file.  Raises: DamagedError if it is missing, damaged or not readable."""
+    """Read the arrays of a safetensors file; bfloat16, which NumPy has not, becomes float32 of the same values.
+
+    Raises: DamagedError if it is missing, damaged or not readable; UnfitError if it has numbers of fewer bits.
+    """
     try:
         with path.open("rb"):  # of whatever cannot be opened safetensors says that it is not there
-            return dict(load_file(path))
+            pass
+        with safe_open(path, framework="numpy") as file:
+            types = {name: file.get_slice(name).get_dtype() for name in list(file.keys())}
+            for name, of in types.items():
+                if re.match(r"F[468](_|$)", of):
+                    raise UnfitError(
+                        f"{path}: {name} is of type {of}; expected F64, F32, F16 or BF16: convert the file"
+                    )
+            return {
+                name: _read_bfloat16(path, name) if of == "BF16" else file.get_tensor(name)
+                for name, of in types.items()
+            }
     except FileNotFoundError as error:
         raise DamagedError(f"{path}: not found; is {path.parent} the right directory?") from error
     except OSError as error:
@@ -185,3 +200,16 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise DamagedError(
             f"{path}: cannot be read ({error}); it is truncated or damaged: use another checkpoint"
         ) from error
+
+
+def _read_bfloat16(path: Path, name: str) -> np.ndarray[Any, Any]:
+    """Read numbers that are the upper halves of float32; safetensors has checked the file's header.
+
+    The format: the size of the header in 8 bytes, the header as JSON, the arrays.
+    """
+    with path.open("rb") as file:
+        entry = json.loads(file.read(int.from_bytes(file.read(8), "little")))[name]
+        begin, end = entry["data_offsets"]
+        file.seek(begin, os.SEEK_CUR)
+        upper = np.frombuffer(file.read(end - begin), "<u2")
+    return (upper.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from minitransformer.files import CheckpointError, DamagedError, read_arrays, try_lock, write_text
+from minitransformer.files import CheckpointError, DamagedError, UnfitError, read_arrays, try_lock, write_text
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -31,6 +34,35 @@ def test_arrays_that_cannot_be_opened_are_not_said_to_be_missing(tmp_path: Path)
 def test_arrays_that_are_not_there_are(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match=r"nothing: not found; is .* the right directory"):
         read_arrays(tmp_path / "nothing")
+
+
+def write_raw(path: Path, **tensors: tuple[str, list[int], bytes]) -> None:
+    """Write a safetensors file of any types, some of which NumPy has not."""
+    header, data = dict[str, Any](), b""
+    for name, (kind, shape, content) in tensors.items():
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def test_bfloat16_is_read_as_float32(tmp_path: Path) -> None:
+    values = np.array([[1, -2.5, 0], [np.inf, 2**-130, 3e38]], np.float32)
+    halves = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    write_raw(tmp_path / "a", x=("F32", [2], b"\0\0\x80?\0\0\0@"), y=("BF16", [2, 3], halves), z=("BF16", [0, 3], b""))
+    arrays = read_arrays(tmp_path / "a")
+    assert {name: array.shape for name, array in arrays.items()} == {"x": (2,), "y": (2, 3), "z": (0, 3)}
+    assert {array.dtype for array in arrays.values()} == {np.dtype(np.float32)}
+    assert arrays["x"].tolist() == [1, 2]
+    assert ((arrays["y"].view(np.uint32) >> 16).astype("<u2").tobytes()) == halves
+    assert arrays["y"][0].tolist() == [1, -2.5, 0]
+
+
+@pytest.mark.parametrize(("kind", "size"), [("F8_E4M3", 4), ("F8_E5M2", 4), ("F8_E8M0", 4), ("F4", 2)])
+def test_numbers_of_eight_bits_or_fewer_are_refused_by_name(tmp_path: Path, kind: str, size: int) -> None:
+    write_raw(tmp_path / "a", x=(kind, [4], bytes(size)))
+    with pytest.raises(UnfitError, match=rf"a: x is of type {kind}; expected F64, F32, F16 or BF16"):
+        read_arrays(tmp_path / "a")
 
 
 def test_an_open_file_is_taken_once_and_free_when_it_is_closed(tmp_path: Path) -> None:
