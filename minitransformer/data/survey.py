@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
+from minitransformer.data.xz import open_xz
 from minitransformer.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 N_NAMED = 5  # places of one kind that are named one by one; the others are counted
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+LONGEST_LINE = 1_000_000  # bytes: no sentence is so long, and at 300 times that sentencepiece ends the process
+_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": open_xz}
 COMPRESSED = tuple(_OPENERS)
 _OBSTACLES: dict[type[BaseException], str] = {
     FileNotFoundError: "not found",
@@ -68,19 +70,24 @@ class Survey:
 
 def open_bytes(path: Path) -> io.BufferedReader:
     """What a file holds, plain, or by its name gzip or xz.  Raises: OSError."""
-    return cast(io.BufferedReader, _OPENERS.get(path.suffix, io.open)(path, "rb"))
+    return cast(io.BufferedReader, _OPENERS[path.suffix](path) if path.suffix in _OPENERS else path.open("rb"))
 
 
 def byte_lines(path: Path) -> Iterator[bytes]:
     """The lines of a text file, plain, gzip or xz, with their ends; only a line feed ends a line.
 
-    Raises: CorpusError naming the file if it is missing or cannot be read to its end.
+    Raises: CorpusError naming the file if it is missing or cannot be read to its end, and the line if it is too long.
     """
     number = 0
     try:
         with open_bytes(path) as stream:
-            for line in stream:
+            while line := stream.readline(LONGEST_LINE + 2):
                 number += 1
+                if len(line) > LONGEST_LINE + 1:
+                    raise CorpusError(
+                        f"{path}, line {number}: has more than {LONGEST_LINE:,} bytes; expected a sentence a line:"
+                        " split it, or take it out of this file and the same line out of its partner"
+                    )
                 yield line
     except tuple(_OBSTACLES) as error:
         raise CorpusError(f"{path}: {_OBSTACLES[type(error)]}; expected a text file, plain, .gz or .xz") from error

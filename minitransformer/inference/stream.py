@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from minitransformer.data.survey import READ_ERRORS, CorpusError, content, open_bytes
+from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_bytes
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translation, Translator
 
 LINES_AT_ONCE = 2_048  # sorted by length together; their translations appear together
 PAUSE = 0.1  # seconds without input, after which what has come is translated
 _BYTES_AT_ONCE = 1 << 16
+_CUT_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # in UTF-8: the last one, which may lack bytes
 
 
 class Source(Protocol):
@@ -37,24 +39,24 @@ def groups_of_lines(source: Source, size: int) -> Iterator[list[bytes]]:
     """Lines without their line feeds, ``size`` together; fewer at the end, and wherever the source pauses.
 
     So a program that writes a line into a pipe and waits gets its translation.  A file never pauses: its groups, and
-    so all bits of the results, depend on nothing else.
+    so all bits of the results, depend on nothing else.  Of a line beyond LONGEST_LINE one byte more is kept.
     """
     lines: list[bytes] = []
-    pieces: list[bytes] = []  # of a line whose end has not come yet
+    line = bytearray()  # whose end has not come yet
     while data := source.read1(_BYTES_AT_ONCE):
         first, *others = data.split(b"\n")
-        pieces.append(first)
+        line += first[: LONGEST_LINE + 1 - len(line)]
         for following in others:
-            lines.append(b"".join(pieces))
-            pieces = [following]
+            lines.append(bytes(line))
+            line = bytearray(following)
         while len(lines) >= size:
             yield lines[:size]
             del lines[:size]
         if lines and _pauses(source):
             yield lines
             lines = []
-    if any(pieces):
-        lines.append(b"".join(pieces))
+    if line:
+        lines.append(bytes(line))
     if lines:
         yield lines
 
@@ -81,9 +83,12 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
 def decoded(line: bytes, number: int, warn: Callable[[str], None]) -> str:
     """The text of an input's line ``number`` (from 1), without its end, blanks around it, or a byte order mark.
 
-    What is not UTF-8 is read with replacements, and a warning names the line.
+    What is not UTF-8 is read with replacements, what is longer than LONGEST_LINE is cut off; a warning names the line.
     """
     line = content(line, number)
+    if len(line) > LONGEST_LINE:
+        warn(f"warning: line {number} has over {LONGEST_LINE:,} bytes; the rest is cut off")
+        line = _CUT_CHARACTER.sub(b"", line[:LONGEST_LINE])
     try:
         return line.decode("utf-8").strip()
     except UnicodeDecodeError as error:

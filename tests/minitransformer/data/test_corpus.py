@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import FileCorpus, read_pairs
 from minitransformer.data.sources import corpus_of
-from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file, read_lines, survey
+from minitransformer.data.survey import LONGEST_LINE, CorpusError, Found, fingerprint_of_file, read_lines, survey
 
 ANY_TEXT = st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=30)
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -179,6 +179,27 @@ def test_damage_in_the_middle_of_a_compressed_file_is_noticed(tmp_path: Path, su
     with pytest.raises(CorpusError) as caught:
         list(read_lines(path))
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_files_that_are_joined_are_read_to_the_end_or_refused(tmp_path: Path, suffix: str) -> None:
+    one, other = (COMPRESSORS[suffix](lines) for lines in (b"one\n", b"two\n"))
+    path = tmp_path / f"text{suffix}"
+    padding = bytes(4 if suffix == ".xz" else 0)
+    assert list(read_lines(written(path, one + padding + other + padding))) == ["one", "two"]
+    for damaged in (b"\1" + other[1:], other[:-1], other[:1], other + b"x"):
+        with pytest.raises(CorpusError, match="cannot be read after line [12]: .*the file may be incomplete"):
+            list(read_lines(written(path, one + damaged)))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_line_that_is_too_long_is_refused_by_number(tmp_path: Path, suffix: str) -> None:
+    longest = b"x" * LONGEST_LINE
+    path = tmp_path / f"text{suffix}"
+    assert len(list(read_lines(written(path, COMPRESSORS[suffix](b"one\n" + longest + b"\n" + longest))))) == 3
+    written(path, COMPRESSORS[suffix](b"one\n" + longest + b"x\ntwo\n"))
+    with pytest.raises(CorpusError, match="line 2: has more than 1,000,000 bytes; expected a sentence a line"):
+        survey(path)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])

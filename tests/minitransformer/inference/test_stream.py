@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minitransformer.data.survey import CorpusError
+from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.inference import stream
-from minitransformer.inference.stream import groups_of_file, groups_of_lines
+from minitransformer.inference.stream import decoded, groups_of_file, groups_of_lines
 
 
 def expected_lines(text: bytes) -> list[bytes]:
@@ -67,9 +67,19 @@ def test_a_pipe_that_does_not_pause_is_grouped_like_a_file() -> None:
         assert [len(group) for group in groups_of_lines(source, 4)] == [4, 4, 2]
 
 
-def test_a_line_without_end_costs_no_more_than_its_length() -> None:
+def test_a_line_without_end_costs_no_more_than_the_longest_that_is_read() -> None:
     text = b"x" * 3_000_000
-    assert list(groups_of_lines(Dripping(text, [100] * 20_000), 5)) == [[text]]
+    assert list(groups_of_lines(Dripping(text + b"\ny", [100] * 20_000), 5)) == [[text[: LONGEST_LINE + 1], b"y"]]
+
+
+@pytest.mark.parametrize("end", ["", "\r"])
+def test_of_a_line_that_is_too_long_the_rest_is_cut_off_with_a_warning(end: str) -> None:
+    said: list[str] = []
+    longest = "ж" * (LONGEST_LINE // 2)
+    assert decoded((longest + end).encode(), 1, said.append) == longest
+    assert said == []
+    assert decoded(f"x{longest}".encode(), 7, said.append) == f"x{longest}"[:-1]
+    assert said == ["warning: line 7 has over 1,000,000 bytes; the rest is cut off"]
 
 
 def test_files_have_no_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
