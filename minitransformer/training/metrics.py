@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from minitransformer.files import write_text
+from minitransformer.files import write_text, written_whole
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -16,15 +18,25 @@ class MetricsLog:
     """``metrics.jsonl`` of a run that goes on from update ``step``.
 
     Lines of later updates, which a killed process wrote, are cut off: their updates are done, and logged, again.
+    A file that is damaged otherwise is kept under another name, and ``say`` is told.
     Raises: CheckpointError if the file has to be cut and cannot be written.
     """
 
-    def __init__(self, run: Path, step: int) -> None:
+    def __init__(self, run: Path, step: int, say: Callable[[str], None] = lambda line: None) -> None:
         self._path = run / METRICS_FILE
         self._waiting = ""
-        text = self._path.read_text(encoding="utf-8", errors="replace") if self._path.exists() else ""
-        kept = "".join(line for line in text.splitlines(keepends=True) if _is_of_update(line, step))
-        if kept != text:
+        content = self._path.read_bytes() if self._path.exists() else b""
+        lines = content.decode("utf-8", errors="replace").splitlines(keepends=True)
+        steps = [_step_of(line) for line in lines]
+        if not _are_as_written(lines, steps):
+            copy = _free_name(run)
+            with written_whole(copy) as temporary:
+                temporary.write_bytes(content)
+            say(
+                f"warning: {self._path}: is damaged: not all of its lines are as they were written; kept as {copy.name}"
+            )
+        kept = "".join(line for line, of in zip(lines, steps, strict=True) if of is not None and of <= step)
+        if kept.encode() != content:
             write_text(self._path, kept)
 
     def append(self, record: dict[str, Any]) -> None:
@@ -42,11 +54,25 @@ class MetricsLog:
         self._waiting = ""
 
 
-def _is_of_update(line: str, last: int) -> bool:
-    """Whether a line is whole and tells of an update up to the last."""
+def _step_of(line: str) -> int | None:
+    """Return the update of a line; None if the line is not as ``append`` writes it."""
     try:
-        record = json.loads(line) if line.endswith("\n") else None
+        record = json.loads(line)
     except (ValueError, RecursionError):
-        return False
+        return None
     step = record.get("step") if isinstance(record, dict) else None
-    return type(step) is int and step <= last
+    return step if type(step) is int and json.dumps(record) + "\n" == line else None
+
+
+def _are_as_written(lines: Sequence[str], steps: Sequence[int | None]) -> bool:
+    """Return whether all lines are complete and in order, but for the end of the last one, which a kill may cut off."""
+    if lines and not lines[-1].endswith("\n"):
+        steps = steps[:-1]
+    known = [step for step in steps if step is not None]
+    return len(known) == len(steps) and known == sorted(known)
+
+
+def _free_name(run: Path) -> Path:
+    """Return where to keep a damaged file: no earlier one is written over."""
+    names = (run / f"metrics.damaged-{n}.jsonl" for n in itertools.count(1))
+    return next(path for path in names if not path.exists())

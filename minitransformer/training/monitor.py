@@ -100,7 +100,7 @@ class ConsoleMonitor:
     """Progress bar on a terminal, else plain lines; and ``metrics.jsonl`` in the run's directory."""
 
     def __init__(self, run: Path, *, first_step: int, max_updates: int, console: Console) -> None:
-        self.console, self._run, self._metrics = console, run, MetricsLog(run, first_step)
+        self.console, self._run = console, run
         self._progress = Progress(
             TextColumn("[bold]{task.completed:,.0f}/{task.total:,.0f}"),
             BarColumn(bar_width=None),
@@ -114,6 +114,7 @@ class ConsoleMonitor:
             refresh_per_second=4,
         )
         self._task = self._progress.add_task("starting", total=max_updates, completed=first_step)
+        self._metrics = MetricsLog(run, first_step, self.say)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -134,7 +135,7 @@ class ConsoleMonitor:
 
     def go_back(self, step: int) -> None:
         """Move the bar back, and forget the log lines of updates that will be done again."""
-        self._metrics = MetricsLog(self._run, step)
+        self._metrics = MetricsLog(self._run, step, self.say)
         self._progress.update(self._task, completed=step)
 
     def report(self, report: TrainingReport | ValidationReport) -> None:

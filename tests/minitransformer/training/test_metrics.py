@@ -39,6 +39,50 @@ def test_what_a_killed_process_left_of_a_line_is_cut_off(tmp_path: Path, torn: s
     assert steps_in(tmp_path) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(
+    ("line", "damaged"),
+    [
+        (0, '{"step": 1'),
+        (1, '{"stfp": 2}\n'),
+        (2, '{"step": 7}\n'),
+        (2, '{"step":03}\n'),
+        (4, "\0\0\n"),
+        (1, '{"step"\x0c2}\n'),
+    ],
+)
+def test_a_log_damaged_in_the_middle_is_kept_under_another_name_and_said(
+    tmp_path: Path, line: int, damaged: str
+) -> None:
+    kept = range(1 if damaged.endswith("\n") else 3, 6)  # a line without its end takes the next one with it
+    log_of(tmp_path, range(1, 6))
+    path, said = tmp_path / "metrics.jsonl", list[str]()
+    lines = path.read_text().splitlines(keepends=True)
+    lines[line] = damaged
+    path.write_text("".join(lines))
+    content = path.read_bytes()
+    MetricsLog(tmp_path, 5, said.append).append({"step": 6})
+    assert steps_in(tmp_path) == [step for step in kept if step != line + 1] + [6]
+    MetricsLog(tmp_path, 6, said.append)
+    assert said == [
+        f"warning: {path}: is damaged: not all of its lines are as they were written; kept as metrics.damaged-1.jsonl"
+    ]
+    assert (tmp_path / "metrics.damaged-1.jsonl").read_bytes() == content
+    path.write_bytes(content)
+    MetricsLog(tmp_path, 5, said.append)
+    assert said[-1].endswith("kept as metrics.damaged-2.jsonl")
+
+
+@pytest.mark.parametrize("torn", ["", '{"step": 8, "lo', "\0\0\0\0"])
+def test_what_a_kill_leaves_is_no_damage(tmp_path: Path, torn: str) -> None:
+    log_of(tmp_path, range(1, 8))
+    with (tmp_path / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 7, "kind": "validation"}\n' + torn)
+    said: list[str] = []
+    MetricsLog(tmp_path, 5, said.append)
+    assert said == []
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
 def test_a_log_with_nothing_to_cut_is_not_touched(tmp_path: Path) -> None:
     log_of(tmp_path, range(1, 4))
     before = (tmp_path / "metrics.jsonl").stat()
