@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,15 +35,21 @@ class UnfitError(CheckpointError):
     """What is on the disk is whole, but not of this model, or of an older format: another checkpoint may fit."""
 
 
+def temporary_path(path: Path, ending: str = "tmp") -> Path:
+    """Return a name beside ``path`` that nobody can guess, and put a link at, before it is used."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{ending}")
+
+
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; on success it becomes ``path``, on failure nothing remains of it.
+    """Yield an empty temporary file beside ``path``; on success it becomes ``path``, on failure nothing remains of it.
 
     Raises: CheckpointError, with the remedy, if the file system refuses; what stood at ``path`` is untouched then.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_path(path)
     try:
         make_directory(path.parent)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # never through a link
         yield temporary
         sync(temporary)
         temporary.replace(path)
@@ -165,7 +172,6 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
     (safetensors makes files that only their owner may read.)
     """
     with written_whole(path) as temporary:
-        temporary.touch()
         mode = temporary.stat().st_mode
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
         temporary.chmod(mode)

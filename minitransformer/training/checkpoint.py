@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +30,7 @@ from minitransformer.files import (
     make_directory,
     read_arrays,
     sync,
+    temporary_path,
     write_arrays,
     write_text,
 )
@@ -102,7 +102,7 @@ def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int) -> Path:
     Raises: CheckpointError; older checkpoints stay.
     """
     path = checkpoint_path(run, snapshot.state.step)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    unfinished = temporary_path(path)
     try:
         make_directory(unfinished)
         write_model_files(unfinished, snapshot.config, snapshot.weights)
@@ -279,5 +279,5 @@ def _remove(doomed: Iterable[Path], directory: Path) -> None:
     """Rename checkpoints, so that no half of one ever bears its name; who looks for remains removes them."""
     for path in doomed:
         with suppress(FileNotFoundError):  # another process was quicker
-            path.rename(path.with_name(f".{path.name}.{os.getpid()}.removed"))
+            path.rename(temporary_path(path, "removed"))
     sync(directory)

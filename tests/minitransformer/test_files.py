@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from minitransformer.files import CheckpointError, DamagedError, UnfitError, read_arrays, try_lock, write_text
+from minitransformer.files import (
+    CheckpointError,
+    DamagedError,
+    UnfitError,
+    read_arrays,
+    remove_unfinished,
+    temporary_path,
+    try_lock,
+    write_text,
+)
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -34,6 +44,25 @@ def test_arrays_that_cannot_be_opened_are_not_said_to_be_missing(tmp_path: Path)
 def test_arrays_that_are_not_there_are(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match=r"nothing: not found; is .* the right directory"):
         read_arrays(tmp_path / "nothing")
+
+
+def test_a_link_under_a_temporary_name_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "precious").write_text("untouched")
+    for name in (f".note.txt.{os.getpid()}.tmp", ".note.txt.0000.tmp"):
+        (tmp_path / name).symlink_to(tmp_path / "precious")
+    write_text(tmp_path / "note.txt", "here")
+    monkeypatch.setattr("secrets.token_hex", lambda n: "0000")
+    with pytest.raises(CheckpointError, match=r"note\.txt: cannot be written .*File exists"):
+        write_text(tmp_path / "note.txt", "there")
+    assert (tmp_path / "precious").read_text() == "untouched"
+    assert (tmp_path / "note.txt").read_text() == "here"
+
+
+def test_left_over_temporary_files_are_removed(tmp_path: Path) -> None:
+    for name in (temporary_path(tmp_path / "a").name, ".a.123.tmp", ".tmpJrcgCB", "kept.tmp"):
+        (tmp_path / name).touch()
+    remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.tmp"]
 
 
 def write_raw(path: Path, **tensors: tuple[str, list[int], bytes]) -> None:

@@ -420,3 +420,13 @@ def test_what_is_no_number_is_not_averaged(tmp_path: Path, value: float) -> None
     paths = [weights_of(tmp_path / "one", 1.0), weights_of(tmp_path / "other", value)]
     with pytest.raises(CheckpointError, match="other: gain has numbers that are not finite; leave this checkpoint out"):
         average_weights(paths)
+
+
+def test_a_link_under_the_name_of_an_unfinished_checkpoint_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    path = checkpoint_path(tmp_path, 20)
+    path.with_name(f".{path.name}.{os.getpid()}.tmp").symlink_to(tmp_path / "elsewhere")
+    model, adam = model_and_adam(1)
+    save_checkpoint(tmp_path, Snapshot.of(model, adam, STATE), keep=5)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
