@@ -26,7 +26,7 @@ from minitransformer.training.monitor import Monitor
 from minitransformer.training.trainer import Trainer
 from minitransformer.training.validation import BEST, Validation
 from minitransformer.training.writer import LostDirectoryError
-from parallel.agreement import check_agreement, checksum
+from parallel.agreement import check_agreement
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import cores_of, described
 
@@ -53,7 +53,7 @@ class TrainingJob:
         _compare_ranks(world, {"code": code_version(), **config.settings()})
         places = take_place(config.device, world)
         data = _shared_data(config, world, say)
-        _compare_ranks(world, {"prepared data": checksum(data.store("train").lengths)})
+        _compare_ranks(world, {"prepared data": data.digest})
         training = config.training
         n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
         model = Transformer(

@@ -10,6 +10,9 @@ import pytest
 from mpirun import MPIRUN, needs_mpi, run
 from small_run import SMALL_MODEL, write_parallel_text
 
+from cli.prepare import prepare_data
+from minitransformer.data.store import TokenStore
+
 pytestmark = needs_mpi
 
 
@@ -76,3 +79,17 @@ def test_a_rank_with_another_option_is_told_by_the_options_name(
     assert f"at the start ranks disagree: {told}" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "data").exists(), "options are compared before data is prepared"
+
+
+def test_a_rank_with_other_token_ids_of_the_same_lengths_is_told(options: list[str], tmp_path: Path) -> None:
+    directories = [tmp_path / name for name in ("data", "other-data")]
+    for directory in directories:
+        assert prepare_data([*options[2:], "--data.directory", str(directory)]) == 0
+        for text in tmp_path.glob("train.*"):
+            lines = [" ".join(reversed(line.split())) for line in text.read_text(encoding="utf-8").splitlines()]
+            text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    stores = [TokenStore(directory, "train") for directory in directories]
+    assert (stores[0].lengths == stores[1].lengths).all()
+    done = run_command_on_two("train", *([*options, "--data.directory", str(path)] for path in directories))
+    assert done.returncode != 0
+    assert "at the start ranks disagree: prepared data is " in done.stderr

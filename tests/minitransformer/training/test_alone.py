@@ -54,7 +54,7 @@ def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_made_is_told() -> None:
     world = SerialCommunicator()
     with (
-        pytest.raises(CheckpointError, match=r"/proc/x/run: cannot be written \(No such file"),
+        pytest.raises(CheckpointError, match=r"/proc/x/run: cannot be written"),
         alone_in(Path("/proc/x/run"), world),
     ):
         pass
