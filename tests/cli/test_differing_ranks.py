@@ -83,8 +83,10 @@ def test_a_rank_with_another_option_is_told_by_the_options_name(
 
 def test_a_rank_with_other_token_ids_of_the_same_lengths_is_told(options: list[str], tmp_path: Path) -> None:
     directories = [tmp_path / name for name in ("data", "other-data")]
+    pairs_of_words = zip(options[::2], options[1::2], strict=True)
+    of_data = [word for pair in pairs_of_words if pair[0].startswith("--data.") for word in pair]
     for directory in directories:
-        assert prepare_data([*options[2:], "--data.directory", str(directory)]) == 0
+        assert prepare_data([*of_data, "--data.directory", str(directory)]) == 0
         for text in tmp_path.glob("train.*"):
             lines = [" ".join(reversed(line.split())) for line in text.read_text(encoding="utf-8").splitlines()]
             text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
