@@ -20,6 +20,7 @@ from autograd.random import Site, named_site, normal, uniform
 from autograd.tensor import Gradient, PendingGradient, Tensor
 
 Initialiser: TypeAlias = Callable[[Site, tuple[int, ...]], Array]
+Allocate: TypeAlias = Callable[[int, Any], tuple[Array, Array]]
 
 ALIGNMENT = 64  # elements: 256 bytes of float32, so that every parameter starts as aligned as an allocation of its own
 
@@ -110,11 +111,16 @@ class ParameterBuffer:
     are the values rounded, and what operations read of parameters with more than one axis; gains and biases, which are
     few, they read in float32.
     Initial values are a pure function of (seed, name), drawn in float64 whatever the dtype; zero without a seed.
+    ``allocate(size, dtype)`` returns zeros for values and gradients, in memory that processes share, say; by default
+    they are allocated on the device, gradients when they are first asked for.
 
     Raises: ValueError if a parameter lies in another buffer already.
     """
 
-    def __init__(self, layer: Layer, *, seed: int | None, dtype: Any = "float32", device: Device = "cpu") -> None:
+    def __init__(
+        self, layer: Layer, *, seed: int | None, dtype: Any = "float32", device: Device = "cpu",
+        allocate: Allocate | None = None,
+    ) -> None:  # fmt: skip
         self.named = dict(named_parameters(layer))
         for name, parameter in self.named.items():
             if parameter.room is not None:
@@ -125,9 +131,12 @@ class ParameterBuffer:
             size += -(-parameter.size // ALIGNMENT) * ALIGNMENT
         stored = dtype_named(dtype)
         is_narrow = stored.name == "bfloat16"
-        self.values = xp.zeros(size, np.float32 if is_narrow else stored)
+        of_values = np.dtype(np.float32) if is_narrow else stored
+        self.values, gradients = (xp.zeros(size, of_values), None) if allocate is None else allocate(size, of_values)
         self.copies: Array | None = xp.zeros(size, stored) if is_narrow else None
         self._room = _Gradients(self.values)
+        if gradients is not None:
+            self._room.array = gradients
         self._take_place()
         if seed is not None:
             for name, values in self.named_values().items():
@@ -155,15 +164,6 @@ class ParameterBuffer:
         for parameter in self.named.values():
             parameter.grad = parameter.view_of(self._room.array)
         return self._room.array
-
-    def move(self, values: Array, gradients: Array) -> None:
-        """Let values (the same numbers) and gradients lie in other memory from now on, such as one that others see."""
-        self.values, self._room = values, _Gradients(values)
-        self._room.array = gradients
-        self.__dict__.pop("gradients", None)
-        self._take_place()
-        for parameter in self.named.values():
-            parameter.grad = parameter.view_of(gradients)
 
     @property
     def n_parameters(self) -> int:

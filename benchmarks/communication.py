@@ -15,52 +15,44 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from contest import describe_machine
 from training import ours
 from workload import WORKLOADS
 
 
-def be_rank(name: str, rounds: int, neighbourhood: Callable[[int], int]) -> None:
+def be_rank(name: str, rounds: int, node_group: Callable[[int], int]) -> None:
     """Update in rounds; rank 0 prints a row."""
     from mpi4py import MPI  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
     from parallel.mpi import MpiCommunicator  # noqa: PLC0415
 
-    class Timed(MpiCommunicator):
-        """Adds up the seconds of exchange, and of waiting before it."""
+    world = MpiCommunicator(node_group=node_group)
+    trainer, work = ours(WORKLOADS[name], world)
+    waiting_for, exchanging_for = Clock(), Clock()
 
-        def exchange(self, *arguments: Any) -> Any:
-            """See ``MpiCommunicator``."""
-            exchange = super().exchange(*arguments)
-            self.waiting, self.exchanging = Clock(), Clock()
-            for step in ("sum_gradients", "share_values"):
-                setattr(exchange, step, self._timed(getattr(exchange, step)))
-            return exchange
+    def timed(step: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            with waiting_for:
+                MPI.COMM_WORLD.Barrier()
+            with exchanging_for:
+                step()
 
-        def _timed(self, step: Callable[..., None]) -> Callable[..., None]:
-            def timed(*arguments: Any) -> None:
-                with self.waiting:
-                    MPI.COMM_WORLD.Barrier()
-                with self.exchanging:
-                    step(*arguments)
+        return run
 
-            return timed
-
-    world = Timed(neighbourhood=neighbourhood)
-    work = ours(WORKLOADS[name], world)
+    reducer = trainer.reducer
+    reducer.reduce_scatter, reducer.all_gather = timed(reducer.reduce_scatter), timed(reducer.all_gather)
     work()
     times = []
     for _ in range(rounds):
-        world.waiting.seconds = world.exchanging.seconds = 0.0
+        waiting_for.seconds = exchanging_for.seconds = 0.0
         start = time.perf_counter()
         work()
-        times.append((time.perf_counter() - start, world.exchanging.seconds, world.waiting.seconds))
+        times.append((time.perf_counter() - start, exchanging_for.seconds, waiting_for.seconds))
     seconds, exchanging, waiting = (statistics.median(column) for column in zip(*times, strict=True))
     n_updates = len(WORKLOADS[name].batches())
-    shares = [100 * world.sum_of_numbers(part / seconds) / world.size for part in (exchanging, waiting)]
-    megabytes = world.sum_of_numbers(proportional_kilobytes() / 1024)
+    shares = [100 * world.allreduce(part / seconds) / world.size for part in (exchanging, waiting)]
+    megabytes = world.allreduce(proportional_kilobytes() / 1024)
     if world.rank == 0:
         per_update = [1e3 * part / n_updates for part in (seconds, exchanging)]
         figures = [f"{per_update[0]:.0f}", f"{per_update[1]:.1f}", *(f"{share:.1f} %" for share in shares)]
@@ -95,7 +87,7 @@ def main() -> None:
     parser.add_argument("--rank", action="store_true")
     options = parser.parse_args()
     if options.rank:
-        be_rank(options.workloads[0], options.rounds, lambda place: place * options.messages)
+        be_rank(options.workloads[0], options.rounds, lambda local_rank: local_rank * options.messages)
         return
     describe_machine("mpi4py", "mpich")
     columns = [

@@ -116,7 +116,7 @@ def serve(
         start = time.perf_counter()
         tokens = work()
         world.any(False)  # all are through
-        answer = {"seconds": time.perf_counter() - start, "tokens": tokens, "peak_mb": world.sum_of_numbers(memory())}
+        answer = {"seconds": time.perf_counter() - start, "tokens": tokens, "peak_mb": world.allreduce(memory())}
         if world.rank == 0:
             print(json.dumps(answer), flush=True)
 

@@ -17,10 +17,10 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.checkpoint import TrainingState
-from minitransformer.training.exchange import exchange_of
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.update import UpdateParts, Updates, UpdatesAsGraphs, UpdatesInTurn
 from parallel.communicator import SerialCommunicator
+from parallel.reducer import LocalReducer
 
 
 class OurTraining:
@@ -34,7 +34,7 @@ class OurTraining:
         self.model = Transformer(config, seed=1, dtype="bfloat16", device="cuda")
         world = SerialCommunicator()
         self.parts = UpdateParts(
-            store, training, world, exchange_of(self.model.parameters, world, training),
+            store, training, world, LocalReducer(),
             Adam(self.model.parameters), ShardedGradient(self.model, n_threads=1), [0],
         )  # fmt: skip
         self._updates: Updates = UpdatesAsGraphs(self.parts) if in_graphs else UpdatesInTurn(self.parts)

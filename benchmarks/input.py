@@ -66,7 +66,7 @@ def main() -> None:
         data = prepared(options.files, Path(name))
         os.sched_setaffinity(0, cores)
         of_batch = seconds_of_a_batch(data.store("train"), workload.batch_tokens)
-    updates, n_batches, seconds = ours(workload), len(workload.batches()), []
+    (_, updates), n_batches, seconds = ours(workload), len(workload.batches()), []
     for _ in range(options.rounds):
         start = time.perf_counter()
         updates()

@@ -25,8 +25,8 @@ from minitransformer.memory import keep_freed_memory
 from minitransformer.run import RunConfig
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.monitor import SilentMonitor
-from parallel.communicator import Communicator, InSlices, SentIn
-from parallel.route import ExchangedSum
+from parallel.communicator import Communicator, SentIn
+from parallel.reducer import choose_reducer
 
 
 def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None:
@@ -34,7 +34,7 @@ def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None
     from parallel.mpi import MpiCommunicator  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
     keep_freed_memory()
-    world = MpiCommunicator(neighbourhood=lambda place: place)
+    world = MpiCommunicator(node_group=lambda local_rank: local_rank)
     demo = RunConfig()
     training = dataclasses.replace(
         demo.training, seed=seed, max_updates=n_updates, gradients_sent_in=sent_in, n_shards=max(2, world.size),
@@ -57,17 +57,19 @@ class Errors:
 
     def __init__(self, job: TrainingJob, world: Communicator) -> None:
         self.found: list[float] = []
-        self._exchange, self._world = job.trainer.exchange, world
-        self._sum_gradients, self._exact_sum = self._exchange.sum_gradients, ExchangedSum(world, world.size, "float32")
-        job.trainer.exchange.sum_gradients = self._sum_and_compare  # type: ignore[method-assign]
+        self._reducer, self._world, self._rounded = job.trainer.reducer, world, job.trainer.reducer.reduce_scatter
+        self._gradients = job.trainer.model.parameters.gradients
+        self._exact = choose_reducer(world, None, world.size)
+        _, self._summands = self._exact.allocate(len(self._gradients), np.float32)
+        self._reducer.reduce_scatter = self._sum_and_compare  # type: ignore[method-assign]
 
-    def _sum_and_compare(self, in_slices: InSlices) -> None:
-        exact = self._exchange.gradients.copy()
-        self._exact_sum(exact)
-        self._sum_gradients(in_slices)
-        exact = exact[self._exchange.part]
-        error = self._exchange.gradients[self._exchange.part] - exact
-        squares = [self._world.sum_of_numbers(float(np.vdot(x, x))) for x in (error, exact)]
+    def _sum_and_compare(self) -> None:
+        self._summands[...] = self._gradients
+        self._exact.reduce_scatter()
+        self._rounded()
+        exact = self._summands[self._exact.shard]
+        error = self._gradients[self._reducer.shard] - exact
+        squares = [self._world.allreduce(float(np.vdot(x, x))) for x in (error, exact)]
         self.found.append((squares[0] / squares[1]) ** 0.5)
 
 

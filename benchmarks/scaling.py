@@ -7,11 +7,11 @@ Time of an update on N ranks, each with the same batch of its own (weak scaling)
 
     t(N) = t₁ · (1 + w(N)) + s(N),   s(N) = (1 − 1/N) · bytes / bandwidth + 2 (N − 1) · latency · pieces
 
-t₁ is one rank's update, measured here on all of this machine's cores unless given; s(N) is the exchange of gradients
-and of values between every two machines (``parallel/exchange.py``), nothing of it hidden behind computation; w(N) is
-the time that the slowest of N ranks makes the others wait: the greatest of N normal draws with the deviation of the
-updates measured.  Bandwidth and latency of the network are no measurements but options, by default those of 10 Gbit
-Ethernet and TCP: 1.25 GB/s at most, 30 µs.  Efficiency is t₁ / t(N).
+t₁ is one rank's update, measured here on all of this machine's cores unless given.  s(N) is the exchange of gradients
+and of values between every two machines (``HostReducer``), nothing of it hidden behind computation.  w(N) is the time
+that the slowest of N ranks makes the others wait: the greatest of N normal draws with the deviation of the updates
+measured.  Bandwidth and latency of the network are no measurements but options, by default those of 10 Gbit Ethernet
+and TCP: 1.25 GB/s at most, 30 µs.  Efficiency is t₁ / t(N).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from training import ours
 from workload import WORKLOADS
 
 from minitransformer import Transformer
-from parallel.messages import PIECE
+from parallel.host_reducer import PIECE
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Update:
 def measured(name: str, rounds: int) -> Update:
     """The updates of the training benchmark in rounds of the same batches."""
     workload = WORKLOADS[name]
-    work, n_updates = ours(workload), len(workload.batches())
+    (_, work), n_updates = ours(workload), len(workload.batches())
     work()
     seconds = []
     for _ in range(rounds):

@@ -26,7 +26,8 @@ from pathlib import Path
 import numpy as np
 from contest import describe_machine
 
-from parallel.messages import PIECE
+from parallel.host_reducer import PIECE
+from parallel.reducer import choose_reducer
 
 
 @dataclass
@@ -38,20 +39,20 @@ class Way:
     sums: np.ndarray
 
 
-def ours(array: np.ndarray, neighbourhood: Callable[[int], int]) -> Way:
-    """Our exchange; by messages all in one array."""
+def ours(n_elements: int, node_group: Callable[[int], int]) -> Way:
+    """Our reducer; ranks of one node group share memory."""
     from parallel.mpi import MpiCommunicator  # noqa: PLC0415 (importing it starts MPI, which only ranks shall do)
 
-    world = MpiCommunicator(neighbourhood=neighbourhood)
-    exchange = world.exchange(array, lambda: array, world.size)
+    world = MpiCommunicator(node_group=node_group)
+    reducer = choose_reducer(world, None, world.size)
+    values, gradients = reducer.allocate(n_elements, np.float32)
 
     def add_up() -> None:
-        exchange.sum_gradients(lambda add: add(slice(None)))
-        if exchange.values is not exchange.gradients:
-            exchange.values[exchange.part] = exchange.gradients[exchange.part]
-        exchange.share_values()
+        reducer.reduce_scatter()
+        values[reducer.shard] = gradients[reducer.shard]
+        reducer.all_gather()
 
-    return Way(exchange.gradients, add_up, exchange.values)
+    return Way(gradients, add_up, values)
 
 
 def ways(directory: Path, array: np.ndarray) -> dict[str, Way]:
@@ -65,8 +66,8 @@ def ways(directory: Path, array: np.ndarray) -> dict[str, Way]:
             world.Allreduce(MPI.IN_PLACE, array[start : start + PIECE])
 
     found = {
-        "ours": ours(array, lambda place: 0),
-        "ours, by messages, as between machines": ours(array, lambda place: place),
+        "ours": ours(array.size, lambda local_rank: 0),
+        "ours, by messages, as between machines": ours(array.size, lambda local_rank: local_rank),
         "MPI.Allreduce in pieces": Way(array, in_pieces, array),
         "MPI.Allreduce at once": Way(array, lambda: world.Allreduce(MPI.IN_PLACE, array), array),
     }

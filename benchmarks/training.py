@@ -27,7 +27,7 @@ from minitransformer.data.store import TokenStore, write_store
 from minitransformer.memory import keep_freed_memory
 from minitransformer.model.transformer import Transformer
 from minitransformer.threads import allowed_cores, available_cores
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.trainer import Trainer, reducer_for
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import communicator
 from parallel.placement import share_of_cores
@@ -41,8 +41,8 @@ PEERS = {
 }
 
 
-def ours(workload: Workload, world: Communicator | None = None) -> Callable[[], int]:
-    """Updates as minitransformer-train makes them, without its logging and checkpoints."""
+def ours(workload: Workload, world: Communicator | None = None) -> tuple[Trainer, Callable[[], int]]:
+    """A trainer, and its updates as minitransformer-train makes them, without logging and checkpoints."""
     world = world or SerialCommunicator()
     keep_freed_memory()
     batches = workload.batches()
@@ -52,11 +52,11 @@ def ours(workload: Workload, world: Communicator | None = None) -> Callable[[], 
         store = TokenStore(directory, "train")
     ends = np.cumsum([0, *map(len, batches)])
     indices = [np.arange(a, b) for a, b in pairwise(ends)]
-    n_threads = share_of_cores(allowed_cores(), world.all_of(allowed_cores()))
+    n_threads = share_of_cores(allowed_cores(), world.allgather(allowed_cores()))
     config = TrainingConfig(batch_tokens=workload.batch_tokens, n_shards=max(2, world.size), warmup_steps=100)
-    trainer = Trainer(
-        Transformer(workload.config), store, None, config, directory, world, n_threads=n_threads,
-    )  # fmt: skip
+    reducer = reducer_for(config, world, "cpu", n_threads)
+    model = Transformer(workload.config, allocate=reducer.allocate)
+    trainer = Trainer(model, store, None, config, directory, world, reducer, n_threads=n_threads)
 
     def work() -> int:
         with threadpool_limits(1, user_api="blas"):
@@ -65,7 +65,7 @@ def ours(workload: Workload, world: Communicator | None = None) -> Callable[[], 
                 trainer._update(batch)
         return sum(len(target) + 1 for batch in batches for _, target in batch)
 
-    return work
+    return trainer, work
 
 
 @cache
@@ -160,7 +160,7 @@ def main() -> None:
     if options.serve:
         workload, world = WORKLOADS[options.workloads[0]], communicator()
         works = {
-            "ours": lambda: ours(workload, world),
+            "ours": lambda: ours(workload, world)[1],
             "matrix-products": lambda: matrix_products(workload),
             "torch": lambda: torch(workload, packed=options.packed, compiled=options.compiled, bf16=options.bf16),
         }

@@ -69,7 +69,7 @@ def examination(words: Sequence[str], *, try_largest: bool) -> int:
     world, of_launch = launch()  # before options are read: the other ranks would wait for one that refuses its own
     with all_end_together(world):
         config = read_options(words, DESCRIPTION)
-        findings = merged(world.all_of([*of_launch, *examine(config, world, try_largest=try_largest)]))
+        findings = merged(world.allgather([*of_launch, *examine(config, world, try_largest=try_largest)]))
     if rank_launched() == 0:
         Console(highlight=False).print(shown(findings), verdict(findings))
     return int(any(finding.remedy for finding in findings))

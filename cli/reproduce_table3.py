@@ -93,7 +93,7 @@ def _train_all(experiment: Experiment, world: Communicator, console: Console) ->
     experiment.check_settings()
     cells = list(experiment.cells())
     for number, (row, seed) in enumerate(cells, 1):
-        if not world.broadcast(experiment.result(row, seed) is not None):
+        if not world.bcast(experiment.result(row, seed) is not None):
             say(f"[{number} of {len(cells)}] {row}, seed {seed}")
             if not experiment.train(row, seed, world, say, lambda job: monitor_of(job, world, console)):
                 return False

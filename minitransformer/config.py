@@ -249,11 +249,13 @@ class TrainingConfig:
     clip_norm: float | None = None
     """Scale the gradient of the mean loss down to this norm; off in the paper."""
     sum: SumOrder = "exact"
-    """How processes add gradients up: "exact" along one fixed tree, the same bits for any number of processes, of which
-    a power of two compute; "fast" as MPI or NCCL likes, with all of them, up to one a shard."""
+    """The order in which processes add gradients.  "exact": along one fixed tree, the same bits for any number of
+    processes; a power of two of them compute.  "fast": all processes compute, up to one a shard, and the last bits
+    depend on their number; between GPUs the library chooses the order."""
     gradients_sent_in: SentIn = "float32"
     """What gradients are rounded to where messages carry them, between machines or GPUs: "bfloat16" halves what is sent
-    of them.  They are added up in float32.  Nothing is rounded in memory that processes share, nor with sum "fast"."""
+    of them.  They are added in float32.  Nothing is rounded in memory that processes share, nor where a library chooses
+    the order."""
     precision: Precision = "float32"
     """What weights and activations are stored in.  With "bfloat16" the GPU's tensor cores compute with them, summing in
     float32; on a CPU it is slower.  Updates are made, and everything is saved, in float32."""

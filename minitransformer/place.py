@@ -16,7 +16,7 @@ def take_place(device: Device, world: Communicator) -> list[Place]:
     Raises: DeviceError if there is no usable GPU.
     """
     n_gpus = count_gpus(device)
-    gpu = gpu_of_rank(world.node_rank, n_gpus)
+    gpu = gpu_of_rank(world.local_rank, n_gpus)
     if gpu is not None:
         use_gpu(gpu)
-    return world.all_of(Place(allowed_cores(), gpu, n_gpus))
+    return world.allgather(Place(allowed_cores(), gpu, n_gpus))

@@ -27,7 +27,7 @@ def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, re
     """
     if world.size == 1:
         return
-    said = world.all_of((socket.gethostname(), dict(facts)))
+    said = world.allgather((socket.gethostname(), dict(facts)))
     host, expected = said[0]
     differences = [
         f"{name} is {theirs.get(name)} on rank {rank} ({their_host}), {fact} on rank 0 ({host})"

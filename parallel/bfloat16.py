@@ -1,6 +1,6 @@
-"""Numbers on their way between ranks as bfloat16: the upper half of a float32, of 8 bits of precision.
+"""Messages in bfloat16: the upper half of a float32, with 8 bits of precision.
 
-NumPy's and CuPy's arrays are flat here; bits lie in uint16, which every library carries.
+Arrays of NumPy and CuPy are flat here.  The bits lie in uint16, which every library can send.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-RUN = 1 << 15  # elements narrowed at once on a host, so that what is in between stays in a cache
+CHUNK = 1 << 15  # elements rounded at once on a host, so that intermediate arrays stay in a cache
 
 
-def narrow(x: Any, bits: Any) -> None:
-    """Put float32 into ``bits`` as bfloat16: to the nearest, ties to even; what is no number stays none."""
-    run = RUN if isinstance(x, np.ndarray) else max(1, x.size)
-    for start in range(0, x.size, run):
-        wide = x[start : start + run].view(np.uint32)
+def round_to_bfloat16(x: Any, bits: Any) -> None:
+    """Write float32 to ``bits`` as bfloat16: to the nearest, ties to even; NaN stays NaN."""
+    chunk = CHUNK if isinstance(x, np.ndarray) else max(1, x.size)
+    for start in range(0, x.size, chunk):
+        wide = x[start : start + chunk].view(np.uint32)
         is_nan = ((wide & 0x7FFF_FFFF) > 0x7F80_0000).astype(np.uint32)
         upper = (wide + ((wide >> 16 & 1) + 0x7FFF)) >> 16
-        bits[start : start + run] = (upper | is_nan * 0x7FC0).astype(np.uint16)
+        bits[start : start + chunk] = (upper | is_nan * 0x7FC0).astype(np.uint16)
 
 
-def widen(bits: Any, out: Any) -> None:
-    """The same numbers in float32, into ``out``."""
+def widen_to_float32(bits: Any, out: Any) -> None:
+    """Write bfloat16 to ``out`` as float32, exactly."""
     wide = out.view(np.uint32)
     wide[...] = bits
     wide <<= 16

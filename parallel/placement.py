@@ -21,9 +21,9 @@ class Place:
     host: str = field(default_factory=socket.gethostname)
 
 
-def gpu_of_rank(node_rank: int, n_gpus: int) -> int | None:
+def gpu_of_rank(local_rank: int, n_gpus: int) -> int | None:
     """Ranks of a machine take its GPUs in turn; None where there are none."""
-    return node_rank % n_gpus if n_gpus else None
+    return local_rank % n_gpus if n_gpus else None
 
 
 def share_of_cores(mine: Collection[int], of_all: Sequence[Collection[int]]) -> int:

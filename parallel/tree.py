@@ -1,4 +1,4 @@
-"""The fixed order in which arrays are added up, so that the sum has the same bits wherever its summands lie."""
+"""The fixed binary tree along which arrays are added, so that the sum has the same bits wherever its summands lie."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-Numbers = np.ndarray[Any, Any]
-Tree: TypeAlias = "Numbers | tuple[Tree, Tree]"
+FlatArray: TypeAlias = np.ndarray[Any, Any]
+Tree: TypeAlias = "FlatArray | tuple[Tree, Tree]"
 
-PIECE = 1 << 15  # elements added up at once, so that what is on its way between two additions stays in a cache
+CHUNK = 1 << 15  # elements added at once, so that intermediate sums stay in a cache
 
 
 def subtrees_within(ranks: Collection[int], whole: range) -> list[range]:
-    """The largest subtrees whose leaves are all among these ranks, of the tree over a power of two of them."""
+    """Return the largest subtrees of the tree over ``whole`` whose leaves are all among these ranks."""
     if all(rank in ranks for rank in whole):
         return [whole]
     return [] if len(whole) == 1 else [subtree for half in _halves(whole) for subtree in subtrees_within(ranks, half)]
 
 
-def tree_of(whole: range, sums: Mapping[range, Numbers], first: int) -> Tree:
-    """The tree over ``whole``, down to the subtrees whose sums are there.
+def tree_of(whole: range, sums: Mapping[range, FlatArray], first: int) -> Tree:
+    """Return the tree over ``whole``, whose leaves are the subtrees with known sums.
 
-    Siblings change places so that what holds rank ``first`` comes first.  Addition commutes: the bits are the same.
+    The subtree that holds rank ``first`` comes first among siblings.  Addition commutes, so bits stay the same.
     """
     if whole in sums:
         return sums[whole]
@@ -38,19 +38,19 @@ def _halves(whole: range) -> tuple[range, range]:
     return range(whole.start, middle), range(middle, whole.stop)
 
 
-def part_of(tree: Tree, within: slice) -> Tree:
-    """The tree over the same stretch of all its arrays."""
-    return (part_of(tree[0], within), part_of(tree[1], within)) if isinstance(tree, tuple) else tree[within]
+def slice_tree(tree: Tree, within: slice) -> Tree:
+    """Return the tree over the same slice of all its arrays."""
+    return (slice_tree(tree[0], within), slice_tree(tree[1], within)) if isinstance(tree, tuple) else tree[within]
 
 
-def add_along_tree(tree: Tree, out: Numbers) -> None:
-    """((s₀, s₁), (s₂, s₃)) becomes (s₀ + s₁) + (s₂ + s₃) in ``out``, which may be s₀."""
-    for start in range(0, len(out), PIECE):
-        piece = slice(start, start + PIECE)
-        _add(part_of(tree, piece), out[piece])
+def add_along_tree(tree: Tree, out: FlatArray) -> None:
+    """Write (s₀ + s₁) + (s₂ + s₃) to ``out`` for the tree ((s₀, s₁), (s₂, s₃)); ``out`` may be s₀."""
+    for start in range(0, len(out), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        _add(slice_tree(tree, chunk), out[chunk])
 
 
-def _add(tree: Tree, out: Numbers) -> None:
+def _add(tree: Tree, out: FlatArray) -> None:
     if not isinstance(tree, tuple):
         out[...] = tree
         return

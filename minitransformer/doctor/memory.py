@@ -24,8 +24,8 @@ from minitransformer.training.largest_batch import (
     try_largest_batch,
     ways_into,
 )
-from minitransformer.training.trainer import Trainer
-from parallel.communicator import Communicator, shards_of_rank
+from minitransformer.training.trainer import Trainer, reducer_for
+from parallel.communicator import Communicator, micro_batches_of_rank
 from parallel.placement import Place, cores_of
 
 TRIAL = "largest batch"
@@ -34,7 +34,7 @@ _STATUS, _CLEAR_REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_r
 
 def memory(config: RunConfig, world: Communicator, places: list[Place], *, try_largest: bool) -> list[Finding]:
     """What the largest batch of the first epoch needs, and with ``try_largest`` what it took; all ranks must call."""
-    unready = [finding for finding in world.all_of(_unready(config, asked=try_largest)) if finding]
+    unready = [finding for finding in world.allgather(_unready(config, asked=try_largest)) if finding]
     if unready:
         return [unready[0]]
     n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
@@ -71,7 +71,7 @@ def _of_tightest(config: RunConfig, world: Communicator, places: list[Place], n_
         ways = ways_into(free, config.training, predicted)
         remedy = f"set {'; or '.join(ways)}" if ways else NO_WAY
         finding = Finding("memory", f"{found}, of which {USABLE:.0%} can be relied on: too little", remedy)
-    return min(world.all_of((free - footprint.total, finding)), key=lambda of_rank: of_rank[0])[1]
+    return min(world.allgather((free - footprint.total, finding)), key=lambda of_rank: of_rank[0])[1]
 
 
 def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Callable[[TrainingConfig], Footprint]:
@@ -80,7 +80,7 @@ def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Calla
     model, lengths = Transformer(sized(config.model, data), seed=None), data.store("train").lengths
 
     def predicted(training: TrainingConfig) -> Footprint:
-        shards = shards_of_rank(world.rank, world.size, training.n_shards, training.sum)
+        shards = micro_batches_of_rank(world.rank, world.size, training.n_shards, training.sum)
         return predict(model, training, lengths, n_threads=n_threads, shards=shards)[0]
 
     return predicted
@@ -94,8 +94,10 @@ def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
     data = PreparedData.open(config.data_directory)
     give_back_freed_memory()
     before = _forget_peak()
-    model = Transformer(sized(config.model, data), seed=config.training.seed, device=config.device)
-    trainer = Trainer(model, data.store("train"), None, config.training, config.run, world, n_threads=n_threads)
+    training, store = config.training, data.store("train")
+    reducer = reducer_for(training, world, config.device, n_threads)
+    model = Transformer(sized(config.model, data), seed=training.seed, device=config.device, allocate=reducer.allocate)
+    trainer = Trainer(model, store, None, training, config.run, world, reducer, n_threads=n_threads)
     try:
         try_largest_batch(trainer, lambda line: None)
     except OutOfMemoryError as error:

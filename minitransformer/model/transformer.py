@@ -24,7 +24,7 @@ from autograd.array import Array, Device
 from autograd.ops.likeliest import FloatArray, IntArray, linear_likeliest
 from autograd.ops.linear import for_few_rows
 from autograd.ops.normalisation import log_softmax_values
-from autograd.parameters import zeros
+from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
 from minitransformer.errors import UserError
 from minitransformer.model.batch import Batch, IdArray, ModelInput
@@ -50,11 +50,13 @@ class Transformer(Layer):
         dtype: "float32", "float64" for checks, or "bfloat16": what weights and activations are stored in.  Values that
             are updated and saved, gradients, statistics and sums are float32 then.
         device: "cpu" or "cuda".
+        allocate: see ``ParameterBuffer``; a reducer's, if several processes train the model.
     """
 
     def __init__(
-        self, config: ModelConfig, *, seed: int | None = 1, dtype: str = "float32", device: Device = "cpu"
-    ) -> None:
+        self, config: ModelConfig, *, seed: int | None = 1, dtype: str = "float32", device: Device = "cpu",
+        allocate: Allocate | None = None,
+    ) -> None:  # fmt: skip
         least = min(config.vocabulary_size, config.n_source_words)
         if least <= END:
             raise ValueError(
@@ -76,7 +78,7 @@ class Transformer(Layer):
             Embedding(config.vocabulary_size, config.d_model) if config.tied == "none" else self.target_embedding
         )
         self.softmax_bias = Parameter((config.vocabulary_size,), zeros) if config.softmax_bias else None
-        self.parameters = ParameterBuffer(self, seed=seed, dtype=dtype, device=device)
+        self.parameters = ParameterBuffer(self, seed=seed, dtype=dtype, device=device, allocate=allocate)
         self._projection_by_columns: Array | None = None
 
     def named_parameters(self) -> Iterable[tuple[str, Parameter]]:

@@ -37,7 +37,7 @@ class Interval:
 
     def loss(self) -> float:
         """The sum over all ranks, in nats."""
-        return self._world.sum_of_numbers(math.fsum(float(loss) for loss in self._losses))
+        return self._world.allreduce(math.fsum(float(loss) for loss in self._losses))
 
     def to_account(self, state: TrainingState) -> TrainingState:
         """The state with the device time that has passed since the last call, of all ranks, on its account."""

@@ -23,7 +23,7 @@ from minitransformer.run import RUN_FILE, RunConfig
 from minitransformer.training.checkpoint import average_weights, checkpoints, checkpoints_of_updates, stale_checkpoints
 from minitransformer.training.largest_batch import advising, try_largest_batch
 from minitransformer.training.monitor import Monitor
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.trainer import Trainer, reducer_for
 from minitransformer.training.validation import BEST, Validation
 from minitransformer.training.writer import LostDirectoryError
 from parallel.agreement import check_agreement
@@ -56,20 +56,22 @@ class TrainingJob:
         _compare_ranks(world, {"prepared data": data.digest})
         training = config.training
         n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
+        reducer = reducer_for(training, world, config.device, n_threads)
         model = Transformer(
-            sized(config.model, data), seed=training.seed, dtype=training.precision, device=config.device
-        )
+            sized(config.model, data), seed=training.seed, dtype=training.precision, device=config.device,
+            allocate=reducer.allocate,
+        )  # fmt: skip
         _check_lengths(model.config, data)
         validation = Validation(data, n_threads=n_threads) if world.rank == 0 else None
         trainer = Trainer(
-            model, data.store("train"), validation, config.training, config.run, world, n_threads=n_threads
+            model, data.store("train"), validation, config.training, config.run, world, reducer, n_threads=n_threads
         )
         say(
             f"{model.n_parameters:,} parameters, {len(trainer.store):,} training pairs;"
             f" processes {world.size}, threads each {n_threads}"
         )
         if world.size > 1:
-            for line in (*described(places), trainer.exchange.said):
+            for line in (*described(places), reducer.description):
                 say(line)
         for line in _about_idleness(config.training, world, n_threads):
             say(line)
@@ -96,9 +98,9 @@ class TrainingJob:
         """Whether an earlier command has brought this run to its end."""
         results, step = self.config.run / RESULTS_FILE, self.trainer.state.step
         if step < self.config.training.max_updates or not results.exists():
-            return self.world.broadcast(False)
+            return self.world.bcast(False)
         told = read_json(results)
-        return self.world.broadcast(isinstance(told, dict) and told.get("updates") == step)
+        return self.world.bcast(isinstance(told, dict) and told.get("updates") == step)
 
     def finish(self, monitor: Monitor, *, always_average: bool = False) -> None:
         """Make the final model, save it in the run's directory, and say what it has cost, and how good it is.
@@ -114,7 +116,7 @@ class TrainingJob:
         """What the training has cost, if the run has kept an account from its beginning; all ranks must call."""
         state, n_threads = self.trainer.state, self.trainer.gradient.n_threads
         rate = sustained_flops_per_second(self.config.device, n_threads)
-        rate = self.world.sum_of_numbers(rate) / self.world.size
+        rate = self.world.allreduce(rate) / self.world.size
         if state.flops is None or state.device_seconds is None:
             return None
         return Cost(state.flops, state.device_seconds, rate)

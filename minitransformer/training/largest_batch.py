@@ -20,7 +20,7 @@ from minitransformer.model.batch import Batch
 from minitransformer.run import RUN_FILE
 from minitransformer.training.footprint import Footprint, in_words, predict, runs_of_threads
 from minitransformer.training.trainer import Trainer
-from parallel.communicator import shards_of_rank
+from parallel.communicator import micro_batches_of_rank
 
 USABLE = 0.75  # of free memory, by predictions: the C library's heap has gaps, and every thread a stack
 NO_WAY = "choose a smaller model (--model.n-layers, --model.d-model …), or another machine"
@@ -41,7 +41,7 @@ def try_largest_batch(trainer: Trainer, say: Callable[[str], None]) -> None:
     """
     if not trainer.shards:  # an idle rank
         return
-    n_processes = trainer.world.node_size
+    n_processes = trainer.world.local_size
     free = free_memory(n_processes)
     footprint, batch = _predicted(trainer, trainer.config)
     if trainer.model.device == "cpu":
@@ -75,7 +75,7 @@ def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, Int
         config,
         trainer.store.lengths,
         n_threads=trainer.gradient.n_threads,
-        shards=shards_of_rank(trainer.world.rank, trainer.world.size, config.n_shards, config.sum),
+        shards=micro_batches_of_rank(trainer.world.rank, trainer.world.size, config.n_shards, config.sum),
         moments=2 * trainer.adam.m.nbytes,
         epoch=trainer.state.epoch,
     )

@@ -64,11 +64,11 @@ def verify_resume(config: RunConfig, world: Communicator, n_updates: int, say: C
 def _shared_folder(run: Path, world: Communicator) -> Iterator[Path]:
     """A temporary folder that all ranks see; rank 0 makes and removes it."""
     if world.rank:
-        yield Path(world.broadcast(""))
+        yield Path(world.bcast(""))
         return
     make_directory(run.parent)
     with tempfile.TemporaryDirectory(prefix=f".{run.name}.verify-resume-", dir=run.parent) as name:
-        yield Path(world.broadcast(name))
+        yield Path(world.bcast(name))
 
 
 def _rehearsed(config: RunConfig, run: Path, n_updates: int, half: int) -> RunConfig:

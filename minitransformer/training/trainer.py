@@ -12,6 +12,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from autograd import namespace, to_host
+from autograd.array import Device, gpu_module
 from autograd.optim import Adam
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray, plan_epoch
@@ -22,7 +23,6 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.training.capsule import UpdateFacts
 from minitransformer.training.checkpoint import Snapshot, load_newest_checkpoint
 from minitransformer.training.divergence import Guard, give_up, require_finite
-from minitransformer.training.exchange import exchange_of
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.interval import Interval
@@ -32,13 +32,22 @@ from minitransformer.training.update import Outcome, UpdateParts, updates_with
 from minitransformer.training.validation import Validation, keep_best
 from minitransformer.training.writer import CheckpointWriter
 from parallel.agreement import check_agreement, checksum
-from parallel.communicator import Communicator, shards_of_rank
+from parallel.communicator import Communicator, micro_batches_of_rank
+from parallel.reducer import GradientReducer, LocalReducer, choose_reducer
+
+
+def reducer_for(config: TrainingConfig, world: Communicator, device: Device, n_threads: int) -> GradientReducer:
+    """Return the reducer of gradients for a training; all ranks must call, each after it has chosen its GPU."""
+    return choose_reducer(
+        world, gpu_module(device), config.n_shards, config.sum, config.gradients_sent_in, n_threads=n_threads
+    )
 
 
 class Trainer:
     """Trains a model: one update after another, the same whatever the number of ranks and threads.
 
-    Every rank runs the same loop; rank 0 alone validates and writes.
+    Every rank runs the same loop; rank 0 alone validates and writes.  Several processes need the ``reducer`` that has
+    allocated the model's parameters.
     """
 
     def __init__(
@@ -49,6 +58,7 @@ class Trainer:
         config: TrainingConfig,
         run: Path,
         world: Communicator,
+        reducer: GradientReducer | None = None,
         *,
         n_threads: int,
     ) -> None:
@@ -56,13 +66,13 @@ class Trainer:
             raise ValueError("Trainer: the token store has no pairs; there is nothing to train on")
         self.model, self.store, self.validation = model, store, validation
         self.config, self.run_directory, self.world = config, run, world
-        self.exchange = exchange_of(model.parameters, world, config)
-        self.adam = Adam(
-            model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, part=self.exchange.part
-        )
+        if reducer is None and world.size > 1:
+            raise ValueError("Trainer: several processes need a reducer; make the model with allocate=reducer.allocate")
+        self.reducer = reducer = reducer or LocalReducer()
+        self.adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, part=reducer.shard)
         self.gradient = ShardedGradient(model, n_threads=n_threads)
-        self.shards = shards_of_rank(world.rank, world.size, config.n_shards, config.sum)
-        self._parts = UpdateParts(store, config, world, self.exchange, self.adam, self.gradient, self.shards)
+        self.shards = micro_batches_of_rank(world.rank, world.size, config.n_shards, config.sum)
+        self._parts = UpdateParts(store, config, world, reducer, self.adam, self.gradient, self.shards)
         self._updates = updates_with(self._parts)
         self.state = TrainingState()
         self._writer = CheckpointWriter(run, keep=config.keep_checkpoints)
@@ -79,8 +89,8 @@ class Trainer:
         found = load_newest_checkpoint(self.run_directory, self.model, whole, say, keep=keep)
         if found:
             self.state = found
-            self.adam.m[...], self.adam.v[...] = whole.m[self.exchange.part], whole.v[self.exchange.part]
-        if self.world.any(self.world.broadcast(self.state.step) != self.state.step):
+            self.adam.m[...], self.adam.v[...] = whole.m[self.reducer.shard], whole.v[self.reducer.shard]
+        if self.world.any(self.world.bcast(self.state.step) != self.state.step):
             raise CheckpointError(
                 f"{self.run_directory}: not all processes see the same checkpoints: share the directory"
             )
@@ -150,7 +160,7 @@ class Trainer:
         if self.state.avoided or not self.resume(monitor.say):
             state, batch = skipped[-1].state, skipped[-1].batch
             facts = UpdateFacts.of(state, batch, self.config, self._parts.learning_rate(state.step), what)
-            gradients = self.exchange.gather(self.model.parameters.gradients[self.exchange.part])
+            gradients = self.reducer.gather(self.model.parameters.gradients[self.reducer.shard])
             give_up(self.run_directory, self.model, self.store, facts, gradients, self.world)
         self.state = self.state.instead_of(undone, avoided)
         self._guard = Guard(monitor.say)
@@ -229,8 +239,8 @@ class Trainer:
 
     def _say_balance(self, monitor: Monitor) -> None:
         """What it cost that shards are not equal: all are as slow as the slowest."""
-        if self.world.any(self.exchange.seconds_waited > 0):
-            share = self.world.sum_of_numbers(self.exchange.seconds_waited / self._seconds) / self.world.size
+        if self.world.any(self.reducer.seconds_waited > 0):
+            share = self.world.allreduce(self.reducer.seconds_waited / self._seconds) / self.world.size
             monitor.say(f"processes waited {100 * share:.1f} % of the time for the slowest one of each update")
 
     def _validate(self, monitor: Monitor) -> float:
@@ -259,7 +269,7 @@ class Trainer:
             unlogged_seconds=interval.seconds,
             between_intervals=self.state.step % self.config.checkpoint_every != 0,
         )
-        m, v = self.exchange.gather(self.adam.m), self.exchange.gather(self.adam.v)
+        m, v = self.reducer.gather(self.adam.m), self.reducer.gather(self.adam.v)
         with self.world.waiting_for_rank_0():
             if self.world.rank == 0:
                 self._writer.wait()

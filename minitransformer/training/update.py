@@ -22,7 +22,8 @@ from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.graph import GraphedUpdates, is_capturable
 from minitransformer.training.schedule import learning_rate
 from minitransformer.training.state import TrainingState
-from parallel.communicator import Communicator, Exchange
+from parallel.communicator import Communicator
+from parallel.reducer import GradientReducer
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class UpdateParts:
     store: TokenStore
     config: TrainingConfig
     world: Communicator
-    exchange: Exchange
+    reducer: GradientReducer
     adam: Adam
     gradient: ShardedGradient
     shards: Sequence[int]
@@ -117,20 +118,20 @@ class UpdatesInTurn:
         shards = [read_batch(store, pairs[i]) if len(pairs[i]) else None for i in parts.shards]
         streams = [RandomStream(parts.config.seed, state.step, shard) for shard in parts.shards]
         loss = parts.gradient.compute(shards, streams)
-        parts.exchange.sum_gradients(self._on_all_threads)
+        parts.reducer.reduce_scatter()
         gradients, n_tokens = self._gradients, parts.n_tokens(batch)
 
         def take_mean(within: slice) -> None:
             gradients[within] *= 1 / n_tokens
 
         self._on_all_threads(take_mean)
-        norm = clip_gradients(gradients, parts.config.clip_norm or math.inf, parts.exchange.of_all_parts)
+        norm = clip_gradients(gradients, parts.config.clip_norm or math.inf, parts.reducer.allgather_of_shards)
         loss_is_finite = not world.any(not math.isfinite(float(loss)))
         outcome = Outcome(state, batch, n_tokens, parts.flops(pairs), loss, norm, loss_is_finite)
         if outcome.is_sound:
             rate = parts.learning_rate(state.step)
             self._on_all_threads(lambda within: parts.adam.update(rate, state.step, within))
-        parts.exchange.share_values()
+        parts.reducer.all_gather()
         parameters = parts.gradient.model.parameters
         if len(gradients) < len(parameters.values):  # others have changed the rest
             parameters.refresh_copies()
@@ -143,7 +144,7 @@ class UpdatesInTurn:
     @property
     def _gradients(self) -> Array:
         """Those that are this rank's part."""
-        return self._parts.gradient.model.parameters.gradients[self._parts.exchange.part]
+        return self._parts.gradient.model.parameters.gradients[self._parts.reducer.shard]
 
     def _on_all_threads(self, function: Callable[[slice], None]) -> None:
         """Apply ``function`` to slices that cover this rank's part of the flat parameters."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import numpy as np
@@ -176,23 +175,24 @@ def test_a_norm_that_is_not_finite_scales_nothing(value: float) -> None:
     np.testing.assert_array_equal(gradients, [3, value, 4])
 
 
-@pytest.mark.parametrize("asked_before", [False, True])
-def test_parameters_that_were_moved_are_read_and_differentiated_where_they_now_lie(asked_before: bool) -> None:
-    buffer = ParameterBuffer(Tree(), seed=1)
-    before = weakref.ref(buffer.values)
-    if asked_before:
-        assert not buffer.gradients.any()
-    values, gradients = buffer.values.copy(), np.zeros_like(buffer.values)
-    buffer.move(values, gradients)
-    assert before() is None
-    if asked_before:
-        assert all(np.shares_memory(parameter.grad, gradients) for parameter in buffer.named.values())
-    assert buffer.gradients is gradients
+def test_parameters_are_read_and_differentiated_in_the_memory_that_the_caller_allocates() -> None:
+    asked: list[Any] = []
+
+    def allocate(n: int, dtype: Any) -> tuple[Any, Any]:
+        asked.append((n, dtype))
+        return values[:n], gradients[:n]
+
+    values, gradients = np.zeros((2, 10_000), np.float32)
+    buffer = ParameterBuffer(Tree(), seed=1, allocate=allocate)
+    usual = ParameterBuffer(Tree(), seed=1)
+    assert asked == [(len(usual.values), np.float32)]
+    np.testing.assert_array_equal(buffer.values, usual.values)
     for parameter in buffer.named.values():
         assert np.shares_memory(parameter.value, values)
         backward(ops.sum(parameter))
         assert np.shares_memory(parameter.grad, gradients)
         assert (parameter.grad == 1).all()
+    assert np.shares_memory(buffer.gradients, gradients)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 7, 99, 100, 101])

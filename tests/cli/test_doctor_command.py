@@ -30,6 +30,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.run import RunConfig
 from parallel.communicator import SerialCommunicator
 from parallel.placement import Place
+from parallel.reducer import LocalReducer
 
 DOCTOR = "from cli.doctor import main; raise SystemExit(main())"
 
@@ -224,18 +225,26 @@ class Liar(SerialCommunicator):
 
     size = 2
 
-    def all_of(self, value: Any) -> list[Any]:
+    def allgather(self, value: Any) -> list[Any]:
         return [value, "lost" if isinstance(value, str) else value]
 
 
-def test_a_sum_that_is_wrong_on_a_rank_is_found() -> None:
-    def add_up(array: Any) -> None:
-        array += array + 1
+class Doubling(LocalReducer):
+    """Adds what the other of two ranks has: one more."""
 
-    found = together.sum_over_ranks(Liar(), "cpu", 2, add_up)
+    def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
+        values, self.gradients = super().allocate(n, dtype)
+        return values, self.gradients
+
+    def reduce_scatter(self) -> None:
+        self.gradients += self.gradients + 1
+
+
+def test_a_sum_that_is_wrong_on_a_rank_is_found() -> None:
+    found = together.sum_over_ranks(Liar(), Doubling(), 2)
     assert "checksum wrong on rank 1" in found.found
     assert found.remedy
-    honest = together.sum_over_ranks(SerialCommunicator(), "cpu", 1, lambda array: None)
+    honest = together.sum_over_ranks(SerialCommunicator(), LocalReducer(), 1)
     assert honest.remedy == ""
     assert "as it must be" in honest.found
 

@@ -78,7 +78,7 @@ def test_the_process_that_has_least_to_spare_is_told_of(trained: Trained, monkey
     class Second(SerialCommunicator):
         rank, size = 1, 2
 
-        def all_of(self, value: object) -> list[object]:
+        def allgather(self, value: object) -> list[object]:
             return [(1e30, Finding("memory", "of rank 0")), value] if isinstance(value, tuple) else [value]
 
     places = [Place(frozenset({0}), host="a"), Place(frozenset({0}), host="b")]

@@ -18,7 +18,7 @@ class World(SerialCommunicator):
         self.rank, self.size, self.said = rank, len(said), said
         self.n_barriers = 0
 
-    def all_of(self, value: Any) -> list[Any]:
+    def allgather(self, value: Any) -> list[Any]:
         assert value[1] == self.said[self.rank]
         return [(f"host{rank}", facts) for rank, facts in enumerate(self.said)]
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from mpirun import needs_mpi, run_ranks
 from summing_ranks import N_SUMMED, summand
 
-from parallel.bfloat16 import RUN, narrow, widen
-from parallel.communicator import part_of_rank
-from parallel.meetings import Meeting, meetings
+from parallel.bfloat16 import CHUNK, round_to_bfloat16, widen_to_float32
+from parallel.communicator import shard_of_rank
+from parallel.exchange_schedule import Exchange, exchange_schedule
 from parallel.tree import add_along_tree, subtrees_within, tree_of
 
-NEIGHBOURHOODS = st.lists(st.integers(0, 5), min_size=1, max_size=24).map(
+NODES = st.lists(st.integers(0, 5), min_size=1, max_size=24).map(
     lambda machines: [[r for r, machine in enumerate(machines) if machine == m] for m in sorted(set(machines))]
 )
 LEAVES = st.integers(0, 5).flatmap(
@@ -27,32 +27,32 @@ LEAVES = st.integers(0, 5).flatmap(
 )
 
 
-def n_ranks_in(neighbourhoods: list[list[int]]) -> int:
-    return sum(map(len, neighbourhoods))
+def n_ranks_in(nodes: list[list[int]]) -> int:
+    return sum(map(len, nodes))
 
 
-@given(NEIGHBOURHOODS)
-def test_every_rank_is_served_by_one_rank_of_every_other_machine(neighbourhoods: list[list[int]]) -> None:
-    for own in neighbourhoods:
+@given(NODES)
+def test_every_rank_receives_from_one_rank_of_every_other_node(nodes: list[list[int]]) -> None:
+    for own in nodes:
         for rank in own:
-            served_by = [meeting.partner for meeting in meetings(neighbourhoods, rank) if meeting.is_served]
-            assert [sum(partner in ranks for partner in served_by) for ranks in neighbourhoods] == [
-                int(ranks != own) for ranks in neighbourhoods
+            senders = [exchange.partner for exchange in exchange_schedule(nodes, rank) if exchange.receives]
+            assert [sum(partner in ranks for partner in senders) for ranks in nodes] == [
+                int(ranks != own) for ranks in nodes
             ]
 
 
-@given(NEIGHBOURHOODS)
-def test_who_serves_knows_it_and_so_does_who_is_served(neighbourhoods: list[list[int]]) -> None:
-    every = {rank: list(meetings(neighbourhoods, rank)) for rank in range(n_ranks_in(neighbourhoods))}
+@given(NODES)
+def test_both_ranks_of_an_exchange_know_who_sends(nodes: list[list[int]]) -> None:
+    every = {rank: list(exchange_schedule(nodes, rank)) for rank in range(n_ranks_in(nodes))}
     for rank, of_rank in every.items():
-        for meeting in of_rank:
-            assert Meeting(rank, meeting.is_served, meeting.serves) in every[meeting.partner]
+        for exchange in of_rank:
+            assert Exchange(rank, exchange.receives, exchange.sends) in every[exchange.partner]
 
 
-@given(NEIGHBOURHOODS)
-def test_nobody_waits_in_a_circle(neighbourhoods: list[list[int]]) -> None:
-    """Who meets goes on; if there is always such a pair, all meetings come to an end."""
-    left = {rank: list(meetings(neighbourhoods, rank)) for rank in range(n_ranks_in(neighbourhoods))}
+@given(NODES)
+def test_no_ranks_wait_in_a_circle(nodes: list[list[int]]) -> None:
+    """Two ranks whose next exchange is with each other go on; if there always are two, all exchanges end."""
+    left = {rank: list(exchange_schedule(nodes, rank)) for rank in range(n_ranks_in(nodes))}
     while any(left.values()):
         met = [
             rank for rank, of_rank in left.items()
@@ -64,8 +64,10 @@ def test_nobody_waits_in_a_circle(neighbourhoods: list[list[int]]) -> None:
 
 
 def test_ranks_of_one_machine_share_the_work() -> None:
-    """Three on one, two on the other: the third one's counterpart is the first, which so serves two."""
-    partners = {rank: [meeting.partner for meeting in meetings([[0, 1, 2], [3, 4]], rank)] for rank in range(5)}
+    """Three on one, two on the other: the third one's partner is the first, which so has two."""
+    partners = {
+        rank: [exchange.partner for exchange in exchange_schedule([[0, 1, 2], [3, 4]], rank)] for rank in range(5)
+    }
     assert partners == {0: [3], 1: [4], 2: [3], 3: [0, 2], 4: [1]}
 
 
@@ -104,10 +106,10 @@ def test_what_is_narrowed_is_rounded_to_the_nearest_bfloat16() -> None:
     """All upper halves of a float32, with lower halves on both sides of the middle, and in it."""
     lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
     numbers = ((np.arange(1 << 16, dtype=np.uint32) << 16)[:, None] | lower).view(np.float32).reshape(-1)
-    assert numbers.size > RUN
+    assert numbers.size > CHUNK
     bits, back = np.empty(numbers.size, np.uint16), np.empty(numbers.size, np.float32)
-    narrow(numbers, bits)
-    widen(bits, back)
+    round_to_bfloat16(numbers, bits)
+    widen_to_float32(bits, back)
     with np.errstate(all="ignore"):
         expected = numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
     assert np.array_equal(back, expected, equal_nan=True)
@@ -129,7 +131,7 @@ def test_what_comes_from_another_machine_is_rounded_once_and_all_ranks_have_the_
     first, second = (sum(of_half[1:], of_half[0]) for of_half in (summands[:half], summands[half:]))
     expected = np.empty_like(first)
     for rank in range(n_ranks):
-        part = part_of_rank(rank, n_ranks, N_SUMMED)
+        part = shard_of_rank(rank, n_ranks, N_SUMMED)
         expected[part] = first[part] + rounded(second[part]) if rank < half else rounded(first[part]) + second[part]
     assert run_ranks(n_ranks, "sum_rounded", tmp_path, kind) == [hashlib.blake2b(expected).hexdigest()] * n_ranks
 
@@ -142,7 +144,7 @@ def test_through_shared_memory_nothing_is_rounded(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_what_is_not_float32_is_not_rounded(tmp_path: Path) -> None:
-    told = "exchange: only float32 is sent in bfloat16; got gradients of float64"
+    told = "HostReducer: only float32 is sent in bfloat16; got gradients of float64"
     assert run_ranks(2, "round_what_is_not_float32", tmp_path) == [told] * 2
 
 

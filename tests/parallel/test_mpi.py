@@ -28,14 +28,14 @@ from mpirun import (
     start_ranks,
     wait_until,
 )
-from summing_ranks import N_SHARDS, N_SUMMED, NEIGHBOURHOODS, summand
+from summing_ranks import N_SHARDS, N_SUMMED, NODE_GROUPS, summand
 from training_ranks import MODEL, TRAINING, corpus_in, parameters_of, train
 
 from minitransformer import Transformer
 from minitransformer.model.files import load_model_files
 from minitransformer.training.checkpoint import checkpoints
 from parallel.agreement import checksum
-from parallel.communicator import RUN, SerialCommunicator, working_ranks
+from parallel.communicator import ALIGNMENT, SerialCommunicator, working_ranks
 
 
 @needs_mpi
@@ -46,15 +46,16 @@ def test_all_ranks_end_with_the_sum_along_the_tree_of_the_working_ones(n_ranks: 
     while len(sums) > 1:
         sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
     expected = hashlib.blake2b(sums[0]).hexdigest()
-    assert of_ranks == [dict.fromkeys(NEIGHBOURHOODS, expected)] * n_ranks
+    assert of_ranks == [dict.fromkeys(NODE_GROUPS, expected)] * n_ranks
 
 
 @needs_mpi
 @pytest.mark.parametrize("n_ranks", [2, 3])
-def test_the_librarys_own_sum_is_that_of_all_ranks(n_ranks: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["sum_by_the_library", "sum_in_fast_order"])
+def test_sums_in_another_order_are_those_of_all_ranks(program: str, n_ranks: int, tmp_path: Path) -> None:
     numbers = np.arange(N_SUMMED, dtype=np.float32) % 1_021
     expected = n_ranks * numbers + n_ranks * (n_ranks - 1) // 2
-    assert run_ranks(n_ranks, "sum_in_any_order", tmp_path) == [checksum(expected)] * n_ranks
+    assert run_ranks(n_ranks, program, tmp_path) == [checksum(expected)] * n_ranks
 
 
 @needs_mpi
@@ -81,7 +82,7 @@ def test_a_rank_that_cannot_share_memory_makes_all_send_messages(reason: str, tm
 def test_every_rank_learns_the_same(tmp_path: Path) -> None:
     for rank, learnt in enumerate(run_ranks(3, "exchange_values", tmp_path)):
         assert learnt == {
-            "rank": rank, "size": 3, "node_size": 3, "sum": 4.5,
+            "rank": rank, "size": 3, "local_size": 3, "sum": 4.5,
             "any of one": True, "any of none": False, "broadcast": {"from": [0]},
             "all": [[0], [1], [2]],
         }  # fmt: skip
@@ -116,15 +117,15 @@ def test_a_rank_that_is_killed_ends_all(tmp_path: Path) -> None:
 def test_a_rank_that_is_frozen_ends_all_after_a_set_time(tmp_path: Path) -> None:
     done = start_ranks(2, "freeze_one_rank", tmp_path)
     assert done.returncode != 0
-    assert "has waited 2 s for the other ranks, in a sum over ranks: one of them is frozen or cut off" in done.stderr
+    assert "has waited 2 s for the other ranks, in MPI_Barrier: one of them is frozen or cut off" in done.stderr
 
 
 @needs_mpi
 @pytest.mark.parametrize(
     ("program", "what"),
-    [("freeze_rank_0_at_work", "what rank 0 does alone"), ("freeze_before_barrier", "a barrier"),
-     ("freeze_before_first_meeting", "the first meeting"),
-     ("freeze_before_exchange", "the setting up of an exchange")],
+    [("freeze_rank_0_at_work", "MPI_Ibarrier, for what rank 0 does alone"), ("freeze_before_barrier", "MPI_Barrier"),
+     ("freeze_before_first_meeting", "MPI_Comm_split"),
+     ("freeze_before_allocation", "MPI_Allgather")],
 )  # fmt: skip
 def test_a_rank_that_is_frozen_while_others_wait_for_it_elsewhere_ends_all_too(
     program: str, what: str, tmp_path: Path
@@ -206,8 +207,8 @@ def test_training_in_processes_gives_the_same_bits_on_every_rank(
     assert [result["shards"] for result in results] == shards
     assert [result["flops"] for result in results] == [told_alone["flops"]] * n_ranks
     assert all(result["finished"] for result in results)
-    way = "gradients travel through shared memory; added in one fixed order (--training.sum exact)"
-    assert [result["way"] for result in results] == [way if n_ranks > 1 else "gradients stay where they are"] * n_ranks
+    way = 'gradients travel through shared memory; added in one fixed order (training.sum = "exact")'
+    assert [result["way"] for result in results] == [way if n_ranks > 1 else "gradients stay in one process"] * n_ranks
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path, rank), trained_alone), f"rank {rank}"
 
@@ -259,7 +260,7 @@ def test_a_process_keeps_the_moments_of_its_part_alone(tmp_path: Path) -> None:
     results = run_ranks(4, "train", corpus_in(tmp_path), 3, 1)
     n_values = len(parameters_of(tmp_path))
     assert sum(result["moments"] for result in results) == n_values
-    assert max(result["moments"] for result in results) <= n_values / 4 + RUN
+    assert max(result["moments"] for result in results) <= n_values / 4 + ALIGNMENT
 
 
 @needs_mpi

@@ -24,7 +24,7 @@ from parallel.placement import Place, cores_of, described, gpu_of_rank, numbered
 
 
 def test_ranks_take_gpus_in_turn() -> None:
-    assert [gpu_of_rank(node_rank, 4) for node_rank in range(6)] == [0, 1, 2, 3, 0, 1]
+    assert [gpu_of_rank(local_rank, 4) for local_rank in range(6)] == [0, 1, 2, 3, 0, 1]
     assert gpu_of_rank(3, 0) is None
 
 
@@ -62,8 +62,8 @@ def test_numbers_in_a_row_are_told_by_their_ends() -> None:
 
 
 class SecondOfThree(SerialCommunicator):
-    rank = node_rank = 1
-    size = node_size = 3
+    rank = local_rank = 1
+    size = local_size = 3
 
 
 @pytest.mark.usefixtures("cupy")

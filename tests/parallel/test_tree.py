@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
+import parallel.communicator
 from autograd import RandomStream, backward
 from autograd.parameters import ALIGNMENT, Parameter
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.training.gradient import ShardedGradient
-from parallel.communicator import RUN, SerialCommunicator, part_of_rank, shards_of_rank, working_ranks
+from parallel.communicator import SerialCommunicator, micro_batches_of_rank, shard_of_rank, working_ranks
 
 SIZES = st.integers(1, 70)
 POWERS_OF_TWO = st.integers(0, 6).map(lambda exponent: 2**exponent)
@@ -27,7 +28,7 @@ CONFIG = ModelConfig(
 
 @given(size=SIZES, n_shards=POWERS_OF_TWO)
 def test_every_shard_belongs_to_one_rank_in_the_order_of_ranks(size: int, n_shards: int) -> None:
-    owned = [shard for rank in range(size) for shard in shards_of_rank(rank, size, n_shards)]
+    owned = [shard for rank in range(size) for shard in micro_batches_of_rank(rank, size, n_shards)]
     assert owned == list(range(n_shards))
 
 
@@ -41,13 +42,13 @@ def test_working_ranks_are_the_largest_power_of_two_that_ranks_and_shards_allow(
 @given(size=SIZES, n_shards=POWERS_OF_TWO)
 def test_working_ranks_share_equally_and_the_others_are_idle(size: int, n_shards: int) -> None:
     n_working = working_ranks(size, n_shards)
-    shares = [len(shards_of_rank(rank, size, n_shards)) for rank in range(size)]
+    shares = [len(micro_batches_of_rank(rank, size, n_shards)) for rank in range(size)]
     assert shares == [n_shards // n_working] * n_working + [0] * (size - n_working)
 
 
 @given(size=SIZES, n_shards=POWERS_OF_TWO)
 def test_in_the_fast_order_all_ranks_share_as_evenly_as_can_be(size: int, n_shards: int) -> None:
-    owned = [list(shards_of_rank(rank, size, n_shards, "fast")) for rank in range(size)]
+    owned = [list(micro_batches_of_rank(rank, size, n_shards, "fast")) for rank in range(size)]
     assert [shard for shards in owned for shard in shards] == list(range(n_shards))
     n_working = working_ranks(size, n_shards, "fast")
     assert n_working == min(size, n_shards)
@@ -58,23 +59,21 @@ def test_in_the_fast_order_all_ranks_share_as_evenly_as_can_be(size: int, n_shar
 
 @given(size=POWERS_OF_TWO, n_shards=POWERS_OF_TWO)
 def test_a_rank_holds_the_leaves_of_one_subtree(size: int, n_shards: int) -> None:
-    shards = shards_of_rank(0, size, n_shards)
-    assert all(
-        shards_of_rank(rank, size, n_shards).start % len(shards) == 0 for rank in range(working_ranks(size, n_shards))
-    )
+    n_each, n_working = len(micro_batches_of_rank(0, size, n_shards)), working_ranks(size, n_shards)
+    assert all(micro_batches_of_rank(rank, size, n_shards).start % n_each == 0 for rank in range(n_working))
 
 
 @given(size=SIZES, n_elements=st.integers(0, 20_000))
 def test_every_element_belongs_to_one_rank_and_parts_are_even_and_begin_at_runs(size: int, n_elements: int) -> None:
-    parts = [part_of_rank(rank, size, n_elements) for rank in range(size)]
+    parts = [shard_of_rank(rank, size, n_elements) for rank in range(size)]
     assert [i for part in parts for i in range(n_elements)[part]] == list(range(n_elements))
-    assert all(part.start % RUN == 0 or part.start == n_elements for part in parts)
+    assert all(part.start % parallel.communicator.ALIGNMENT == 0 or part.start == n_elements for part in parts)
     lengths = [part.stop - part.start for part in parts]
-    assert max(lengths) - min(lengths) <= 2 * RUN
+    assert max(lengths) - min(lengths) <= 2 * parallel.communicator.ALIGNMENT
 
 
 def test_what_is_never_divided_is_what_the_norm_adds_up_in_one_go() -> None:
-    assert RUN % ALIGNMENT == 0
+    assert parallel.communicator.ALIGNMENT % ALIGNMENT == 0
 
 
 def model() -> Transformer:
@@ -226,8 +225,8 @@ def test_an_error_in_one_shard_is_raised_from_any_thread() -> None:
 
 def test_a_process_alone_is_the_first_and_only_one_and_has_the_machine_to_itself() -> None:
     world = SerialCommunicator()
-    assert (world.rank, world.size, world.node_size) == (0, 1, 1)
-    assert (world.sum_of_numbers(2.5), world.any(True), world.any(False), world.broadcast("x")) == (
+    assert (world.rank, world.size, world.local_size) == (0, 1, 1)
+    assert (world.allreduce(2.5), world.any(True), world.any(False), world.bcast("x")) == (
         2.5,
         True,
         False,

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from summing_ranks import add_up, in_two_slices, zeros_in
+from summing_ranks import sums_of
 
 from parallel.agreement import check_agreement
 from parallel.communicator import Communicator
@@ -20,12 +20,12 @@ def exchange_values(world: Communicator, directory: Path) -> dict[str, Any]:
     return {
         "rank": world.rank,
         "size": world.size,
-        "node_size": world.node_size,
-        "sum": world.sum_of_numbers(world.rank + 0.5),
+        "local_size": world.local_size,
+        "sum": world.allreduce(world.rank + 0.5),
         "any of one": world.any(world.rank == world.size - 1),
         "any of none": world.any(False),
-        "broadcast": world.broadcast({"from": [world.rank]}),
-        "all": world.all_of([world.rank]),
+        "broadcast": world.bcast({"from": [world.rank]}),
+        "all": world.allgather([world.rank]),
     }
 
 
@@ -45,11 +45,11 @@ def raise_on_one_rank(world: Communicator, directory: Path) -> None:
 
 
 def freeze_one_rank(world: Communicator, directory: Path) -> None:
-    exchange = zeros_in(impatient_world(2), 300, 2)
-    add_up(exchange, 1)
+    sums = sums_of(impatient_world(2), 300)
+    sums.allreduce(1)
     if world.rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
-    add_up(exchange, 1)
+    sums.allreduce(1)
 
 
 def impatient_world(patience: float) -> Communicator:
@@ -78,17 +78,17 @@ def freeze_before_first_meeting(world: Communicator, directory: Path) -> None:
     impatient_world(2)
 
 
-def freeze_before_exchange(world: Communicator, directory: Path) -> None:
+def freeze_before_allocation(world: Communicator, directory: Path) -> None:
     impatient = impatient_world(2)
     if world.rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
-    zeros_in(impatient, 300, 3)
+    sums_of(impatient, 300)
 
 
 def add_up_for_ever(world: Communicator, directory: Path) -> None:
-    exchange = zeros_in(impatient_world(5), 1000, 2)
+    sums = sums_of(impatient_world(5), 1000)
     for _ in range(30_000):
-        add_up(exchange, 1)
+        sums.allreduce(1)
         (directory / f"rank {world.rank} adds up").touch()
         time.sleep(0.01)
 
@@ -113,7 +113,7 @@ def exit_on_one_rank(world: Communicator, directory: Path) -> None:
     if world.rank == 1:
         (directory / "raised").touch()
         sys.exit("out of here")
-    zeros_in(world, 3, 2).sum_gradients(in_two_slices)
+    sums_of(world, 3).allreduce(1)
 
 
 def die_on_one_rank(world: Communicator, directory: Path) -> None:

@@ -14,8 +14,8 @@ from failing_ranks import (
     disagree,
     exchange_values,
     exit_on_one_rank,
+    freeze_before_allocation,
     freeze_before_barrier,
-    freeze_before_exchange,
     freeze_before_first_meeting,
     freeze_one_rank,
     freeze_rank_0_at_work,
@@ -30,7 +30,8 @@ from summing_ranks import (
     count_what_leaves,
     round_what_is_not_float32,
     share_no_memory,
-    sum_in_any_order,
+    sum_by_the_library,
+    sum_in_fast_order,
     sum_often,
     sum_on_gpus,
     sum_rounded,
@@ -43,10 +44,11 @@ from parallel.launch import all_or_none, communicator
 PROGRAMS: dict[str, Callable[..., Any]] = {
     program.__name__: program
     for program in (
-        sum_summands, sum_rounded, round_what_is_not_float32, count_what_leaves, sum_in_any_order, sum_on_gpus,
+        sum_summands, sum_rounded, round_what_is_not_float32, count_what_leaves, sum_by_the_library,
+        sum_in_fast_order, sum_on_gpus,
         ask_whether_mpi_reads_gpus, sum_often, begin_with_values, share_no_memory, exchange_values, meet_at_barrier,
         raise_on_one_rank, exit_on_one_rank, die_on_one_rank, freeze_one_rank, freeze_rank_0_at_work,
-        freeze_before_barrier, freeze_before_exchange, freeze_before_first_meeting,
+        freeze_before_barrier, freeze_before_allocation, freeze_before_first_meeting,
         wait_patiently, add_up_for_ever, disagree, return_nothing, train, train_and_tell,
         train_on_stand_in_for_gpu, train_with_faults,
     )

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fake_cuda
 import numpy as np
@@ -15,22 +15,22 @@ import pytest
 
 from minitransformer.place import take_place
 from parallel.agreement import checksum
-from parallel.communicator import RUN, Communicator, Exchange, SentIn, SumOrder, working_ranks
+from parallel.communicator import ALIGNMENT, Communicator, SentIn, SumOrder, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
-from parallel.messages import PIECE
-from parallel.route import choose_route
+from parallel.host_reducer import PIECE
+from parallel.reducer import GradientReducer, choose_reducer
 
 N_SUMMED = PIECE + 5  # more than is sent at once
 N_SHARDS = 8
 
 COPIES = ("upload", "read")  # between host and device, as the stand-in for CuPy calls them
 
-NEIGHBOURHOODS: dict[str, Callable[[int], int]] = {
-    "shared": lambda place: 0,
-    "messages": lambda place: place,
-    "pairs": lambda place: place // 2,
-    "turns": lambda place: place % 2,
-    "unequal": lambda place: place // 3,
+NODE_GROUPS: dict[str, Callable[[int], int]] = {
+    "shared": lambda local_rank: 0,
+    "messages": lambda local_rank: local_rank,
+    "pairs": lambda local_rank: local_rank // 2,
+    "turns": lambda local_rank: local_rank % 2,
+    "unequal": lambda local_rank: local_rank // 3,
 }  # which ranks share memory, as if they alone were on one machine
 
 
@@ -38,93 +38,101 @@ def summand(rank: int) -> Any:
     return np.random.default_rng(rank).standard_normal(N_SUMMED, np.float32)
 
 
-def zeros_in(world: Communicator, size: int, n_working: int) -> Exchange:
-    return world.exchange(np.zeros(size, np.float32), lambda: np.zeros(size, np.float32), n_working)
+class Sums:
+    """A reducer and the arrays that it has allocated."""
+
+    def __init__(self, reducer: GradientReducer, size: int, dtype: Any = np.float32) -> None:
+        self.reducer = reducer
+        self.values, self.gradients = reducer.allocate(size, dtype)
+
+    def allreduce(self, numbers: Any) -> Any:
+        """The sum of all ranks' numbers, on all of them: an update that makes of a value its gradient."""
+        self.gradients[...] = numbers
+        self.reducer.reduce_scatter()
+        self.values[self.reducer.shard] = self.gradients[self.reducer.shard]
+        self.reducer.all_gather()
+        return self.values
 
 
-def exchange_of_each_kind(world: Communicator, size: int, n_working: int) -> dict[str, Exchange]:
-    return {kind: zeros_in(world_of_kind(kind), size, n_working) for kind in NEIGHBOURHOODS}
+def sums_of(
+    world: Communicator, size: int, n_shards: int = N_SHARDS, order: SumOrder = "exact", sent_in: SentIn = "float32"
+) -> Sums:
+    return Sums(choose_reducer(world, None, n_shards, order, sent_in, n_threads=2), size)
+
+
+def sums_of_each_kind(size: int, n_shards: int = N_SHARDS) -> dict[str, Sums]:
+    return {kind: sums_of(world_of_kind(kind), size, n_shards) for kind in NODE_GROUPS}
 
 
 def world_of_kind(kind: str) -> Communicator:
     from parallel.mpi import MpiCommunicator
 
-    return MpiCommunicator(neighbourhood=NEIGHBOURHOODS[kind])
-
-
-def in_two_slices(add: Callable[[slice], None]) -> None:
-    add(slice(2, None))
-    add(slice(2))
-
-
-def add_up(exchange: Exchange, numbers: Any) -> Any:
-    """The sum of all ranks' numbers, on all of them: an update that makes of a value its gradient."""
-    exchange.gradients[...] = numbers
-    exchange.sum_gradients(in_two_slices)
-    exchange.values[exchange.part] = exchange.gradients[exchange.part]
-    exchange.share_values()
-    return exchange.values
+    return MpiCommunicator(node_group=NODE_GROUPS[kind])
 
 
 def sum_summands(world: Communicator, directory: Path) -> dict[str, Any]:
-    """What a rank has in the end, both ways, and what rank 0 can put together of parts."""
+    """What a rank has in the end, and what rank 0 can put together of shards, by each division into nodes."""
     result: dict[str, Any] = {}
-    for kind, exchange in exchange_of_each_kind(world, N_SUMMED, working_ranks(world.size, N_SHARDS)).items():
-        array = add_up(exchange, summand(world.rank))
-        whole = exchange.gather(array[exchange.part].astype(np.float64))
+    for kind, sums in sums_of_each_kind(N_SUMMED).items():
+        array = sums.allreduce(summand(world.rank))
+        whole = sums.reducer.gather(array[sums.reducer.shard].astype(np.float64))
         assert (whole is not None) == (world.rank == 0)
         assert whole is None or (whole.dtype == np.float64 and (whole == array).all())
         result[kind] = hashlib.blake2b(array).hexdigest()
-        assert exchange.seconds_waited > 0
+        assert sums.reducer.seconds_waited > 0
     return result
 
 
 def sum_rounded(world: Communicator, directory: Path, kind: str) -> str:
     """The sum of what travels in bfloat16."""
-    exchange = world_of_kind(kind).exchange(np.zeros(N_SUMMED, np.float32), new_zeros, world.size, "bfloat16")
-    return hashlib.blake2b(add_up(exchange, summand(world.rank))).hexdigest()
-
-
-def new_zeros() -> Any:
-    return np.zeros(N_SUMMED, np.float32)
+    sums = sums_of(world_of_kind(kind), N_SUMMED, sent_in="bfloat16")
+    return hashlib.blake2b(sums.allreduce(summand(world.rank))).hexdigest()
 
 
 def round_what_is_not_float32(world: Communicator, directory: Path) -> str:
+    reducer = choose_reducer(world_of_kind("messages"), None, N_SHARDS, sent_in="bfloat16")
     with pytest.raises(ValueError, match="only float32 is sent") as error:
-        world_of_kind("messages").exchange(np.zeros(9), lambda: np.zeros(9), world.size, "bfloat16")
+        reducer.allocate(9, np.float64)
     return str(error.value)
 
 
 def count_what_leaves(world: Communicator, directory: Path, kind: str, sent_in: SentIn) -> list[int]:
     """Bytes that this rank sends to ranks of another pair: of gradients, and of values."""
-    exchange = world_of_kind(kind).exchange(np.zeros(N_SUMMED, np.float32), new_zeros, world.size, sent_in)
-    exchange._ranks = counting = CountingRanks(exchange._ranks, world.rank)  # type: ignore[attr-defined]
-    exchange.sum_gradients(in_two_slices)
+    counting = CountingWorld(world_of_kind(kind))
+    sums = sums_of(cast(Communicator, counting), N_SUMMED, sent_in=sent_in)
+    sums.reducer.reduce_scatter()
     of_gradients, counting.n_bytes = counting.n_bytes, 0
-    exchange.share_values()
+    sums.reducer.all_gather()
     return [of_gradients, counting.n_bytes]
 
 
-class CountingRanks:
-    """MPI's communicator, and the bytes that are sent out of a pair of ranks."""
+class CountingWorld:
+    """A communicator, and the bytes that are sent out of a pair of ranks."""
 
     n_bytes = 0
 
-    def __init__(self, ranks: Any, rank: int) -> None:
-        self._ranks, self._rank = ranks, rank
+    def __init__(self, world: Communicator) -> None:
+        self._world = world
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ranks, name)
+        return getattr(self._world, name)
 
-    def Sendrecv(self, sent: Any, dest: int, recvbuf: Any, source: int) -> None:  # noqa: N802
-        self.n_bytes += sent.nbytes * (dest // 2 != self._rank // 2)
-        self._ranks.Sendrecv(sent, dest=dest, recvbuf=recvbuf, source=source)
+    def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
+        self.n_bytes += sent.nbytes * (partner // 2 != self.rank // 2)
+        self._world.sendrecv_array(sent, received, partner)
 
 
-def sum_in_any_order(world: Communicator, directory: Path) -> str:
-    """Numbers so small that float32 adds them exactly, in any order."""
+def sum_in_fast_order(world: Communicator, directory: Path) -> str:
+    """Numbers so small that float32 adds them exactly, in any order; by every division into nodes."""
+    numbers = np.arange(N_SUMMED, dtype=np.float32) % 1_021 + world.rank
+    found = {checksum(sums_of(world_of_kind(kind), N_SUMMED, order="fast").allreduce(numbers)) for kind in NODE_GROUPS}
+    assert len(found) == 1
+    return found.pop()
+
+
+def sum_by_the_library(world: Communicator, directory: Path) -> str:
     array = np.arange(N_SUMMED, dtype=np.float32) % 1_021 + world.rank
-    world.sum_in_any_order(array)
+    world.allreduce_array(array)
     return checksum(array)
 
 
@@ -132,21 +140,22 @@ def sum_on_gpus(
     world: Communicator, directory: Path, way: str, order: SumOrder, sent_in: SentIn = "float32"
 ) -> dict[str, Any]:
     """Add up arrays of a stand-in for CuPy; ``way`` is what there is: "NCCL", "MPI" that reads GPUs, or "nothing"."""
-    from parallel import nccl, route
+    from parallel import device_reducer, reducer
 
     cupy = fake_cuda.stand_in_for_cupy()
     fake_cuda.N_GPUS = 1 if way == "nothing" else world.size
     fake_cuda.nccl.available = way != "MPI"
-    nccl.PIECE, route.PINNED_BYTES = 3_000_000, 10_000_000
-    route.reads_gpu_memory = lambda: way == "MPI"
+    reducer.DEVICE_PIECE, device_reducer.PINNED_BYTES = 3_000_000, 10_000_000
+    reducer.reads_gpu_memory = lambda: way == "MPI"
     place = take_place("cuda", world)[world.rank]
-    there = choose_route(GpuAwareWorld(world), cupy, N_SHARDS, order, sent_in)
-    working = world.rank in ranks_that_work(world, order)
-    array = cupy.asarray(summand(world.rank) if working else np.zeros(N_SUMMED, np.float32))
-    there.add_up(array)
+    chosen = choose_reducer(cast(Communicator, GpuAwareWorld(world)), cupy, N_SHARDS, order, sent_in)
+    sums = Sums(chosen, N_SUMMED)
+    fake_cuda.CALLS[:] = [call for call in fake_cuda.CALLS if call[0] not in COPIES]
+    array = sums.allreduce(cupy.asarray(summand(world.rank)))
     np.save(directory / f"{world.rank}.npy", array.get())
     return {
-        "gpu": place.gpu, "said": there.said, "calls": [call for call in fake_cuda.CALLS if call[0] not in COPIES],
+        "gpu": place.gpu, "said": chosen.description,
+        "calls": [call for call in fake_cuda.CALLS if call[0] not in COPIES],
         "sum": hashlib.blake2b(array.get()).hexdigest(), "error": distance_of_sum(array.get(), world, order),
     }  # fmt: skip
 
@@ -169,17 +178,20 @@ class GpuAwareWorld:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._world, name)
 
-    def send_and_receive(self, outgoing: Any, incoming: Any, partner: int) -> None:
-        self._world.send_and_receive(self._read(outgoing), incoming._values, partner)
+    def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
+        self._world.sendrecv_array(self._read(sent), self._read(received, sends=False), partner)
 
-    def broadcast_array(self, array: Any) -> None:
-        self._world.broadcast_array(self._read(array))
+    def bcast_array(self, array: Any) -> None:
+        self._world.bcast_array(self._read(array))
 
-    def sum_in_any_order(self, array: Any) -> None:
-        on_host = isinstance(array, np.ndarray)
-        self._world.sum_in_any_order(array if on_host else self._read(array))
+    def allreduce_array(self, array: Any) -> None:
+        self._world.allreduce_array(self._read(array))
 
-    def _read(self, array: Any) -> Any:
+    def _read(self, array: Any, *, sends: bool = True) -> Any:
+        if isinstance(array, np.ndarray):
+            return array
+        if not sends:
+            return array._values
         assert fake_cuda.CALLS[-1] == ("synchronize",)
         fake_cuda.CALLS.append(("MPI", array.size))
         return array._values
@@ -191,26 +203,25 @@ def ask_whether_mpi_reads_gpus(world: Communicator, directory: Path) -> bool | N
 
 def sum_often(world: Communicator, directory: Path) -> None:
     """One sum after the other, while now this rank is late, now that one."""
-    for exchange in exchange_of_each_kind(world, 5 * RUN, world.size).values():
+    n = 5 * ALIGNMENT
+    for sums in sums_of_each_kind(n).values():
         for i in range(150):
             time.sleep(0.001 * ((i + world.rank) % 5 == 0))
-            numbers = np.arange(5.0 * RUN) + i * world.rank
-            expected = world.size * np.arange(5.0 * RUN) + i * world.size * (world.size - 1) / 2
-            assert (add_up(exchange, numbers) == expected).all(), i
+            expected = world.size * np.arange(float(n)) + i * world.size * (world.size - 1) / 2
+            assert (sums.allreduce(np.arange(float(n)) + i * world.rank) == expected).all(), i
 
 
 def begin_with_values(world: Communicator, directory: Path) -> None:
-    """The values that ranks begin with are kept, and only with shared memory does one see what another writes."""
-    initial = np.arange(200, dtype=np.float32)
+    """Values and gradients begin as zeros, and only with shared memory does one rank see what another writes."""
     for kind in ("shared", "messages"):
-        exchange = world_of_kind(kind).exchange(initial.copy(), lambda: np.zeros_like(initial), 2)
-        assert (exchange.values == initial).all()
-        assert not exchange.gradients.any()
+        sums = sums_of(world_of_kind(kind), 200)
+        assert not sums.values.any()
+        assert not sums.gradients.any()
         world.barrier()
         if world.rank == 1:
-            exchange.values[0] = 7
+            sums.values[0] = 7
         world.barrier()
-        assert (exchange.values[0] == 7) == (kind == "shared" or world.rank == 1)
+        assert (sums.values[0] == 7) == (kind == "shared" or world.rank == 1)
 
 
 def share_no_memory(world: Communicator, directory: Path, reason: str) -> str:
@@ -219,9 +230,9 @@ def share_no_memory(world: Communicator, directory: Path, reason: str) -> str:
         os.posix_fallocate = refuse  # type: ignore[assignment]
     if world.rank == 1 and reason == "another process":
         os.fstat = lambda file: Path("/").stat()  # type: ignore[assignment]
-    exchange = zeros_in(world, 99, 2)
-    assert (add_up(exchange, np.full(99, world.rank + 1.0)) == 3).all()
-    return exchange.said
+    sums = sums_of(world, 99)
+    assert (sums.allreduce(np.full(99, world.rank + 1.0)) == 3).all()
+    return sums.reducer.description
 
 
 def refuse(*_: object) -> None:

@@ -21,7 +21,7 @@ from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import divergence
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.monitor import SilentMonitor
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.trainer import Trainer, reducer_for
 from parallel.agreement import checksum
 from parallel.communicator import Communicator, SentIn, SumOrder
 
@@ -47,18 +47,19 @@ def train(
     """
     if way:
         world = world_of_kind(way)
-    model = Transformer(MODEL, seed=TRAINING.seed, dtype=precision, device=device)
     config = dataclasses.replace(TRAINING, max_updates=int(n_updates), sum=order, gradients_sent_in=sent_in)
+    reducer = reducer_for(config, world, device, int(n_threads))
+    model = Transformer(MODEL, seed=TRAINING.seed, dtype=precision, device=device, allocate=reducer.allocate)
     store = TokenStore(directory / "data", "train")
-    trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=int(n_threads))
+    trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=int(n_threads))
     if deviant and world.rank == int(deviant):
-        share_values = trainer.exchange.share_values
+        all_gather = reducer.all_gather
 
-        def share_and_deviate() -> None:
-            share_values()
+        def gather_and_deviate() -> None:
+            all_gather()
             model.parameters.values[0] += 1e-3
 
-        trainer.exchange.share_values = share_and_deviate  # type: ignore[method-assign]
+        reducer.all_gather = gather_and_deviate  # type: ignore[method-assign]
     first_update = trainer.resume() and trainer.state.step
     finished = trainer.train(SilentMonitor())
     np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))
@@ -69,7 +70,7 @@ def train(
         "moments": len(trainer.adam.m),
         "epoch": trainer.state.epoch,
         "flops": trainer.state.flops,
-        "way": trainer.exchange.said,
+        "way": reducer.description,
     }
 
 
@@ -94,7 +95,9 @@ def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
 
     store, monitor = Watched(directory / "data", "train"), TellingMonitor()
     config = dataclasses.replace(TRAINING, max_updates=2)
-    trainer = Trainer(Transformer(MODEL), store, None, config, directory / "run", world, n_threads=1)
+    reducer = reducer_for(config, world, "cpu", 1)
+    model = Transformer(MODEL, allocate=reducer.allocate)
+    trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=1)
     update = trainer._update
 
     def update_in_turn(batch: Any) -> Any:
@@ -129,11 +132,12 @@ def train_with_faults(world: Communicator, directory: Path, fault: str, way: str
 
     In FAULTY_BATCHES the rank that computes the last shard, and no other, has the fault: "loss nan", "gradient inf" …
     """
-    model, config = Transformer(MODEL, seed=TRAINING.seed), dataclasses.replace(TRAINING, max_updates=99)
-    store = TokenStore(directory / "data", "train")
+    config, store = dataclasses.replace(TRAINING, max_updates=99), TokenStore(directory / "data", "train")
     if way:
         world = world_of_kind(way)
-    trainer = Trainer(model, store, None, config, directory / "run", world, n_threads=1)
+    reducer = reducer_for(config, world, "cpu", 1)
+    model = Transformer(MODEL, seed=TRAINING.seed, allocate=reducer.allocate)
+    trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=1)
     compute, monitor, (of_what, value) = trainer.gradient.compute, WitnessingMonitor(model), fault.split()
 
     def compute_with_fault(*arguments: Any) -> Any:

@@ -17,7 +17,7 @@ from minitransformer.config import ModelConfig
 from minitransformer.model.batch import Batch
 from minitransformer.model.layers import FeedForward, Residual
 from minitransformer.model.transformer import Transformer
-from parallel.communicator import shards_of_rank
+from parallel.communicator import micro_batches_of_rank
 
 
 @DTYPES
@@ -51,7 +51,7 @@ def test_a_residual_frame_drops_its_sublayer_alone_with_one_mask_forward_and_bac
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 11])
 def test_ranks_draw_at_sites_of_their_own_which_together_are_those_of_a_single_process(size: int) -> None:
     def sites_of(rank: int, size: int) -> list[Site]:
-        streams = [RandomStream(7, 3, shard) for shard in shards_of_rank(rank, size, 8)]
+        streams = [RandomStream(7, 3, shard) for shard in micro_batches_of_rank(rank, size, 8)]
         return [stream.next_site() for stream in streams for _ in range(5)]
 
     of_ranks = [site for rank in range(size) for site in sites_of(rank, size)]

@@ -96,7 +96,7 @@ def test_what_will_be_needed_is_said_in_one_line(tmp_path: Path) -> None:
 
 def test_processes_of_one_machine_share_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class OneOfFour(SerialCommunicator):
-        node_size = 4
+        local_size = 4
 
     said: list[str] = []
     monkeypatch.setattr(largest_batch, "free_memory", lambda n_processes: 8e6 / n_processes)

@@ -19,10 +19,10 @@ from mpirun import MPIRUN, needs_mpi, run, run_ranks
 from small_run import SMALL_MODEL, write_parallel_text
 from summing_ranks import N_SHARDS, N_SUMMED, summand
 
-from parallel import cuda_aware, nccl, route
+from parallel import cuda_aware, reducer
 from parallel.communicator import SerialCommunicator, working_ranks
 from parallel.cuda_aware import loaded_mpi_libraries, reads_gpu_memory
-from parallel.route import choose_route
+from parallel.reducer import choose_reducer
 
 
 class World(SerialCommunicator):
@@ -30,26 +30,26 @@ class World(SerialCommunicator):
 
     library = "MPI 1.2"
 
-    def __init__(self, others: list[tuple[str, str, bool, bool | None]], *, node_size: int = 1) -> None:
-        self.size, self.node_size, self._others = 1 + len(others), node_size, others
+    def __init__(self, others: list[tuple[str, str, bool, bool | None]], *, local_size: int = 1) -> None:
+        self.size, self.local_size, self._others = 1 + len(others), local_size, others
 
-    def all_of(self, value: Any) -> list[Any]:
+    def allgather(self, value: Any) -> list[Any]:
         return [("here", *value[1:]), *self._others]
 
 
-FIXED = "; added in one fixed order (--training.sum exact)"
+FIXED = '; added in one fixed order (training.sum = "exact")'
 OWN = "through NCCL, because every rank has a GPU of its own"
 
 
 @pytest.fixture
-def route_of(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def description_of(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     def choose(
         others: list[tuple[str, str, bool, bool | None]], aware: bool | None = False, available: bool = True
     ) -> str:
-        monkeypatch.setattr(route, "reads_gpu_memory", lambda: aware)
+        monkeypatch.setattr(reducer, "reads_gpu_memory", lambda: aware)
         monkeypatch.setattr(fake_cuda.nccl, "available", available)
-        monkeypatch.setattr(nccl, "Nccl", lambda *arguments: SimpleNamespace(sum_in_any_order=None))
-        said = choose_route(World(others), cupy, 8, "exact").said
+        monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: SimpleNamespace(allreduce_array=None))
+        said = choose_reducer(World(others), cupy, 8).description
         assert said.startswith("gradients travel ")
         assert said.endswith(FIXED)
         return said.removeprefix("gradients travel ").removesuffix(FIXED)
@@ -57,17 +57,17 @@ def route_of(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return choose
 
 
-def test_nccl_where_every_rank_has_a_gpu_of_its_own(route_of: Any) -> None:
-    assert route_of([("here", "0000:01:00.0", True, False)]) == OWN
-    assert route_of([("there", "0000:00:00.0", True, False)]) == OWN  # another machine's first GPU is another GPU
+def test_nccl_where_every_rank_has_a_gpu_of_its_own(description_of: Any) -> None:
+    assert description_of([("here", "0000:01:00.0", True, False)]) == OWN
+    assert description_of([("there", "0000:00:00.0", True, False)]) == OWN  # another machine's first GPU is another GPU
 
 
-def test_an_mpi_library_that_reads_gpus_where_nccl_cannot_be_used(route_of: Any) -> None:
+def test_an_mpi_library_that_reads_gpus_where_nccl_cannot_be_used(description_of: Any) -> None:
     because = "because it says that it reads the memory of GPUs, and NCCL cannot be used: "
     shared, missing = "ranks 0, 2 share a GPU, which NCCL refuses", "CuPy finds no NCCL on rank 1"
     others = [("here", "0000:01:00.0", True, True), ("here", "0000:00:00.0", True, True)]
-    assert route_of(others, aware=True) == f"through MPI 1.2, {because}{shared}"
-    assert route_of([("here", "0000:01:00.0", False, True)], aware=True) == f"through MPI 1.2, {because}{missing}"
+    assert description_of(others, aware=True) == f"through MPI 1.2, {because}{shared}"
+    assert description_of([("here", "0000:01:00.0", False, True)], aware=True) == f"through MPI 1.2, {because}{missing}"
 
 
 @pytest.mark.parametrize(
@@ -79,17 +79,14 @@ def test_an_mpi_library_that_reads_gpus_where_nccl_cannot_be_used(route_of: Any)
         (None, None, "does not say whether it reads the memory of GPUs"),
     ],
 )
-def test_pinned_memory_where_neither_can(mine: bool | None, theirs: bool | None, told: str, route_of: Any) -> None:
-    said = route_of([("here", "0000:00:00.0", True, theirs)], aware=mine)
+def test_pinned_memory_where_neither_can(
+    mine: bool | None, theirs: bool | None, told: str, description_of: Any
+) -> None:
+    said = description_of([("here", "0000:00:00.0", True, theirs)], aware=mine)
     because = "ranks 0, 1 share a GPU, which NCCL refuses"
     assert said == f"through pinned host memory, because {because}, and MPI 1.2 {told}"
-    said = route_of([("here", "0000:01:00.0", True, theirs)], aware=mine, available=False)
+    said = description_of([("here", "0000:01:00.0", True, theirs)], aware=mine, available=False)
     assert said == f"through pinned host memory, because CuPy finds no NCCL on rank 0, and MPI 1.2 {told}"
-
-
-def test_on_the_cpu_the_fast_order_is_the_librarys() -> None:
-    fast = choose_route(World([None]), None, 8, "fast").said  # type: ignore[list-item]
-    assert fast.startswith("gradients travel through the sums of MPI 1.2; added in no fixed order: last bits depend")
 
 
 def sum_in_tree_of(n_ranks: int) -> str:
@@ -102,7 +99,7 @@ def sum_in_tree_of(n_ranks: int) -> str:
 @needs_mpi
 @pytest.mark.parametrize("way", ["NCCL", "MPI", "nothing"])
 @pytest.mark.parametrize("n_ranks", [2, 3, 4])
-def test_on_every_route_the_exact_sum_has_the_bits_of_the_tree(n_ranks: int, way: str, tmp_path: Path) -> None:
+def test_with_every_transport_the_exact_sum_has_the_bits_of_the_tree(n_ranks: int, way: str, tmp_path: Path) -> None:
     results = run_ranks(n_ranks, "sum_on_gpus", tmp_path, way, "exact")
     assert [result["sum"] for result in results] == [sum_in_tree_of(n_ranks)] * n_ranks
     assert [result["gpu"] for result in results] == ([0] * n_ranks if way == "nothing" else list(range(n_ranks)))
@@ -110,11 +107,11 @@ def test_on_every_route_the_exact_sum_has_the_bits_of_the_tree(n_ranks: int, way
 
 @needs_mpi
 @pytest.mark.parametrize("way", ["NCCL", "MPI", "nothing"])
-def test_on_every_route_the_fast_sum_is_that_of_all_ranks(way: str, tmp_path: Path) -> None:
+def test_with_every_transport_the_fast_sum_is_that_of_all_ranks(way: str, tmp_path: Path) -> None:
     results = run_ranks(3, "sum_on_gpus", tmp_path, way, "fast")
     assert len({result["sum"] for result in results}) == 1
     assert max(result["error"] for result in results) < 1e-5
-    assert "added in no fixed order" in results[0]["said"]
+    assert "added in an order that depends on the number of processes" in results[0]["said"]
 
 
 @needs_mpi
@@ -167,9 +164,11 @@ def rounded(numbers: Any) -> Any:
     return numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
-def test_a_library_that_adds_up_in_its_own_order_rounds_nothing() -> None:
-    said = choose_route(World([None]), None, 8, "fast", "bfloat16").said  # type: ignore[list-item]
-    assert said.startswith("gradients travel through the sums of MPI 1.2, where nothing is rounded to bfloat16; ")
+def test_a_library_that_chooses_the_order_rounds_nothing(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: SimpleNamespace(allreduce_array=None))
+    world = World([("here", "0000:01:00.0", True, True)])
+    described = choose_reducer(world, cupy, 8, "fast", "bfloat16").description
+    assert described.startswith(f"gradients travel {OWN}, where nothing is rounded to bfloat16; ")
 
 
 @needs_mpi
@@ -254,7 +253,9 @@ def test_training_says_where_its_processes_are_and_how_gradients_travel(tmp_path
     assert MPIRUN is not None
     done = run([MPIRUN, "-n", "3", sys.executable, "-c", code, *options])
     assert done.returncode == 0, done.stderr
-    assert f"{socket.gethostname()}: ranks 0 to 2\ngradients travel through the sums of " in plain_screen(done.stderr)
+    assert f"{socket.gethostname()}: ranks 0 to 2\ngradients travel through shared memory; " in plain_screen(
+        done.stderr
+    )
     assert "idle" not in done.stderr
 
 
@@ -266,6 +267,6 @@ def plain_screen(screen: str) -> str:
 def test_a_rank_alone_adds_nothing(cupy: Any) -> None:
     numbers = cupy.asarray(np.arange(3.0))
     fake_cuda.CALLS.clear()
-    choose_route(SerialCommunicator(), cupy, 8, "exact").add_up(numbers)
+    choose_reducer(SerialCommunicator(), cupy, 8).reduce_scatter()
     assert fake_cuda.CALLS == []
     np.testing.assert_array_equal(numbers.get(), np.arange(3.0))

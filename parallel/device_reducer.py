@@ -1,0 +1,103 @@
+"""The sum of gradients that lie on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from parallel.communicator import Communicator
+from parallel.host_reducer import HostReducer
+
+Value = TypeVar("Value")
+
+PINNED_BYTES = 64 << 20  # of host memory that a GPU copies from and to by itself; arrays go through it in pieces
+
+
+class DeviceReducer:
+    """See ``parallel.reducer.GradientReducer``; every rank gets the whole sum and updates all values.
+
+    Args:
+        cupy: the module.
+        allreduce: replaces a flat array on the GPU with its sum over ranks.
+        is_idle: this rank has no gradients to add.
+    """
+
+    shard = slice(None)
+    seconds_waited = 0.0  # not known: the libraries wait by themselves
+
+    def __init__(self, cupy: Any, allreduce: Callable[[Any], None], description: str, *, is_idle: bool) -> None:
+        self.description = description
+        self._cupy, self._allreduce, self._is_idle = cupy, allreduce, is_idle
+
+    def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
+        """Return two arrays on this rank's GPU."""
+        self._gradients = self._cupy.zeros(n, dtype)
+        return self._cupy.zeros(n, dtype), self._gradients
+
+    def reduce_scatter(self) -> None:
+        """Replace all gradients with their sum over ranks."""
+        if self._is_idle:
+            self._gradients[...] = 0
+        self._allreduce(self._gradients)
+
+    def all_gather(self) -> None:
+        """Return at once: every rank has updated all values."""
+
+    def gather(self, shard: Any) -> Any:
+        """Return the shard, which is the whole array."""
+        return shard
+
+    def allgather_of_shards(self, value: Value) -> list[Value]:
+        """Return a list of this value: all ranks have the same shard."""
+        return [value]
+
+
+class MpiTransport:
+    """The messages of an MPI library that reads the memory of GPUs.  It does not wait for the GPU to finish: we do."""
+
+    def __init__(self, cupy: Any, world: Communicator) -> None:
+        self.rank, self.size = world.rank, world.size
+        self._cuda, self._world = cupy.cuda, world
+
+    def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
+        """See ``Communicator``."""
+        self._cuda.get_current_stream().synchronize()
+        self._world.sendrecv_array(sent, received, partner)
+
+    def bcast_array(self, array: Any) -> None:
+        """See ``Communicator``."""
+        self._cuda.get_current_stream().synchronize()
+        self._world.bcast_array(array)
+
+    def allreduce_array(self, array: Any) -> None:
+        """See ``Communicator``."""
+        self._cuda.get_current_stream().synchronize()
+        self._world.allreduce_array(array)
+
+
+class PinnedAllreduce:
+    """Copies an array from a GPU to the host, sums it there over ranks, and copies it back; piece by piece."""
+
+    def __init__(self, cupy: Any, host: HostReducer) -> None:
+        self._cuda, self._host = cupy.cuda, host
+        self._pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(PINNED_BYTES), np.uint8, PINNED_BYTES)
+        self._values = self._gradients = np.empty(0)
+
+    def __call__(self, flat: Any) -> None:
+        """Sum ``flat`` over ranks, in place."""
+        n = min(flat.size, PINNED_BYTES // flat.dtype.itemsize)
+        if (len(self._values), self._values.dtype) != (n, flat.dtype):
+            self._values, self._gradients = self._host.allocate(n, flat.dtype)
+        for start in range(0, flat.size, n):
+            piece = flat[start : start + n]
+            pinned = self._pinned[: piece.nbytes].view(piece.dtype)
+            piece.get(out=pinned)
+            self._gradients[: len(pinned)], self._gradients[len(pinned) :] = pinned, 0
+            self._host.reduce_scatter()
+            self._values[self._host.shard] = self._gradients[self._host.shard]
+            self._host.all_gather()
+            pinned[...] = self._values[: len(pinned)]
+            piece.set(pinned)
+            self._cuda.get_current_stream().synchronize()  # the pinned memory may be written again

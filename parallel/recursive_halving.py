@@ -1,0 +1,83 @@
+"""The exact sum by messages between pairs of ranks, whatever carries them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from parallel.bfloat16 import round_to_bfloat16, widen_to_float32
+
+
+class Transport(Protocol):
+    """Carries flat arrays between ranks; they may lie on a GPU."""
+
+    rank: int
+    size: int
+
+    def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
+        """Send one array to a rank and receive another from it."""
+
+    def bcast_array(self, array: Any) -> None:
+        """Overwrite ``array`` with rank 0's."""
+
+    def allreduce_array(self, array: Any) -> None:
+        """Sum ``array`` over all ranks, in place, in any order."""
+
+
+def allreduce_exactly(flat: Any, transport: Transport, n_working: int, piece: int, *, rounds: bool = False) -> None:
+    """Replace ``flat`` with its sum along the binary tree over the first ``n_working`` ranks, on all ranks.
+
+    Recursive halving, then doubling: in round k ranks that differ in bit k share the work on what both have, so that
+    each sums one half of it; then the finished halves go back the same way.  Addition of two numbers commutes, so an
+    element is (r₀ + r₁) + (r₂ + r₃) … on every rank.  A rank sends 2(1 − 1/n) times the array, all in all.
+
+    Args:
+        n_working: a power of two.
+        piece: elements summed at once; half as many are received at a time.
+        rounds: round sums (of float32) to bfloat16 before each of the log₂ n messages that they go through, and when
+            they are finished, so that all ranks have the same.
+
+    Source: Thakur, Rabenseifner & Gropp (2005), "Optimization of Collective Communication Operations in MPICH".
+    """
+    spare = flat[: (min(piece, flat.size) + 1) // 2].copy()
+    for start in range(0, flat.size, piece):
+        part = flat[start : start + piece]
+        if transport.rank < n_working:
+            _halve_and_double(part, spare, transport, n_working, rounds)
+        if n_working < transport.size:
+            transport.bcast_array(part)
+
+
+def _halve_and_double(flat: Any, spare: Any, transport: Transport, n_working: int, rounds: bool) -> None:
+    halvings: list[tuple[int, slice, slice]] = []
+    begin, end, distance = 0, flat.size, 1
+    while distance < n_working:
+        middle = (begin + end) // 2
+        kept, given = slice(begin, middle), slice(middle, end)
+        if transport.rank & distance:
+            kept, given = given, kept
+        partner, received = transport.rank ^ distance, spare[: kept.stop - kept.start]
+        _sendrecv(flat[given], received, partner, transport, rounds)
+        flat[kept] += received
+        halvings.append((partner, kept, given))
+        begin, end, distance = kept.start, kept.stop, 2 * distance
+    if rounds:
+        bits = _bits_like(flat[begin:end])
+        round_to_bfloat16(flat[begin:end], bits)
+        widen_to_float32(bits, flat[begin:end])
+    for partner, kept, given in reversed(halvings):
+        _sendrecv(flat[kept], flat[given], partner, transport, rounds)
+
+
+def _sendrecv(sent: Any, received: Any, partner: int, transport: Transport, rounds: bool) -> None:
+    if not rounds:
+        transport.sendrecv_array(sent, received, partner)
+        return
+    bits, received_bits = _bits_like(sent), _bits_like(received)
+    round_to_bfloat16(sent, bits)
+    transport.sendrecv_array(bits, received_bits, partner)
+    widen_to_float32(received_bits, received)
+
+
+def _bits_like(x: Any) -> Any:
+    """Return as many uint16 on the same device."""
+    return x[: (x.size + 1) // 2].copy().view("uint16")[: x.size]

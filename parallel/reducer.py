@@ -1,0 +1,155 @@
+"""Gradients summed over ranks: one protocol, and the choice among its implementations."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from parallel.communicator import Communicator, SentIn, SumOrder, working_ranks
+from parallel.cuda_aware import reads_gpu_memory
+from parallel.device_reducer import DeviceReducer, MpiTransport, PinnedAllreduce
+from parallel.host_reducer import HostReducer
+from parallel.nccl import NcclTransport, load_nccl
+from parallel.placement import numbered
+from parallel.recursive_halving import Transport, allreduce_exactly
+
+Value = TypeVar("Value")
+DEVICE_PIECE = 1 << 25  # elements on a GPU summed at once: so many that the start of a message does not count
+
+_ORDERS = {
+    "exact": 'added in one fixed order (training.sum = "exact")',
+    "fast": 'added in an order that depends on the number of processes, and so do last bits (training.sum = "fast")',
+}
+
+
+class GradientReducer(Protocol):
+    """Sums gradients over ranks, and gives every rank the values that the others have updated.
+
+    In an update every rank computes its gradients, calls ``reduce_scatter``, updates its shard of the values by its
+    shard of the gradients, and calls ``all_gather``.  All ranks must make the same calls in the same order.
+    """
+
+    shard: slice
+    """The slice of the flat arrays that this rank updates; known after ``allocate``."""
+    description: str
+    """One line for people: the transport, the order of additions, and the reason for both."""
+    seconds_waited: float
+    """Seconds that this rank has waited for the gradients of slower ones; 0 where that is not known."""
+
+    def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
+        """Return two flat arrays of zeros, values and gradients, in memory that this reducer can exchange."""
+
+    def reduce_scatter(self) -> None:
+        """Replace this rank's shard of its gradients with the sum over ranks; the rest of them is undefined."""
+
+    def all_gather(self) -> None:
+        """Copy every rank's shard of the values to all ranks."""
+
+    def gather(self, shard: Any) -> Any | None:
+        """Return the flat array that all ranks' shards make, on rank 0; None on the others."""
+
+    def allgather_of_shards(self, value: Value) -> list[Value]:
+        """Return one value for each different shard, in their order."""
+
+
+class LocalReducer:
+    """The reducer of a single process: its shard is everything."""
+
+    shard = slice(None)
+    description = "gradients stay in one process"
+    seconds_waited = 0.0
+
+    def __init__(self, array_module: Any = np) -> None:
+        self._array_module = array_module
+
+    def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
+        """Return two arrays, of NumPy or CuPy."""
+        return self._array_module.zeros(n, dtype), self._array_module.zeros(n, dtype)
+
+    def reduce_scatter(self) -> None:
+        """Leave the gradients as they are."""
+
+    def all_gather(self) -> None:
+        """Leave the values as they are."""
+
+    def gather(self, shard: Any) -> Any:
+        """Return the shard."""
+        return shard
+
+    def allgather_of_shards(self, value: Value) -> list[Value]:
+        """Return a list of this value."""
+        return [value]
+
+
+def choose_reducer(
+    world: Communicator,
+    cupy: Any | None,
+    n_micro_batches: int,
+    order: SumOrder = "exact",
+    sent_in: SentIn = "float32",
+    *,
+    n_threads: int = 1,
+) -> GradientReducer:
+    """Return the fastest reducer that all ranks can use; all must call, each after it has chosen its GPU.
+
+    Args:
+        cupy: the module of that name if the arrays lie on GPUs, None if in host memory.
+        n_micro_batches: of a batch, on all ranks.
+        order: "exact" adds along one tree for any number of ranks; "fast" lets all ranks work, and NCCL or MPI choose.
+        sent_in: the type that gradients have in messages; libraries that choose the order do not round.
+        n_threads: threads of this rank that may add.
+    """
+    if world.size == 1:
+        return LocalReducer(np if cupy is None else cupy)
+    n_working, rounds = working_ranks(world.size, n_micro_batches, order), sent_in == "bfloat16"
+    host = HostReducer(world, n_working, _ORDERS[order], rounds=rounds, n_threads=n_threads)
+    if cupy is None:
+        return host
+    without_nccl, without_mpi = _obstacles(world, cupy)
+    if without_nccl and without_mpi:
+        described = f"pinned host memory, because {without_nccl}, and {world.library} {without_mpi}"
+        allreduce: Any = PinnedAllreduce(cupy, host)
+        rounding = ", rounded to bfloat16 in messages"
+    else:
+        transport: Transport
+        if not without_nccl:
+            transport, described = NcclTransport(cupy, world), "NCCL, because every rank has a GPU of its own"
+        else:
+            because = f"says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
+            transport, described = MpiTransport(cupy, world), f"{world.library}, because it {because}"
+        exact = partial(allreduce_exactly, transport=transport, n_working=n_working, piece=DEVICE_PIECE, rounds=rounds)
+        allreduce = exact if order == "exact" else transport.allreduce_array
+        rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
+    description = f"gradients travel through {described}{rounding if rounds else ''}; {_ORDERS[order]}"
+    return DeviceReducer(cupy, allreduce, description, is_idle=world.rank >= n_working)
+
+
+def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:
+    """Return why NCCL cannot carry the gradients, and why MPI cannot read them; empty where they can."""
+    has_nccl = bool(load_nccl(cupy).available)
+    mine = (socket.gethostname(), cupy.cuda.Device().pci_bus_id, has_nccl, reads_gpu_memory())
+    of_all = world.allgather(mine)
+    sharing = _ranks_that_share([(host, address) for host, address, *_ in of_all])
+    missing = [rank for rank, (_, _, available, _) in enumerate(of_all) if not available]
+    without_nccl = ""
+    if sharing:
+        without_nccl = f"{numbered('rank', sharing)} share a GPU, which NCCL refuses"
+    elif missing:
+        without_nccl = f"CuPy finds no NCCL on {numbered('rank', missing)}"
+    answers = {aware for *_, aware in of_all}
+    without_mpi = "" if answers == {True} else "does not say whether it reads the memory of GPUs"
+    if False in answers:
+        without_mpi = "says that it does not read the memory of GPUs"
+    return without_nccl, without_mpi
+
+
+def _ranks_that_share(gpus: Sequence[tuple[str, str]]) -> list[int]:
+    """Return the ranks on the first GPU that more than one rank has."""
+    for gpu in gpus:
+        if gpus.count(gpu) > 1:
+            return [rank for rank, other in enumerate(gpus) if other == gpu]
+    return []

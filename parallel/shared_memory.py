@@ -1,0 +1,70 @@
+"""Memory that the ranks of one machine share: every rank's gradients, and one array of values for all of them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from parallel.communicator import Ranks
+from parallel.tree import FlatArray
+
+LINE = 256  # bytes: the second array in one file begins at a multiple of it
+
+
+class NoSharedMemoryError(OSError):
+    """A rank cannot allocate or open memory in common with the others."""
+
+
+def allocate_shared(node: Ranks, ranks: list[int], n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray]]:
+    """Return zeros that all ranks of a node see: values, and gradients by rank.  All of them must call.
+
+    Args:
+        ranks: the ranks of the node, among all ranks.
+
+    Raises: NoSharedMemoryError, on all of them.
+    """
+    n_bytes = n * np.dtype(dtype).itemsize
+    after_gradients = -(-n_bytes // LINE) * LINE
+    files = _map_files_of_all(node, after_gradients + (n_bytes if node.rank == 0 else 0))
+    values = np.frombuffer(files[0], dtype, n, after_gradients)
+    gradients = (np.frombuffer(file, dtype, n) for file in files)
+    return values, dict(zip(ranks, gradients, strict=True))
+
+
+def _map_files_of_all(node: Ranks, n_bytes: int) -> list[mmap.mmap]:
+    """Allocate ``n_bytes`` of zeros on this rank, and map what every rank of the node has allocated.
+
+    They are files without a name.  So none is left behind when a process is killed, and no limit of /dev/shm counts.
+    """
+    file, path_and_inode, files, reason = -1, None, [], ""
+    try:
+        file = os.memfd_create("minitransformer")
+        os.posix_fallocate(file, 0, max(1, n_bytes))  # so that a lack of memory shows here and not in an update
+        path_and_inode = f"/proc/{os.getpid()}/fd/{file}", os.fstat(file).st_ino
+    except (OSError, AttributeError) as error:  # AttributeError: Linux alone has such files
+        reason = str(error)
+    try:
+        files = [_map(*found) for found in node.allgather(path_and_inode) if found]
+    except OSError as error:
+        reason = reason or str(error)
+    reasons = [reason for reason in node.allgather(reason) if reason]
+    if file >= 0:
+        os.close(file)
+    if reasons:
+        raise NoSharedMemoryError(reasons[0])
+    return files
+
+
+def _map(path: str, inode: int) -> mmap.mmap:
+    """Map an open file of another process, if it has this inode."""
+    file = os.open(path, os.O_RDWR)
+    try:
+        if os.fstat(file).st_ino != inode:  # in another container the same process id is another process
+            raise OSError(f"{path} belongs to another process")
+        return mmap.mmap(file, 0)
+    finally:
+        os.close(file)
