@@ -1,16 +1,19 @@
 """The demo corpus: sentences drawn from its grammar, and the corpus made of them."""
 
+import re
 import unicodedata
 from collections import defaultdict
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from minitransformer.data.demo import SHOWCASE, demo_corpus, sentence_pair
-from minitransformer.data.demo.english import english_sentence
-from minitransformer.data.demo.function_words import NAMES
-from minitransformer.data.demo.german import german_sentence
-from minitransformer.data.demo.grammar import MAX_WORDS, PATTERNS
+import minitransformer.demo
+from minitransformer.demo import SHOWCASE, demo_corpus, sentence_pair
+from minitransformer.demo.english import english_sentence
+from minitransformer.demo.german import german_sentence
+from minitransformer.demo.phrases import NAMES
+from minitransformer.demo.sentences import MAX_WORDS, PATTERNS
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +22,7 @@ def pairs() -> list[tuple[str, str]]:
     return [sentence_pair(random) for _ in range(20_000)]
 
 
-@pytest.mark.parametrize("pattern", [pattern for pattern, _ in PATTERNS.alternatives])
+@pytest.mark.parametrize("pattern", [pattern for _, pattern in PATTERNS])
 def test_every_pattern_draws_sentences(pattern) -> None:
     random = Random(3)
     for _ in range(100):
@@ -77,3 +80,11 @@ def test_corpus_repeats_no_sentence_and_holds_out_the_showcase() -> None:
     assert (len(corpus.train), len(corpus.validation), len(corpus.test)) == (4_000, 500, 1_000)
     pairs = [*corpus.train, *corpus.validation, *corpus.test, SHOWCASE]
     assert len({english for english, _ in pairs}) == len({german for _, german in pairs}) == len(pairs)
+
+
+def test_the_demonstration_imports_nothing_else_of_the_package() -> None:
+    files = Path(minitransformer.demo.__file__).parent.glob("*.py")
+    imported = {
+        name for file in files for name in re.findall(r"(?:from|import) (minitransformer[.\w]*)", file.read_text())
+    }
+    assert {name.split(".")[1] for name in imported} == {"demo"}

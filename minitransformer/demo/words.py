@@ -1,0 +1,146 @@
+"""The words of the demonstration, read from `words.toml`."""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+THIRD, PLURAL = 1, 2
+"""Persons of a verb: 0 is "I"; there is no "you", so all plurals are alike."""
+
+DATA: dict[str, Any] = tomllib.loads((files(__package__) / "words.toml").read_text(encoding="utf-8"))
+"""The file's tables."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A fixed expression, the same in every context of a language: a name, an adverb, a number, a date."""
+
+    english: str
+    german: str
+    person = THIRD
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A noun; its class says which verbs and adjectives suit it."""
+
+    english: str
+    english_plural: str
+    german: str
+    genitive: str
+    german_plural: str
+    article: str
+    kind: str
+    most_owned: int = 2
+
+
+@dataclass(frozen=True)
+class Adjective:
+    """An adjective; its German stem before endings may differ from its predicative form (teuer, teure)."""
+
+    english: str
+    english_comparative: str
+    german: str
+    german_comparative: str
+    stem: str
+    suits: str
+
+
+@dataclass(frozen=True)
+class Determiner:
+    """A determiner: endings are added to its German stem."""
+
+    english: str
+    english_plural: str
+    german: str
+    endings: str = "none"
+    known: bool = True
+
+
+@dataclass(frozen=True)
+class Pronoun:
+    """A personal or interrogative pronoun."""
+
+    english: str
+    english_object: str
+    nominative: str
+    accusative: str
+    dative: str
+    person: int
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb; its classes of nouns and its places have the names of the file."""
+
+    en: str
+    de: str
+    particle: str = ""
+    prefix: str = ""
+    sein: bool = False
+    dative: bool = False
+    subjects: str = "person"
+    objects: str = ""
+    gifts: str = ""
+    goal: str = ""
+    places: str = ""
+
+
+@dataclass(frozen=True)
+class Modal:
+    """A modal verb; "want to" is an English full verb, the others are auxiliaries without other forms."""
+
+    english: str
+    german: tuple[str, ...]
+
+
+NOUNS = {row[0]: Noun(*row) for row in DATA["nouns"]}
+DETERMINERS = {row[0]: Determiner(*row) for row in DATA["determiners"]}
+PRONOUNS = {row[0]: Pronoun(*row) for row in DATA["pronouns"]}
+COLOURS, MOODS, QUALITIES = (tuple(Adjective(*row) for row in DATA[t]) for t in ("colours", "moods", "qualities"))
+VERBS = {table: tuple(Verb(**entry) for entry in entries) for table, entries in DATA["verbs"].items()}
+MODALS = {english: Modal(english, tuple(german)) for english, german in DATA["modals"].items()}
+NAMES: dict[str, list[str]] = DATA["names"]
+
+
+def texts(table: str) -> tuple[Text, ...]:
+    """Return a table of fixed expressions."""
+    return tuple(Text(english, german) for english, german in DATA[table].items())
+
+
+def verb(german: str) -> Verb:
+    """Return the verb with a German infinitive, its separable prefix included."""
+    return next(v for table in VERBS.values() for v in table if v.prefix + v.de.split(", ")[0] == german)
+
+
+BE, HAVE = verb("sein"), verb("haben")
+
+
+def join(*words: str) -> str:
+    """Join the words that are not empty."""
+    return " ".join(word for word in words if word)
+
+
+@cache
+def classes(names: str) -> tuple[str, ...]:
+    """Return the classes of nouns that names stand for."""
+    groups: dict[str, str] = DATA["classes"]
+    return tuple(each for name in names.split() for each in (classes(groups[name]) if name in groups else [name]))
+
+
+@cache
+def nouns_of(names: str) -> tuple[Noun, ...]:
+    """Return the nouns of some classes."""
+    return tuple(noun for noun in NOUNS.values() if noun.kind in classes(names))
+
+
+@cache
+def places(name: str) -> tuple[tuple[Text, str, str], ...]:
+    """Return prepositions, their cases and the classes of their nouns."""
+    preposition, _, names = name.partition(": ")
+    if not names:
+        return tuple(place for each in DATA["places"][name] for place in places(each))
+    german, case = DATA["prepositions"][preposition]
+    return ((Text(preposition.split("/")[0], german), case, names),)
