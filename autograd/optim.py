@@ -1,11 +1,14 @@
-"""Adam on the flat buffer, and the norm of the gradient."""
+"""The norm of the gradient, clipping, and Adam: all on the flat buffers, and all where these lie.
+
+Nothing here waits for a device.  What changes from update to update is an array, not an argument, so that a CUDA graph
+can be captured once and launched for every update.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +16,7 @@ from autograd.array import Array, namespace, to_host
 from autograd.op import Dispatch
 from autograd.parameters import ALIGNMENT, ParameterBuffer
 
-AllOf: TypeAlias = Callable[[np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]]
+N_SCALARS = 3  # of an update: see ``Adam.scalars``
 
 
 class Adam:
@@ -22,35 +25,55 @@ class Adam:
     m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  θ ← θ − α · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 
     Args:
-        part: the stretch of the flat buffer to update, where others update the rest; m and v are of its size.
+        shard: the slice of the flat buffer to update, where others update the rest; m and v are of its size.
     """
 
     def __init__(
         self, buffer: ParameterBuffer, *, beta1: float = 0.9, beta2: float = 0.98, eps: float = 1e-9,
-        part: slice = slice(None),
+        shard: slice = slice(None),
     ) -> None:  # fmt: skip
-        self.buffer, self.part, self.beta1, self.beta2, self.eps = buffer, part, beta1, beta2, eps
-        values = buffer.values[part]
+        self.buffer, self.shard, self.beta1, self.beta2, self.eps = buffer, shard, beta1, beta2, eps
+        values = buffer.values[shard]
         self.m, self.v = namespace(values).zeros_like(values), namespace(values).zeros_like(values)
 
     def of_all(self, m: Array, v: Array) -> Adam:
-        """The same over the whole buffer, with these moments."""
+        """Return the same optimizer over the whole buffer, with these moments."""
         whole = copy.copy(self)
-        whole.part, whole.m, whole.v = slice(None), m, v
+        whole.shard, whole.m, whole.v = slice(None), m, v
         return whole
 
-    def update(self, learning_rate: float, step: int, within: slice = slice(None)) -> None:
-        """Apply ``buffer.gradients`` as update number ``step`` (from 1) to the part, or to what lies ``within`` it."""
+    def scalars(self, learning_rate: float, step: int, n_tokens: int = 1) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return what update t = ``step`` (from 1) depends on: 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ."""
+        return np.array([1 / n_tokens, learning_rate / (1 - self.beta1**step), 1 - self.beta2**step])
+
+    def step(self, learning_rate: float, step: int, n_tokens: int = 1, *, max_norm: float = math.inf) -> float:
+        """Make update number ``step`` (from 1) by the buffer's gradients divided by ``n_tokens``; return their norm.
+
+        A norm over ``max_norm`` is scaled down to it; one that is not finite changes nothing.
+        """
+        xp, scalars = namespace(self.m), self.scalars(learning_rate, step, n_tokens)
+        on_device = scalars if xp is np else xp.asarray(scalars.astype(np.float32))
+        squares = sum_squares(self.buffer.gradients[self.shard])
+        outcome = clip(squares, xp.zeros(()), on_device, max_norm=max_norm)
+        self.update(on_device, outcome[2])
+        return float(outcome[1])
+
+    def update(self, scalars: Array, scale: Array, within: slice = slice(None)) -> None:
+        """Apply ``scale`` times the buffer's gradients to the shard, or to what lies ``within`` it.
+
+        Nothing changes if ``scale`` is 0.  Shapes: scalars (N_SCALARS,), see ``scalars``; scale (), see ``clip``.
+        """
+        copies = self.buffer.copies
         adam_update(
-            self.buffer.values[self.part][within],
-            self.buffer.gradients[self.part][within],
+            self.buffer.values[self.shard][within],
+            self.buffer.gradients[self.shard][within],
             self.m[within],
             self.v[within],
-            None if self.buffer.copies is None else self.buffer.copies[self.part][within],
-            step_size=learning_rate / (1 - self.beta1**step),
+            None if copies is None else copies[self.shard][within],
+            scalars,
+            scale,
             beta1=self.beta1,
             beta2=self.beta2,
-            variance_correction=1 - self.beta2**step,
             eps=self.eps,
         )
 
@@ -61,54 +84,60 @@ def adam_update(
     gradients: Array,
     m: Array,
     v: Array,
-    copies: Array | None = None,
+    copies: Array | None,
+    scalars: Array,
+    scale: Array,
     *,
-    step_size: float,
     beta1: float,
     beta2: float,
-    variance_correction: float,
     eps: float,
 ) -> None:
-    """One step of Adam in place: ``step_size`` is α/(1 − β₁ᵗ), ``variance_correction`` is 1 − β₂ᵗ.
+    """Make one step of Adam in place, by g = scale · gradients; change nothing if the scale is 0.
 
-    Shapes: all (n,), one dtype, but for the copies; changes values, m, v, and the copies, which become the values as
-    their dtype rounds them.
+    Shapes: all (n,) and of one dtype, but for the copies, scalars (N_SCALARS,) and scale ().
+    Changes values, m, v, and the copies, which become the values as their dtype rounds them.
     """
-    xp = namespace(values)
-    m *= beta1
-    m += (1 - beta1) * gradients
-    v *= beta2
-    v += (1 - beta2) * gradients * gradients
-    values -= step_size * m / (xp.sqrt(v / variance_correction) + eps)
+    xp, applies = namespace(values), scale > 0
+    factor, step_size, variance_correction = (x.astype(values.dtype) for x in (scale, scalars[1], scalars[2]))
+    g = xp.where(applies, gradients * factor, 0)
+    m[...] = xp.where(applies, beta1 * m + (1 - beta1) * g, m)
+    v[...] = xp.where(applies, beta2 * v + (1 - beta2) * g * g, v)
+    values -= xp.where(applies, step_size * m / (xp.sqrt(v / variance_correction) + eps), 0)
     if copies is not None:
         copies[...] = values.astype(copies.dtype)
 
 
-def gradient_norm(gradients: Array, all_of: AllOf = lambda squares: [squares]) -> float:
-    """The Euclidean norm of a flat gradient; on a GPU this waits for the device.
+@Dispatch
+def sum_squares(gradients: Array) -> Array:
+    """Return sums of squares of the gradient whose total is the squared norm.
 
-    Args:
-        gradients: all of them, or this process's part, which begins at a multiple of ALIGNMENT.
-        all_of: makes of one array in each process the list of them, in the order of parts.
-
-    The squares of runs of ALIGNMENT elements are added up in float32, these sums in float64 and in the order of the
-    whole: the norm has the same bits whoever holds which runs.
+    Each is over ALIGNMENT neighbouring elements; so are those of a shard, which begins at a multiple of ALIGNMENT.  Put
+    together in the order of shards they are the same array, with the same bits, however the gradient is divided.
+    Shapes: gradients (n,) → (⌈n / ALIGNMENT⌉,).
     """
     n_in_runs = len(gradients) // ALIGNMENT * ALIGNMENT
     runs, rest = gradients[:n_in_runs].reshape(-1, ALIGNMENT), gradients[n_in_runs:]
-    squares = to_host(namespace(gradients).einsum("ij,ij->i", runs, runs))
-    if len(rest):  # at the end of the whole
-        squares = np.append(squares, to_host(rest @ rest))
-    return math.sqrt(np.concatenate(all_of(squares)).sum(dtype=np.float64))
+    xp = namespace(gradients)
+    squares = xp.einsum("ij,ij->i", runs, runs)
+    return xp.concatenate([squares, (rest @ rest)[None]]) if len(rest) else squares
 
 
-def clip_gradients(gradients: Array, max_norm: float, all_of: AllOf = lambda squares: [squares]) -> float:
-    """Scale a flat gradient, or a part of it, down in place so that its norm is at most ``max_norm``.
+@Dispatch
+def clip(squares: Array, loss: Array, scalars: Array, *, max_norm: float = math.inf) -> Array:
+    """Return (loss, ‖g‖, scale) for the mean gradient g = gradients · scalars[0].
 
-    A norm that is not finite scales nothing: what is wrong stays to be seen.
-    Returns the norm that it had.  See ``gradient_norm``.  Source: Pascanu, Mikolov & Bengio 2013, algorithm 1.
+    ``scale · gradients`` is g, scaled down so that its norm is at most ``max_norm``.  A scale of 0 says that the loss
+    or the norm is not finite, and that nothing may change.  Sums are float64.
+    Shapes: squares (k,), see ``sum_squares``; loss (); scalars (N_SCALARS,); returns (3,) float64.
+    Source: Pascanu, Mikolov & Bengio 2013, algorithm 1.
     """
-    norm = gradient_norm(gradients, all_of)
-    if max_norm < norm < math.inf:
-        gradients *= max_norm / norm
-    return norm
+    xp, per_token = namespace(squares), scalars[0].astype(np.float64)
+    norm = xp.sqrt(squares.sum(dtype=np.float64)) * per_token
+    clipping = max_norm / xp.maximum(norm, max_norm) if max_norm < math.inf else 1.0
+    scale = xp.where(xp.isfinite(norm) & xp.isfinite(loss), per_token * clipping, 0.0)
+    return xp.stack([xp.asarray(loss, np.float64), norm, scale])
+
+
+def gradient_norm(gradients: Array) -> float:
+    """Return the Euclidean norm of a flat gradient; on a GPU this waits for the device."""
+    return math.sqrt(float(to_host(sum_squares(gradients).sum(dtype=np.float64))))

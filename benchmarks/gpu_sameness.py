@@ -12,7 +12,7 @@ from gpu_ours import OurTraining
 
 from autograd.array import namespace_of_device, to_host
 from autograd.random import Site, random_words
-from minitransformer.training.graph import GraphedUpdates
+from minitransformer.training.graph import CapturedStep
 
 SITE = Site(2**64 - 1, 7, 2**40, 3)
 COUNTS = (1, 3, 4, 5, 1_023, 1_024, 1_025, 100_003)
@@ -50,21 +50,20 @@ def graph_and_launches(card: Card) -> dict[str, Any]:
     """The same updates, as graphs and by launches one after the other."""
     training = of_first_model(card)
     launched = training()
-    launched._updates._graphs = LaunchedUpdates(
-        launched.parts.gradient, launched.parts.adam, launched.parts.config, launched.parts.shards
-    )
+    launched.trainer.training_step = LaunchedStep(launched.trainer.training_step.step)
     graphed = training()
     facts = compared(trained(graphed), trained(launched))
-    rooms = graphed._updates._graphs._rooms.values()
-    assert any(room.graph is not None for room in rooms), "nothing was captured"
-    return {**facts, "capacities": len(rooms), "graphs": sum(room.graph is not None for room in rooms)}
+    step = graphed.trainer.training_step
+    assert step.n_graphs, "nothing was captured"
+    return {**facts, "capacities": step.n_capacities, "graphs": step.n_graphs}
 
 
-class LaunchedUpdates(GraphedUpdates):
+class LaunchedStep(CapturedStep):
     """The same work, never captured."""
 
-    def _enqueue(self, room: Any) -> None:
-        self._compute(room)
+    def enqueue(self, buffers: Any) -> None:
+        """Launch everything again."""
+        buffers.compute(self.step)
 
 
 def of_first_model(card: Card) -> Callable[[], OurTraining]:

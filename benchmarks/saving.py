@@ -49,7 +49,7 @@ class Updates:
         pairs = next(self._batches)
         halves = [Batch.from_token_ids(*map(list, zip(*half, strict=True))) for half in (pairs[0::2], pairs[1::2])]
         self._gradient.compute(halves, [RandomStream(1, self.step, shard) for shard in range(2)])
-        self.adam.update(1e-4, self.step)
+        self.adam.step(1e-4, self.step)
 
     def seconds_of(self, n: int) -> float:
         """How long so many updates take."""

@@ -61,8 +61,8 @@ def ours(workload: Workload, world: Communicator | None = None) -> tuple[Trainer
     def work() -> int:
         with threadpool_limits(1, user_api="blas"):
             for batch in indices:
-                trainer._advance(step=trainer.state.step + 1)
-                trainer._update(batch)
+                trainer.advance(step=trainer.state.step + 1)
+                trainer.step(batch)
         return sum(len(target) + 1 for batch in batches for _, target in batch)
 
     return trainer, work

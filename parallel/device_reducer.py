@@ -27,9 +27,11 @@ class DeviceReducer:
     shard = slice(None)
     seconds_waited = 0.0  # not known: the libraries wait by themselves
 
-    def __init__(self, cupy: Any, allreduce: Callable[[Any], None], description: str, *, is_idle: bool) -> None:
+    def __init__(
+        self, world: Communicator, cupy: Any, allreduce: Callable[[Any], None], description: str, *, is_idle: bool
+    ) -> None:
         self.description = description
-        self._cupy, self._allreduce, self._is_idle = cupy, allreduce, is_idle
+        self._world, self._cupy, self._allreduce, self._is_idle = world, cupy, allreduce, is_idle
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
         """Return two arrays on this rank's GPU."""
@@ -41,6 +43,10 @@ class DeviceReducer:
         if self._is_idle:
             self._gradients[...] = 0
         self._allreduce(self._gradients)
+
+    def allreduce(self, number: Any) -> float:
+        """Return the sum of one number from each rank; this waits for the device."""
+        return self._world.allreduce(float(number))
 
     def all_gather(self) -> None:
         """Return at once: every rank has updated all values."""

@@ -100,6 +100,10 @@ class HostReducer:
         else:
             list(self._executor.map(self._sum_in_place, self._slices_of_threads()))
 
+    def allreduce(self, number: Any) -> float:
+        """Return the sum of one number from each rank."""
+        return self._world.allreduce(float(number))
+
     def all_gather(self) -> None:
         """Copy the shards of other nodes, and wait until nobody reads this rank's gradients any more."""
         for shards in self._pieces() if self._exchanges else []:

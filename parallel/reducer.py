@@ -46,6 +46,9 @@ class GradientReducer(Protocol):
     def reduce_scatter(self) -> None:
         """Replace this rank's shard of its gradients with the sum over ranks; the rest of them is undefined."""
 
+    def allreduce(self, number: Any) -> Any:
+        """Return the sum of one number from each rank; with one rank it stays on its device."""
+
     def all_gather(self) -> None:
         """Copy every rank's shard of the values to all ranks."""
 
@@ -72,6 +75,10 @@ class LocalReducer:
 
     def reduce_scatter(self) -> None:
         """Leave the gradients as they are."""
+
+    def allreduce(self, number: Any) -> Any:
+        """Return the number."""
+        return number
 
     def all_gather(self) -> None:
         """Leave the values as they are."""
@@ -125,7 +132,7 @@ def choose_reducer(
         allreduce = exact if order == "exact" else transport.allreduce_array
         rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
     description = f"gradients travel through {described}{rounding if rounds else ''}; {_ORDERS[order]}"
-    return DeviceReducer(cupy, allreduce, description, is_idle=world.rank >= n_working)
+    return DeviceReducer(world, cupy, allreduce, description, is_idle=world.rank >= n_working)
 
 
 def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:

@@ -6,22 +6,37 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from autograd import namespace
 from autograd.array import Array
+from minitransformer.data.batching import IntArray
 from minitransformer.data.store import TokenStore
 from minitransformer.errors import UserError
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.capsule import UpdateFacts, write_capsule
-from minitransformer.training.update import Outcome
+from minitransformer.training.state import TrainingState
+from minitransformer.training.step import StepResult
 from parallel.communicator import Communicator
 
 PATIENCE = 10  # updates skipped in a row, after which training goes back to its last checkpoint
 SPIKE = 10  # times the usual norm of the gradient
 _USUAL = 100  # last norms whose median is the usual one; fewer than a tenth of them say nothing
+
+
+@dataclass(frozen=True)
+class Update:
+    """An update that has been made, or is under way."""
+
+    state: TrainingState
+    """Of the run, when it was at this update."""
+    batch: IntArray
+    flops: int
+    """Of the matrix products of all ranks, whatever becomes of them."""
+    result: StepResult
 
 
 class TrainingDivergedError(UserError, RuntimeError):
@@ -36,19 +51,20 @@ class Guard:
 
     def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
         self.say = say
-        self.in_a_row: list[Outcome] = []  # of updates that were just skipped
+        self.in_a_row: list[Update] = []  # of updates that were just skipped
         self.what = ""
         self._norms: deque[float] = deque(maxlen=_USUAL)
 
-    def note(self, outcome: Outcome) -> None:
+    def note(self, update: Update) -> None:
         """Say why an update was skipped, if it was, and when a gradient is a spike."""
-        step = outcome.state.step
-        if outcome.is_sound:
+        step, result = update.state.step, update.result
+        if result.is_finite:
             self.in_a_row = []
-            self._look_for_spike(step, outcome.norm)
+            self._look_for_spike(step, result.norm)
             return
-        self.in_a_row.append(outcome)
-        self.what = f"the gradient's norm is {outcome.norm}" if outcome.loss_is_finite else "the loss is not finite"
+        self.in_a_row.append(update)
+        is_norm = math.isfinite(result.loss)
+        self.what = f"the gradient's norm is {result.norm}" if is_norm else "the loss is not finite"
         self.say(
             f"warning: update {step:,}: {self.what}; it is skipped, {len(self.in_a_row)} in a row"
             f" (at {PATIENCE} training goes back)"

@@ -1,123 +1,121 @@
 """Updates of one GPU, each enqueued as a whole: a CUDA graph, captured once, launched for all batches of its capacity.
 
-What changes from update to update is a stretch of bytes on the device: tokens, tiles of attention, the update's number,
-and what Adam and the mean need to know.  It is written into pinned memory and copied while the update before is being
-computed.  The host reads the verdict on an update when it has enqueued the next.
+What changes from update to update are a few bytes on the device: tokens, tiles of attention, the update's number, and
+what Adam and the mean need to know.  They are written into pinned memory and copied while the update before is being
+computed.  The host reads the result of an update when it has enqueued the next.
 """
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from autograd import Blocks, RandomStream, ops
-from autograd.array import Array, namespace, namespace_of_device
-from autograd.judged import N_NUMBERS, N_VERDICTS, judge, numbers_of_update, update_as_judged
+from autograd import Blocks, ops
+from autograd.array import Array, namespace_of_device
 from autograd.op import Dispatch
-from autograd.optim import Adam
+from autograd.optim import N_SCALARS
 from autograd.precision import dtype_named
-from minitransformer.config import TrainingConfig
 from minitransformer.model.batch import Batch
 from minitransformer.model.fixed_batch import Capacity, FixedBatch, Shapes, Stretch, fill
 from minitransformer.model.spans import self_attention_spans
 from minitransformer.model.transformer import Transformer
-from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.step import StepResult, TrainingStep
 
 STEPS = 8  # capacities up to the tokens of a whole batch
 TURNS = 2  # of pinned memory, and of its copies: one is read while the next is written
-_OF_UPDATE: Shapes = {"update": ((), "uint64"), "numbers": ((N_NUMBERS,), "float32")}
+_N_OUTCOME = 3  # numbers: see ``autograd.optim.clip``
+_OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float32")}
 
 
-class Verdict(NamedTuple):
-    """What an update has left: this rank's summed loss in nats, and the norm of the mean gradient."""
-
-    loss: float
-    norm: float
-
-
-class GraphedUpdates:
-    """Gradient, norm, clipping and Adam without a word from the host in between.
+class CapturedStep:
+    """A ``TrainingStep`` without a word from the host in between.
 
     The first batch of a capacity is computed by launches one after the other, which also chooses the algorithms of its
     products; with the second they are captured; from then on the graph is launched.  Numbers are the same bits either
     way.  A batch larger than all before it, such as a sentence longer than ``batch_tokens``, has a capacity of its own.
     """
 
-    def __init__(self, gradient: ShardedGradient, adam: Adam, config: TrainingConfig, shards: Sequence[int]) -> None:
-        self._gradient, self._adam, self._config, self._shards = gradient, adam, config, shards
-        self._step = -(-config.batch_tokens // (config.n_shards * STEPS * 16)) * 16
+    lag = 1  # see ``TrainingStep``
+
+    def __init__(self, step: TrainingStep) -> None:
+        self.step = step
+        config = step.config
+        self._capacity_step = -(-config.batch_tokens // (config.n_shards * STEPS * 16)) * 16
         self._cuda = namespace_of_device("cuda").cuda
         self._stream, self._copies = (self._cuda.Stream(non_blocking=True) for _ in range(2))
-        self._pool = self._cuda.MemoryPool()  # whose memory nobody else is given while graphs use it
-        self._gradients = gradient.model.parameters.gradients
-        self._verdict = namespace(self._gradients).zeros(N_VERDICTS, np.float64)
-        pinned = pinned_bytes(self._cuda, TURNS * N_VERDICTS * 8)
-        self._verdicts = pinned.view(np.float64).reshape(TURNS, N_VERDICTS)
-        self._rooms: dict[Capacity, _Room] = {}
+        self.pool = self._cuda.MemoryPool()  # whose memory nobody else is given while graphs use it
+        pinned = pinned_bytes(self._cuda, TURNS * _N_OUTCOME * 8)
+        self._outcomes = pinned.view(np.float64).reshape(TURNS, _N_OUTCOME)
+        self._results: list[StepResult | None] = [None] * TURNS
+        self._buffers: dict[Capacity, _Buffers] = {}
         self._turn = 0
-        self._pending: deque[tuple[int, Any]] = deque()  # turns, and the events that end their updates
 
-    def begin(self, shards: Sequence[Batch], *, step: int, learning_rate: float, n_tokens: int) -> None:
-        """Enqueue update number ``step`` by the gradient of these shards' loss, divided by ``n_tokens``.
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of update number ``step``, from 1."""
+        return self.step.learning_rate(step)
 
-        Raises: RuntimeError if verdicts of as many updates as there are turns have not been read.
-        """
-        if len(self._pending) == TURNS:
-            raise RuntimeError(f"GraphedUpdates: {TURNS} updates are under way; read a verdict first")
+    def __call__(self, micro_batches: Sequence[Batch | None], step: int, n_tokens: int) -> StepResult:
+        """Enqueue update number ``step``; see ``TrainingStep``."""
         self._turn = (self._turn + 1) % TURNS
-        room = self._room_for(shards)
-        numbers = numbers_of_update(self._adam, learning_rate, step, n_tokens)
-        room.write(self._turn, shards, self._gradient.model.config.neighbourhood, step, numbers)
+        if earlier := self._results[self._turn]:
+            earlier.norm  # noqa: B018  (reads it, before its memory is written again)
+        batches = [batch or Batch.from_token_ids([], []) for batch in micro_batches]
+        buffers = self._buffers_for(batches)
+        buffers.write(
+            self._turn, batches, self.step.gradient.model.config.neighbourhood, step, self.step.scalars(step, n_tokens)
+        )
         before = self._cuda.get_current_stream().record()  # parameters that somebody loads, memory that he has freed
         self._copies.wait_event(before)
-        uploaded = room.upload(self._turn, self._copies)
-        with self._stream, self._cuda.using_allocator(self._pool.malloc):
+        uploaded = buffers.upload(self._turn, self._copies)
+        with self._stream, self._cuda.using_allocator(self.pool.malloc):
             self._stream.wait_event(before)
             self._stream.wait_event(uploaded)
-            room.take(self._turn)
-            self._enqueue(room)
-            self._verdict.get(self._stream, out=self._verdicts[self._turn], blocking=False)
-            self._pending.append((self._turn, self._stream.record()))
+            buffers.take(self._turn)
+            self.enqueue(buffers)
+            buffers.outcome.get(self._stream, out=self._outcomes[self._turn], blocking=False)
+            end = self._stream.record()
+        self._results[self._turn] = result = StepResult(n_tokens, partial(self._read, self._turn, end))
+        return result
 
-    def verdict(self) -> Verdict:
-        """That of the oldest update of which it has not been read.  The host waits for the end of that update alone.
-
-        If it is not finite, the update has changed nothing.
-        """
-        turn, end = self._pending.popleft()
+    def _read(self, turn: int, end: Any) -> Array:
+        """Wait for the end of an update, of no later one; return its outcome."""
         end.synchronize()
-        return Verdict(*self._verdicts[turn, :2].tolist())
+        return self._outcomes[turn].copy()
 
-    def _room_for(self, shards: Sequence[Batch]) -> _Room:
-        capacity = Capacity.of(shards, self._step)
-        if capacity not in self._rooms:
-            self._rooms[capacity] = _Room(capacity, len(shards), self._cuda)
-        return self._rooms[capacity]
+    def _buffers_for(self, batches: Sequence[Batch]) -> _Buffers:
+        capacity = Capacity.of(batches, self._capacity_step)
+        if capacity not in self._buffers:
+            self._buffers[capacity] = _Buffers(capacity, len(batches), self._cuda)
+        return self._buffers[capacity]
 
-    def _enqueue(self, room: _Room) -> None:
-        if room.has_run and room.graph is None:
+    @property
+    def n_capacities(self) -> int:
+        """Number of capacities that batches have had so far."""
+        return len(self._buffers)
+
+    @property
+    def n_graphs(self) -> int:
+        """Number of capacities whose graph has been captured."""
+        return sum(buffers.graph is not None for buffers in self._buffers.values())
+
+    def enqueue(self, buffers: _Buffers) -> None:
+        """Launch an update's graph, or its kernels one after the other where it is not captured yet."""
+        if buffers.has_run and buffers.graph is None:
             self._stream.begin_capture()
-            self._compute(room)
-            room.graph = self._stream.end_capture()
-        if room.graph is None:
-            self._compute(room)
-            room.has_run = True
+            buffers.compute(self.step)
+            buffers.graph = self._stream.end_capture()
+        if buffers.graph is None:
+            buffers.compute(self.step)
+            buffers.has_run = True
         else:
-            room.graph.launch(self._stream)
-
-    def _compute(self, room: _Room) -> None:
-        streams = [RandomStream(self._config.seed, room.update, shard) for shard in self._shards]
-        loss = self._gradient.compute(room.batches, streams)
-        judge(self._gradients, loss, room.numbers, self._verdict, max_norm=self._config.clip_norm or math.inf)
-        update_as_judged(self._adam, room.numbers, self._verdict)
+            buffers.graph.launch(self._stream)
 
 
-class _Room:
-    """Where batches of one capacity lie, and what is launched for them."""
+class _Buffers:
+    """The memory of batches of one capacity, and the graph that is launched for them."""
 
     def __init__(self, capacity: Capacity, n_shards: int, cuda: Any) -> None:
         shapes = {f"{shard}.{name}": shape for shard in range(n_shards) for name, shape in capacity.shapes().items()}
@@ -127,17 +125,16 @@ class _Room:
         self._uploaded = [empty(stretch.n_bytes, np.uint8) for _ in range(TURNS)]
         self._read = empty(stretch.n_bytes, np.uint8)
         self._written, self._arrays = [stretch.views(pinned) for pinned in self._pinned], stretch.views(self._read)
-        self.update, self.numbers = self._arrays["update"], self._arrays["numbers"]
+        self._update, self._scalars = self._arrays["update"], self._arrays["scalars"]
         self.batches: list[FixedBatch] = []
         self.has_run = False
+        self.outcome: Array = None
         self.graph: Any = None
 
-    def write(
-        self, turn: int, shards: Sequence[Batch], neighbourhood: int | None, step: int, numbers: Sequence[float]
-    ) -> None:
+    def write(self, turn: int, shards: Sequence[Batch], neighbourhood: int | None, step: int, scalars: Array) -> None:
         """Put what an update needs into pinned memory."""
         written = self._written[turn]
-        written["update"][...], written["numbers"][...] = step, numbers
+        written["update"][...], written["scalars"][...] = step, scalars
         spans = [fill(_of_shard(written, i), shard, neighbourhood) for i, shard in enumerate(shards)]
         if not self.batches:
             self.batches = [FixedBatch.of(_of_shard(self._arrays, i), of_shard) for i, of_shard in enumerate(spans)]
@@ -150,6 +147,10 @@ class _Room:
     def take(self, turn: int) -> None:
         """Put it where launches read it, behind those of the update before."""
         self._read[...] = self._uploaded[turn]
+
+    def compute(self, step: TrainingStep) -> None:
+        """Launch an update, or capture it; its outcome lies where the graph leaves it each time."""
+        self.outcome = step.run(self.batches, self._update, self._scalars)
 
 
 def _of_shard(arrays: dict[str, Array], shard: int) -> dict[str, Array]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 
-from autograd.array import Array
 from minitransformer.training.monitor import TrainingReport
 from minitransformer.training.state import TrainingState
 from parallel.communicator import Communicator
@@ -14,13 +13,12 @@ from parallel.communicator import Communicator
 class Interval:
     """Losses, tokens and time since the last report, some of them perhaps before the run was resumed.
 
-    Losses stay on their device until somebody asks.  They are float32, so their sum in float64 is exact: it does not
-    matter where it is cut by a checkpoint.
+    Losses are sums of float32, so their sum in float64 is exact: it does not matter where it is cut by a checkpoint.
     """
 
     def __init__(self, since: TrainingState, world: Communicator) -> None:
         self._world = world
-        self._losses: list[Array] = [since.unlogged_loss] if world.rank == 0 else []
+        self._losses = [since.unlogged_loss]
         self.n_tokens = since.unlogged_tokens
         self._start = time.perf_counter() - since.unlogged_seconds
         self._on_account = since.unlogged_seconds
@@ -30,14 +28,14 @@ class Interval:
         """Spent on it so far."""
         return max(1e-9, time.perf_counter() - self._start)
 
-    def add(self, loss: Array, n_tokens: int) -> None:
-        """Note an update: this rank's summed loss, and the target tokens of the global batch."""
+    def add(self, loss: float, n_tokens: int) -> None:
+        """Note an update: the summed loss of its batch, and its target tokens."""
         self._losses.append(loss)
         self.n_tokens += n_tokens
 
     def loss(self) -> float:
-        """The sum over all ranks, in nats."""
-        return self._world.allreduce(math.fsum(float(loss) for loss in self._losses))
+        """Return the sum, in nats."""
+        return math.fsum(self._losses)
 
     def to_account(self, state: TrainingState) -> TrainingState:
         """The state with the device time that has passed since the last call, of all ranks, on its account."""

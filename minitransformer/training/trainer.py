@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,20 +16,23 @@ from autograd import namespace, to_host
 from autograd.array import Device, gpu_module
 from autograd.optim import Adam
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import IntArray, plan_epoch
+from minitransformer.data.batching import IntArray, cut_into_shards, read_batch
 from minitransformer.data.store import TokenStore
 from minitransformer.errors import UserError
+from minitransformer.evaluation.cost import update_flops
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.capsule import UpdateFacts
 from minitransformer.training.checkpoint import Snapshot, load_newest_checkpoint
-from minitransformer.training.divergence import Guard, give_up, require_finite
+from minitransformer.training.cursor import BatchCursor
+from minitransformer.training.divergence import Guard, Update, give_up, require_finite
 from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.graph import CapturedStep, is_capturable
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.interval import Interval
 from minitransformer.training.monitor import Monitor
 from minitransformer.training.state import TrainingState
-from minitransformer.training.update import Outcome, UpdateParts, updates_with
+from minitransformer.training.step import StepResult, TrainingStep
 from minitransformer.training.validation import Validation, keep_best
 from minitransformer.training.writer import CheckpointWriter
 from parallel.agreement import check_agreement, checksum
@@ -69,14 +73,16 @@ class Trainer:
         if reducer is None and world.size > 1:
             raise ValueError("Trainer: several processes need a reducer; make the model with allocate=reducer.allocate")
         self.reducer = reducer = reducer or LocalReducer()
-        self.adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, part=reducer.shard)
+        self.adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, shard=reducer.shard)
         self.gradient = ShardedGradient(model, n_threads=n_threads)
         self.shards = micro_batches_of_rank(world.rank, world.size, config.n_shards, config.sum)
-        self._parts = UpdateParts(store, config, world, reducer, self.adam, self.gradient, self.shards)
-        self._updates = updates_with(self._parts)
+        step = TrainingStep(self.gradient, reducer, self.adam, config, self.shards)
+        self.training_step = CapturedStep(step) if world.size == 1 and is_capturable(model) else step
         self.state = TrainingState()
         self._writer = CheckpointWriter(run, keep=config.keep_checkpoints)
+        self._cursor = BatchCursor(store.lengths, config)
         self._seconds = 0.0  # that this process has spent on updates
+        self._under_way: deque[Update] = deque()  # updates whose results have not been read
         self._guard = Guard()
         self._norm = 0.0  # of the last gradient that changed parameters, before clipping
 
@@ -121,11 +127,11 @@ class Trainer:
         self._writer.watch()
         with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
             interval = Interval(self.state, self.world)
-            for batch in self._batches():
-                step, outcomes = self.state.step, self._update(batch)
-                if self._is_looked_at(step) or not all(outcome.is_sound for outcome in outcomes):
-                    outcomes += self._updates.finish()
-                is_sound = self._note(outcomes, interval)
+            while self.state.step < self.config.max_updates:
+                batch, self.state = self._cursor.next(self.state)
+                step = self.state.step
+                self._under_way.append(Update(self.state, batch, self._flops(batch), self.step(batch)))
+                is_sound = self._note(interval, but=0 if self._is_looked_at(step) else self.training_step.lag)
                 if self._guard.gives_up:
                     interval = self._go_back(interval, monitor)
                     continue
@@ -133,7 +139,7 @@ class Trainer:
                 self._writer.tell_of_failure(monitor.say)
                 last, stop = step == self.config.max_updates, interrupt.requested()
                 if stop:
-                    self._note(self._updates.finish(), interval)
+                    self._note(interval, but=0)
                 if (step % self.config.log_every == 0 or last) and interval.n_tokens:
                     interval = self._log(interval, monitor)
                 if (step % self.config.validate_every == 0 and is_sound) or last:
@@ -155,12 +161,12 @@ class Trainer:
         Raises: TrainingDivergedError the second time, or if there is no checkpoint.
         """
         undone, skipped, what = interval.to_account(self.state), self._guard.in_a_row, self._guard.what
-        avoided = (*self.state.avoided, *((outcome.state.epoch, outcome.state.next_batch - 1) for outcome in skipped))
+        avoided = (*self.state.avoided, *((update.state.epoch, update.state.next_batch - 1) for update in skipped))
         self._finish_saving()
         if self.state.avoided or not self.resume(monitor.say):
-            state, batch = skipped[-1].state, skipped[-1].batch
-            facts = UpdateFacts.of(state, batch, self.config, self._parts.learning_rate(state.step), what)
-            gradients = self.reducer.gather(self.model.parameters.gradients[self.reducer.shard])
+            state, batch, n_tokens = skipped[-1].state, skipped[-1].batch, skipped[-1].result.n_tokens
+            facts = UpdateFacts.of(state, batch, self.config, self.training_step.learning_rate(state.step), what)
+            gradients = self.reducer.gather(self.model.parameters.gradients[self.reducer.shard] * (1 / n_tokens))
             give_up(self.run_directory, self.model, self.store, facts, gradients, self.world)
         self.state = self.state.instead_of(undone, avoided)
         self._guard = Guard(monitor.say)
@@ -180,44 +186,50 @@ class Trainer:
         finally:
             self._writer.wait()
 
-    def _batches(self) -> Iterator[IntArray]:
-        """The batches from where the state stands to the last update; the state is moved ahead of each.
-
-        It is looked at anew before each, because it may be set back meanwhile.
-        """
-        plan, planned = [], -1
-        while self.state.step < self.config.max_updates:
-            epoch, place = self.state.epoch, self.state.next_batch
-            if epoch != planned:
-                plan = plan_epoch(self.store.lengths, self.config.batch_tokens, seed=self.config.seed, epoch=epoch)
-                planned = epoch
-            if place == len(plan):
-                self._advance(epoch=epoch + 1, next_batch=0)
-                continue
-            self._advance(next_batch=place + 1)
-            if (epoch, place) not in self.state.avoided:
-                self._advance(step=self.state.step + 1)
-                yield plan[place]
-
-    def _advance(self, **changes: Any) -> None:
+    def advance(self, **changes: Any) -> None:
+        """Replace fields of the state, such as the number of the update."""
         self.state = dataclasses.replace(self.state, **changes)
 
-    def _update(self, batch: IntArray) -> list[Outcome]:
-        """Make, or enqueue, the update that the state is at; returns what has become known of updates."""
-        start = time.perf_counter()
-        outcomes = self._updates.run(batch, self.state)
-        self._seconds += time.perf_counter() - start
-        return outcomes
+    def step(self, batch: IntArray) -> StepResult:
+        """Make update number ``state.step`` with the pairs of a batch, by their indices in the store.
 
-    def _note(self, outcomes: list[Outcome], interval: Interval) -> bool:
-        """Count what was learnt; returns whether the last of these updates has changed the parameters."""
-        for outcome in outcomes:
-            self._guard.note(outcome)
-            self.state = self.state.spending(flops=outcome.flops)
-            if outcome.is_sound:
-                self._norm = outcome.norm
-                interval.add(outcome.loss, outcome.n_tokens)
-        return bool(outcomes) and outcomes[-1].is_sound
+        On a GPU it may still be under way; reading the result waits for it.  ``train`` moves the state and notes the
+        result; who calls this by himself does that himself, with ``advance``.
+        """
+        start = time.perf_counter()
+        cut = self._micro_batches(batch)
+        micro_batches = [read_batch(self.store, cut[i]) if len(cut[i]) else None for i in self.shards]
+        n_tokens = int((self.store.lengths[batch, 1] + 1).sum())  # end symbols included
+        result = self.training_step(micro_batches, self.state.step, n_tokens)
+        self._seconds += time.perf_counter() - start
+        return result
+
+    def _micro_batches(self, batch: IntArray) -> list[IntArray]:
+        """Return the pairs of each micro-batch of a batch; some may have none."""
+        return cut_into_shards(batch, self.store.lengths, self.config.n_shards)
+
+    def _flops(self, batch: IntArray) -> int:
+        """Return the FLOPs of the matrix products of an update, of all ranks."""
+        lengths = (self.store.lengths[pairs] + 1 for pairs in self._micro_batches(batch))
+        return update_flops(self.model.config, lengths)
+
+    def _note(self, interval: Interval, *, but: int) -> bool:
+        """Read the results of all updates but the last few, and of all after one that was not finite; count them.
+
+        Returns: whether the last of them has changed the parameters.
+        """
+        is_sound = False
+        while len(self._under_way) > but:
+            update = self._under_way.popleft()
+            result, is_sound = update.result, update.result.is_finite
+            self._guard.note(update)
+            self.state = self.state.spending(flops=update.flops)
+            if is_sound:
+                self._norm = result.norm
+                interval.add(result.loss, result.n_tokens)
+            else:
+                but = 0
+        return is_sound
 
     def _is_looked_at(self, step: int) -> bool:
         """Whether something reads parameters, or tells of them, right after this update; numbers that go wrong do."""
@@ -234,7 +246,7 @@ class Trainer:
             unlogged_tokens=0,
             unlogged_seconds=0.0,
         )
-        monitor.report(interval.report(self.state, loss, self._parts.learning_rate(self.state.step), self._norm))
+        monitor.report(interval.report(self.state, loss, self.training_step.learning_rate(self.state.step), self._norm))
         return Interval(self.state, self.world)
 
     def _say_balance(self, monitor: Monitor) -> None:

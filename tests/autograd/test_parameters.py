@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autograd import Layer, Parameter, ParameterBuffer, RandomStream, Tensor, backward, named_parameters, ops
-from autograd.optim import Adam, adam_update, clip_gradients, gradient_norm
+from autograd.optim import Adam, adam_update, clip, gradient_norm, sum_squares
 from autograd.parameters import ALIGNMENT, glorot_uniform, ones, scaled_normal, zeros
 
 
@@ -141,8 +141,8 @@ def test_adam_is_the_textbooks_whole_or_in_parts() -> None:
     rates = [0.1, 0.2, 0.05, 0.3, 0.1]
     for step, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
         buffer.gradients[:] = gradient
-        adam.update(rate, step, slice(0, 100))
-        adam.update(rate, step, slice(100, None))
+        for within in (slice(0, 100), slice(100, None)):
+            adam.update(adam.scalars(rate, step), np.float64(1), within)
     np.testing.assert_allclose(buffer.values, textbook_adam(gradients, rates, start), rtol=1e-12, atol=1e-14)
 
 
@@ -151,28 +151,40 @@ def test_adam_kernel_equals_its_reference(size: int) -> None:
     random = np.random.default_rng(size)
     arrays = [np.abs(random.standard_normal(size)).astype(np.float32) for _ in range(4)]
     fast, slow = [x.copy() for x in arrays], [x.copy() for x in arrays]
-    static = {"step_size": 0.01, "beta1": 0.9, "beta2": 0.98, "variance_correction": 0.3, "eps": 0.1}
-    adam_update(*fast, **static)
-    adam_update.reference(*slow, **static)
-    assert adam_update.choose(tuple(fast), static) is not adam_update.reference
+    static, scalars = {"beta1": 0.9, "beta2": 0.98, "eps": 0.1}, np.array([1, 0.01, 0.3])
+    for scale in map(np.float64, (0.37, 1)):
+        adam_update(*fast, None, scalars, scale, **static)
+        adam_update.reference(*slow, None, scalars, scale, **static)
+    assert adam_update.choose((*fast, None, scalars, scale), static) is not adam_update.reference
     for a, b in zip(fast, slow, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-def test_norm_and_clipping() -> None:
-    gradients = np.array([3.0, 4.0])
-    assert gradient_norm(gradients) == 5
-    assert clip_gradients(gradients, 10) == 5
-    np.testing.assert_array_equal(gradients, [3, 4])
-    assert clip_gradients(gradients, 1) == 5
-    np.testing.assert_allclose(gradients, [0.6, 0.8])
+@pytest.mark.parametrize("run", [adam_update, adam_update.reference])
+def test_adam_changes_nothing_with_a_scale_of_zero(run: Any) -> None:
+    arrays = list(np.random.default_rng(1).random((4, 300)))
+    arrays[1][7] = np.nan
+    before = [x.tobytes() for x in arrays]
+    run(*arrays, None, np.ones(3), np.float64(0), beta1=0.9, beta2=0.98, eps=1e-9)
+    assert [x.tobytes() for x in arrays] == before
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_norm_that_is_not_finite_scales_nothing(value: float) -> None:
-    gradients = np.array([3.0, value, 4.0])
-    np.testing.assert_array_equal(clip_gradients(gradients, 1), value)
-    np.testing.assert_array_equal(gradients, [3, value, 4])
+@pytest.mark.parametrize(("max_norm", "scale"), [(np.inf, 0.25), (10, 0.25), (1.25, 0.25), (0.5, 0.1)])
+def test_a_gradient_is_divided_by_its_tokens_and_clipped(max_norm: float, scale: float) -> None:
+    squares, scalars = sum_squares(np.array([3.0, 4.0])), np.array([1 / 4, 0, 0])
+    assert gradient_norm(np.array([3.0, 4.0])) == 5
+    np.testing.assert_allclose(clip(squares, np.float64(7), scalars, max_norm=max_norm), [7, 1.25, scale])
+
+
+@pytest.mark.parametrize("loss", [1.0, np.nan, np.inf])
+@pytest.mark.parametrize("value", [1.0, np.nan, np.inf])
+@pytest.mark.parametrize("max_norm", [0.5, np.inf])
+def test_numbers_that_are_not_finite_have_a_scale_of_zero(value: float, loss: float, max_norm: float) -> None:
+    squares = sum_squares(np.array([3.0, value, 4.0]))
+    found_loss, norm, scale = clip(squares, np.float64(loss), np.ones(3), max_norm=max_norm)
+    assert (scale > 0) == (value == loss == 1)
+    assert np.isfinite(norm) == (value == 1)
+    np.testing.assert_array_equal(found_loss, loss)
 
 
 def test_parameters_are_read_and_differentiated_in_the_memory_that_the_caller_allocates() -> None:
@@ -196,17 +208,8 @@ def test_parameters_are_read_and_differentiated_in_the_memory_that_the_caller_al
 
 
 @pytest.mark.parametrize("cut", [0, 1, 7, 99, 100, 101])
-def test_a_part_is_clipped_by_the_norm_of_the_whole_whose_bits_do_not_depend_on_the_division(cut: int) -> None:
+def test_the_norm_has_the_same_bits_however_the_gradient_is_divided(cut: int) -> None:
     gradients = np.random.default_rng(3).standard_normal(100 * ALIGNMENT + 5, np.float32)
-    norm = gradient_norm(gradients)
-    assert norm == pytest.approx(np.linalg.norm(gradients.astype(np.float64)), rel=1e-6)
-    parts, said = np.split(gradients.copy(), [cut * ALIGNMENT]), []
-
-    def all_of(squares: Any) -> list[Any]:
-        said.append(squares)
-        return said
-
-    for part in parts:
-        gradient_norm(part, all_of)
-    assert [clip_gradients(part, 1.0, lambda squares: said) for part in parts] == [norm, norm]
-    np.testing.assert_array_equal(np.concatenate(parts), gradients * (1 / norm))
+    assert gradient_norm(gradients) == pytest.approx(np.linalg.norm(gradients.astype(np.float64)), rel=1e-6)
+    of_shards = [sum_squares(shard) for shard in np.split(gradients, [cut * ALIGNMENT])]
+    np.testing.assert_array_equal(np.concatenate(of_shards), sum_squares(gradients))

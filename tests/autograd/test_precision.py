@@ -230,7 +230,7 @@ def test_adam_leaves_values_and_copies_in_step_whole_or_in_parts(
         adam = Adam(these)
         for step in (1, 2):
             these.gradients[...] = np.random.default_rng(step).standard_normal(these.values.size)
-            adam.update(0.01, step, slice(0, ALIGNMENT))
-            adam.update(0.01, step, slice(ALIGNMENT, None))
+            for within in (slice(0, ALIGNMENT), slice(ALIGNMENT, None)):
+                adam.update(adam.scalars(0.01, step), np.float64(1), within)
     np.testing.assert_array_equal(buffer.values, single.values)
     assert in_step(buffer)

@@ -241,7 +241,7 @@ def test_ten_updates_equal_numpy(implementation: None) -> None:
         adam = Adam(model.parameters)
         for step in range(1, 11):
             backward(model.loss(batch, RandomStream(1, step)))
-            adam.update(1e-3, step)
+            adam.step(1e-3, step)
         trained.append(model.parameters.values)
     assert_near(trained[1], trained[0], 1e-9)
 

@@ -97,7 +97,7 @@ def test_the_threads_of_training_compute_on_the_gpu_of_their_rank(
         use_gpu(1)
         model = Transformer(MODEL, device="cuda")
         trainer = Trainer(model, store, None, TRAINING, tmp_path / "run", SerialCommunicator(), n_threads=2)
-        for executor in (trainer._updates.executor, trainer.gradient._executor):
+        for executor in (trainer.training_step.executor, trainer.gradient._executor):
             assert executor.submit(lambda: fake_cuda.Device().id).result() == 1
     finally:
         use_gpu(0)

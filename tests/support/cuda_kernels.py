@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 
-from autograd import kernels, ops  # noqa: F401  (their registration comes first)
-from autograd.judged import judge, judged_adam_update
-from autograd.kernels.cuda import adam, attention, cross_entropy, dropout, embedding, judgement, layer_norm, linear
+from autograd import kernels, ops, optim  # noqa: F401  (their registration comes first)
+from autograd.kernels.cuda import adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear
 from autograd.op import Dispatch, operations
-from autograd.optim import adam_update
 from autograd.random import random_words
 
-MODULES = (adam, attention, cross_entropy, dropout, embedding, judgement, layer_norm, linear)
+MODULES = (adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear)
 DISPATCHERS: dict[str, Dispatch[Any]] = {
-    **operations, "adam_update": adam_update, "judge": judge, "judged_adam_update": judged_adam_update,
+    **operations, "adam_update": optim.adam_update, "clip": optim.clip, "sum_squares": optim.sum_squares,
     "linear_maps": ops.linear_maps, "random_words": random_words,
 }  # fmt: skip
 KERNELS = {

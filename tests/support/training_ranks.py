@@ -98,13 +98,13 @@ def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
     reducer = reducer_for(config, world, "cpu", 1)
     model = Transformer(MODEL, allocate=reducer.allocate)
     trainer = Trainer(model, store, None, config, directory / "run", world, reducer, n_threads=1)
-    update = trainer._update
+    step = trainer.step
 
-    def update_in_turn(batch: Any) -> Any:
+    def step_and_note(batch: Any) -> Any:
         read.append([])
-        return update(batch)
+        return step(batch)
 
-    trainer._update = update_in_turn  # type: ignore[method-assign]
+    trainer.step = step_and_note  # type: ignore[method-assign]
     trainer.train(monitor)
     plan = plan_epoch(store.lengths, config.batch_tokens, seed=config.seed, epoch=0)
     return {"read": read, "batches": [batch.tolist() for batch in plan[:2]], "lines": monitor.lines}

@@ -6,19 +6,19 @@ import re
 
 import pytest
 
-from autograd.kernels.cuda import adam, attention, cross_entropy, dropout, embedding, judgement, layer_norm, linear
+from autograd.kernels.cuda import adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear
 from autograd.kernels.cuda.compiler import CompilerError, compile_source, is_available
 from autograd.kernels.cuda.driver import STORAGE
 
 ASKED_FOR = {  # every name that Python can form
-    adam.SOURCE: {adam.KERNEL, adam.JUDGED},
+    adam.SOURCE: {adam.KERNEL},
     attention.SOURCE: {
         attention.kernel_name(of_pass, width) for of_pass in attention.PASSES for width in attention.WIDTHS
     },
+    clip.SOURCE: {clip.SQUARES, clip.CLIP},
     cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
     dropout.SOURCE: {dropout.WORDS, *(dropout.kernel_name(dtype) for dtype in STORAGE)},
     embedding.SOURCE: {embedding.SORT, *(embedding.kernel_name(dtype) for dtype in STORAGE)},
-    judgement.SOURCE: {judgement.SQUARES, judgement.JUDGE},
     layer_norm.SOURCE: {
         layer_norm.kernel_name(operation, direction, dtype, width)
         for operation in layer_norm.OPERATIONS for direction in layer_norm.DIRECTIONS for dtype in STORAGE
@@ -28,10 +28,10 @@ ASKED_FOR = {  # every name that Python can form
 }  # fmt: skip
 MOST_REGISTERS = {
     adam.SOURCE: 32,
+    clip.SOURCE: 40,
     cross_entropy.SOURCE: 32,
     dropout.SOURCE: 48,
     embedding.SOURCE: 40,
-    judgement.SOURCE: 40,
     layer_norm.SOURCE: 216,
     linear.SOURCE: 40,
 }

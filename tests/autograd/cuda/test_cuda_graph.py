@@ -22,14 +22,15 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import divergence, graph
 from minitransformer.training.gradient import ShardedGradient
-from minitransformer.training.graph import GraphedUpdates, Verdict, is_capturable
+from minitransformer.training.graph import CapturedStep, is_capturable
 from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.step import StepResult, TrainingStep
 from minitransformer.training.trainer import Trainer
-from minitransformer.training.update import UpdatesAsGraphs
 from parallel.communicator import SerialCommunicator
+from parallel.reducer import LocalReducer
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=1, d_k=32, d_v=32, p_drop=0.25)
-TRAINING = TrainingConfig(max_updates=1, batch_tokens=128, n_shards=1, seed=5, clip_norm=2.0)
+TRAINING = TrainingConfig(max_updates=1, batch_tokens=128, n_shards=1, seed=5, clip_norm=2.0, warmup_steps=4)
 WAITING = {"read", "synchronize", "wait"}
 
 
@@ -65,63 +66,63 @@ def launched(cupy: Any, products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -
         yield names
 
 
-class LaunchedUpdates(GraphedUpdates):
+class LaunchedStep(CapturedStep):
     """The same without graphs."""
 
-    def _enqueue(self, room: Any) -> None:
-        self._compute(room)
+    def enqueue(self, buffers: Any) -> None:
+        buffers.compute(self.step)
 
 
 def model_on_gpu(**changes: Any) -> Transformer:
     return Transformer(dataclasses.replace(CONFIG, **changes), seed=3, dtype="bfloat16", device="cuda")
 
 
-def updates_of(model: Transformer, kind: type[GraphedUpdates] = GraphedUpdates, n_shards: int = 1) -> GraphedUpdates:
+def step_of(model: Transformer, kind: type[CapturedStep] = CapturedStep, n_shards: int = 1) -> CapturedStep:
     config = dataclasses.replace(TRAINING, n_shards=n_shards)
-    return kind(ShardedGradient(model, n_threads=1), Adam(model.parameters), config, range(n_shards))
+    gradient, adam = ShardedGradient(model, n_threads=1), Adam(model.parameters)
+    return kind(TrainingStep(gradient, LocalReducer(), adam, config, range(n_shards)))
 
 
-def begin(updates: GraphedUpdates, step: int, shards: Sequence[Batch]) -> None:
-    n_tokens = sum(shard.n_target_tokens for shard in shards)
-    updates.begin(shards, step=step, learning_rate=0.01 / step, n_tokens=n_tokens)
+def begin(step: CapturedStep, number: int, shards: Sequence[Batch]) -> StepResult:
+    return step(shards, number, sum(shard.n_target_tokens for shard in shards))
 
 
-def run(updates: GraphedUpdates, batches: Sequence[Sequence[Batch]]) -> list[Verdict]:
+def numbers(result: StepResult) -> tuple[float, float]:
+    return result.loss, result.norm
+
+
+def run(step: CapturedStep, batches: Sequence[Sequence[Batch]]) -> list[tuple[float, float]]:
     """Make updates, one after the other."""
-    verdicts = []
-    for step, shards in enumerate(batches, 1):
-        begin(updates, step, shards)
-        verdicts.append(updates.verdict())
-    return verdicts
+    return [numbers(begin(step, number, shards)) for number, shards in enumerate(batches, 1)]
 
 
-def bits(updates: GraphedUpdates) -> list[bytes]:
-    adam = updates._adam
+def bits(step: CapturedStep) -> list[bytes]:
+    adam = step.step.adam
     return [to_host(x).tobytes() for x in (adam.buffer.values, adam.buffer.copies, adam.m, adam.v)]
 
 
 def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
     """Of one capacity and of another, which comes twice; and the same a second time."""
     batches = [*SMALL[:2], LARGE, SMALL[2], LARGE]
-    graphed, again = (updates_of(model_on_gpu()) for _ in range(2))
-    one_by_one = updates_of(model_on_gpu(), LaunchedUpdates)
+    graphed, again = (step_of(model_on_gpu()) for _ in range(2))
+    one_by_one = step_of(model_on_gpu(), LaunchedStep)
     expected = run(one_by_one, batches)
     fake_cuda.CALLS.clear()
     assert run(graphed, batches) == run(again, batches) == expected
     assert bits(graphed) == bits(again) == bits(one_by_one)
     assert [name for name, *_ in fake_cuda.CALLS].count("graph") == 2 * 3
-    assert len({verdict.loss for verdict in expected}) == len(batches)
-    assert {room.graph is None for room in graphed._rooms.values()} == {False}
+    assert len({loss for loss, _ in expected}) == len(batches)
+    assert graphed.n_graphs == graphed.n_capacities == 2
 
 
 def test_graphs_add_up_shards_as_launches_do(launched: list[str]) -> None:
-    graphed, one_by_one = (updates_of(model_on_gpu(), kind, 2) for kind in (GraphedUpdates, LaunchedUpdates))
+    graphed, one_by_one = (step_of(model_on_gpu(), kind, 2) for kind in (CapturedStep, LaunchedStep))
     assert run(graphed, SHARDS) == run(one_by_one, SHARDS)
     assert bits(graphed) == bits(one_by_one)
 
 
 def test_an_update_copies_once_launches_once_and_waits_for_nothing(launched: list[str]) -> None:
-    updates = updates_of(model_on_gpu())
+    updates = step_of(model_on_gpu())
     run(updates, SMALL[:2])
     fake_cuda.CALLS.clear()
     begin(updates, 3, SMALL[2])
@@ -133,7 +134,7 @@ def test_an_update_copies_once_launches_once_and_waits_for_nothing(launched: lis
 
 def test_launched_one_by_one_it_waits_for_nothing_either(launched: list[str]) -> None:
     """Once the algorithms of products have been chosen."""
-    updates = updates_of(model_on_gpu(), LaunchedUpdates)
+    updates = step_of(model_on_gpu(), LaunchedStep)
     run(updates, SMALL[:1])
     fake_cuda.CALLS.clear()
     begin(updates, 2, SMALL[1])
@@ -142,37 +143,35 @@ def test_launched_one_by_one_it_waits_for_nothing_either(launched: list[str]) ->
     assert names.count("upload") == 1
 
 
-def test_a_verdict_waits_for_its_own_update_only(launched: list[str]) -> None:
-    updates = updates_of(model_on_gpu())
-    expected = run(updates_of(model_on_gpu(), LaunchedUpdates), SMALL[:3])
-    begin(updates, 1, SMALL[0])
+def test_a_result_waits_for_its_own_update_only(launched: list[str]) -> None:
+    updates = step_of(model_on_gpu())
+    expected = run(step_of(model_on_gpu(), LaunchedStep), SMALL[:4])
+    results = [begin(updates, 1, SMALL[0])]
     n_calls_of_first = len(fake_cuda.CALLS)
-    begin(updates, 2, SMALL[1])
-    with pytest.raises(RuntimeError, match="2 updates are under way; read a verdict first"):
-        begin(updates, 3, SMALL[2])
+    results.append(begin(updates, 2, SMALL[1]))
     n_calls = len(fake_cuda.CALLS)
-    assert updates.verdict() == expected[0]
+    assert numbers(results[0]) == expected[0]
     ((name, of_event),) = fake_cuda.CALLS[n_calls:]
     assert name == "wait"
     assert of_event == n_calls_of_first - 1
-    begin(updates, 3, SMALL[2])
-    assert [updates.verdict(), updates.verdict()] == expected[1:]
+    results += [begin(updates, number, SMALL[number - 1]) for number in (3, 4)]  # waits for the second, as it must
+    assert [numbers(result) for result in results] == expected
 
 
 def test_the_gradient_is_that_of_the_batch_alone_but_for_rounding(launched: list[str]) -> None:
-    updates, alone = updates_of(model_on_gpu(), LaunchedUpdates), model_on_gpu()
+    updates, alone = step_of(model_on_gpu(), LaunchedStep), model_on_gpu()
     loss = alone.loss(SMALL[0][0], RandomStream(TRAINING.seed, update=1))
     backward(loss)
-    (verdict,) = run(updates, SMALL[:1])
-    got, expected = (to_host(x) for x in (updates._gradients, alone.parameters.gradients))
-    assert verdict.loss == pytest.approx(float(loss), rel=1e-3)
+    ((found_loss, norm),) = run(updates, SMALL[:1])
+    got, expected = (to_host(x) for x in (updates.step.parameters.gradients, alone.parameters.gradients))
+    assert found_loss == pytest.approx(float(loss), rel=1e-3)
     assert np.linalg.norm(got - expected) < 0.01 * np.linalg.norm(expected)
-    assert verdict.norm == pytest.approx(np.linalg.norm(got) / SMALL[0][0].n_target_tokens, rel=1e-6)
+    assert norm == pytest.approx(np.linalg.norm(got) / SMALL[0][0].n_target_tokens, rel=1e-6)
 
 
 def test_what_fills_a_batch_up_changes_nothing(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, other, fill = updates_of(model_on_gpu()), updates_of(model_on_gpu()), graph.fill
-    verdicts = run(plain, SMALL[:3])
+    plain, other, fill = step_of(model_on_gpu()), step_of(model_on_gpu()), graph.fill
+    results = run(plain, SMALL[:3])
 
     def fill_otherwise(arrays: Any, batch: Batch, neighbourhood: int | None) -> Any:
         spans = fill(arrays, batch, neighbourhood)
@@ -183,35 +182,33 @@ def test_what_fills_a_batch_up_changes_nothing(launched: list[str], monkeypatch:
         return spans
 
     monkeypatch.setattr(graph, "fill", fill_otherwise)
-    assert run(other, SMALL[:3]) == verdicts
+    assert run(other, SMALL[:3]) == results
     assert bits(other) == bits(plain)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_an_update_that_is_not_finite_changes_nothing(value: float, launched: list[str]) -> None:
     """The first launched one by one, the third as a graph; a weight of the projection is spoilt, and mended again."""
-    updates = updates_of(model_on_gpu())
-    parameters = updates._adam.buffer
+    updates = step_of(model_on_gpu())
+    parameters = updates.step.parameters
     spoilt = parameters.copies[parameters.named["source_embedding.weight"].offset :][:1]
     for step, shards in enumerate(SMALL, 1):
         before, kept = bits(updates), spoilt.copy()
         if step % 2:
             spoilt[...] = value
-        begin(updates, step, shards)
-        verdict = updates.verdict()
+        is_finite = begin(updates, step, shards).is_finite
         if step % 2:
             spoilt[...] = kept
-        is_sound = math.isfinite(verdict.loss) and math.isfinite(verdict.norm)
-        assert is_sound == (bits(updates) != before) == (step % 2 == 0)
+        assert is_finite == (bits(updates) != before) == (step % 2 == 0)
 
 
 def test_a_batch_larger_than_all_before_has_a_capacity_of_its_own(launched: list[str]) -> None:
-    updates = updates_of(model_on_gpu())
+    updates = step_of(model_on_gpu())
     run(updates, [SMALL[0], LARGE, SMALL[1]])
-    assert [room.graph is None for room in updates._rooms.values()] == [False, True]
-    small, large = updates._rooms
+    assert [buffers.graph is None for buffers in updates._buffers.values()] == [False, True]
+    small, large = updates._buffers
     assert small.source < large.source
-    assert large.source % updates._step == 0
+    assert large.source % updates._capacity_step == 0
 
 
 @pytest.mark.parametrize(
@@ -235,7 +232,7 @@ def test_nothing_is_captured_without_kernels(cupy: Any) -> None:
 
 @pytest.mark.parametrize("changes", [{"start": "zero"}, {"start": "end", "norm": "pre", "softmax_bias": True}], ids=str)
 def test_models_of_other_kinds(changes: dict[str, Any], launched: list[str]) -> None:
-    graphed, one_by_one = (updates_of(model_on_gpu(**changes), kind) for kind in (GraphedUpdates, LaunchedUpdates))
+    graphed, one_by_one = (step_of(model_on_gpu(**changes), kind) for kind in (CapturedStep, LaunchedStep))
     assert run(graphed, SMALL[:2]) == run(one_by_one, SMALL[:2])
     assert bits(graphed) == bits(one_by_one)
 
@@ -270,7 +267,7 @@ def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float],
     trainer = Trainer(
         model_on_gpu(), TokenStore(folder, "train"), None, config, folder / run, SerialCommunicator(), n_threads=1
     )
-    assert isinstance(trainer._updates, UpdatesAsGraphs)
+    assert isinstance(trainer.training_step, CapturedStep)
     trainer.resume()
     assert trainer.train(Listening())
     return trainer, losses, said
@@ -294,14 +291,14 @@ def test_a_run_of_graphs_goes_back_from_updates_that_are_not_finite(
     launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It hears of the second in a row when the third is under way."""
-    bad, numbers = {5, 6}, graph.numbers_of_update
+    bad, scalars = {5, 6}, Adam.scalars
 
-    def sometimes_bad(adam: Adam, rate: float, step: int, n_tokens: int) -> Sequence[float]:
+    def sometimes_bad(adam: Adam, rate: float, step: int, n_tokens: int) -> Any:
         is_bad = step in bad
         bad.discard(step)
-        return [math.nan] * 3 if is_bad else numbers(adam, rate, step, n_tokens)
+        return np.full(3, math.nan) if is_bad else scalars(adam, rate, step, n_tokens)
 
-    monkeypatch.setattr(graph, "numbers_of_update", sometimes_bad)
+    monkeypatch.setattr(Adam, "scalars", sometimes_bad)
     monkeypatch.setattr(divergence, "PATIENCE", 2)
     trainer, losses, said = train(store, "run", 8)
     assert [line.split(" (at")[0] for line in said if "update" in line] == [

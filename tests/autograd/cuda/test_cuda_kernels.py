@@ -21,8 +21,9 @@ pytestmark = pytest.mark.usefixtures("launch")
 
 # Adam.
 
-STATIC = {"step_size": 0.01, "beta1": 0.9, "beta2": 0.999, "variance_correction": 0.1, "eps": 1e-9}
-SCALARS = [np.float32(x) for x in (0.01, 0.9, 0.999, 1 - 0.9, 1 - 0.999, 0.1, 1e-9)]
+STATIC = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-9}
+CONSTANTS = [np.float32(x) for x in (0.9, 0.999, 1 - 0.9, 1 - 0.999, 1e-9)]
+SCALARS, SCALE = np.array([1, 0.01, 0.1], np.float32), np.array(0.25)
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 1000])
@@ -31,9 +32,9 @@ def test_adam(size: int) -> None:
     values, gradients, m = random.standard_normal((3, size)).astype(np.float32)
     v = random.random(size).astype(np.float32)
     expected = double(values, gradients, m, v)
-    adam_update.reference(*expected, **STATIC)
+    adam_update.reference(*expected, None, SCALARS, SCALE, **STATIC)
     gradients.flags.writeable = False
-    adam.adam_update_in_one_pass(values, gradients, m, v, **STATIC)
+    adam.adam_update_in_one_pass(values, gradients, m, v, None, SCALARS, SCALE, **STATIC)
     for got, of_reference in zip((values, gradients, m, v), expected, strict=True):
         near(got, of_reference, 1e-6)
 
@@ -41,7 +42,8 @@ def test_adam(size: int) -> None:
 def test_adam_leaves_a_copy_in_sixteen_bits(launch: Callable[..., None]) -> None:
     values, gradients, m, v = np.random.default_rng(1).random((4, 300)).astype(np.float32)
     copy = np.zeros(300, np.uint16)
-    launch(adam.SOURCE, adam.KERNEL, 2, adam.THREADS, values, gradients, m, v, copy, np.int64(300), *SCALARS)
+    launch(adam.SOURCE, adam.KERNEL, 2, adam.THREADS, values, gradients, m, v, copy, np.int64(300),
+           SCALARS, SCALE, *CONSTANTS)  # fmt: skip
     np.testing.assert_array_equal(copy, to_bf16(values))
 
 
@@ -184,7 +186,7 @@ def test_numbers_are_rounded_to_sixteen_bits_to_the_nearest_and_ties_to_even(x: 
     """1.00390625 and 1.01171875 lie in the middle between two."""
     values, zero, copy = np.float32([x]), np.zeros(1, np.float32), np.zeros(1, np.uint16)
     launch(adam.SOURCE, adam.KERNEL, 1, 32, values, zero, zero.copy(), zero.copy(), copy, np.int64(1),
-           *map(np.float32, (0, 0.9, 0.98, 0.1, 0.02, 1, 1)))  # fmt: skip
+           np.array([1, 0, 1], np.float32), np.array(1.0), *map(np.float32, (0.9, 0.98, 0.1, 0.02, 1)))  # fmt: skip
     assert copy[0] == to_bf16(values)[0]
     middle = {1.00390625: 1.0, 1.01171875: 1.015625}
     assert from_bf16(copy)[0] == middle.get(x, from_bf16(to_bf16(x)))
@@ -195,4 +197,4 @@ def test_a_write_outside_of_an_array_is_noticed() -> None:
     short = np.zeros(9, np.float32)
     with pytest.raises(AssertionError, match="behind the end"):
         cuda_on_cpu.launch(adam.SOURCE, adam.KERNEL, 1, 32, short, *np.ones((3, 10), np.float32), None, np.int64(10),
-                           *SCALARS)  # fmt: skip
+                           SCALARS, SCALE, *CONSTANTS)  # fmt: skip

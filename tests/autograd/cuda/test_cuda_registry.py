@@ -45,6 +45,7 @@ def maps(*places: int, shape: tuple[int, int] = (8, 9), bias: Any = None, **more
 
 HEADS = [bf16(7, 2, 64)] * 3
 ADAM = [array(9)] * 4
+SCALE = [array(3), array(dtype="float64")]
 IDS = array(5, dtype="int64")
 SITE = Site(1, 1)
 CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
@@ -55,10 +56,10 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("add_norm", [bf16(5, 512), bf16(1, 512)] + [array(512)] * 2, {}, False),
     ("add_norm", [bf16(5, 512), bf16(5, 512, contiguous=False)] + [array(512)] * 2, {}, False),
     ("add_norm", [bf16(5, 512)] * 3 + [array(512)], {}, False),
-    ("adam_update", ADAM, {}, True),
-    ("adam_update", [*ADAM[1:], array(9, dtype="float64")], {}, False),
-    ("adam_update", [*ADAM, bf16(9)], {}, True),
-    ("adam_update", [*ADAM, array(9)], {}, False),
+    ("adam_update", [*ADAM, None, *SCALE], {}, True),
+    ("adam_update", [*ADAM[1:], array(9, dtype="float64"), None, *SCALE], {}, False),
+    ("adam_update", [*ADAM, bf16(9), *SCALE], {}, True),
+    ("adam_update", [*ADAM, array(9), *SCALE], {}, False),
     ("attention", HEADS, SPANS, True),
     ("attention", HEADS, {**SPANS, "rate": 0.1, "site": None}, True),
     ("attention", HEADS, {**SPANS, "rate": 0.1, "site": SITE}, False),

@@ -82,7 +82,7 @@ def test_an_update_changes_float32_values_and_leaves_copies_in_step() -> None:
     model = Transformer(CONFIG, seed=3, dtype="bfloat16")
     before, adam = model.parameters.values.copy(), Adam(model.parameters)
     backward(model.loss(BATCH, RandomStream(1)))
-    adam.update(1e-6, 1)  # too little for bfloat16 to notice
+    adam.step(1e-6, 1)  # too little for bfloat16 to notice
     assert model.parameters.values.dtype == adam.m.dtype == adam.v.dtype == np.float32
     assert (before != model.parameters.values).mean() > 0.5
     np.testing.assert_array_equal(widened(model.parameters.copies), widened(rounded(model.parameters.values)))

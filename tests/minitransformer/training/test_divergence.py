@@ -12,18 +12,16 @@ import numpy as np
 import pytest
 
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import IntArray
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training import divergence
-from minitransformer.training import trainer as trainer_module
 from minitransformer.training.capsule import replay_capsule
 from minitransformer.training.checkpoint import checkpoints
-from minitransformer.training.divergence import Guard, TrainingDivergedError
+from minitransformer.training.divergence import Guard, TrainingDivergedError, Update
 from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.state import TrainingState
+from minitransformer.training.step import StepResult
 from minitransformer.training.trainer import Trainer
-from minitransformer.training.update import Outcome, UpdateParts, UpdatesInTurn
 from parallel.communicator import SerialCommunicator
 from tests.support.training import TINY, copy_store
 
@@ -206,10 +204,11 @@ def test_the_second_time_it_gives_up_and_leaves_a_capsule(tmp_path: Path) -> Non
         " --training.clip-norm"
     )
     assert np.isfinite(trainer.model.parameters.values).all()
-    norms = json.loads((directory / "update.json").read_text())["norms"]
+    facts = json.loads((directory / "update.json").read_text())
+    norms, n_tokens = facts["norms"], (trainer.store.lengths[facts["pairs"], 1] + 1).sum()
     for name, parameter in trainer.model.named_parameters():
         assert parameter.grad is not None
-        norm = np.linalg.norm(parameter.grad)
+        norm = np.linalg.norm(parameter.grad) / n_tokens
         assert norms[name]["gradient"] == ("nan" if np.isnan(norm) else pytest.approx(norm, rel=1e-6))
     replay = replay_capsule(directory, "float32")
     assert replay.found is None  # the number was put in by hand, after the model had computed its own
@@ -240,22 +239,6 @@ def test_without_a_checkpoint_there_is_nothing_to_go_back_to(tmp_path: Path) -> 
     assert (tmp_path / "run" / "divergence" / "step-00000002" / "update.json").exists()
 
 
-class ToldLater(UpdatesInTurn):
-    """Each is made at once, but what became of it is known when the next has been made, as with graphs of a GPU."""
-
-    def __init__(self, parts: UpdateParts) -> None:
-        super().__init__(parts)
-        self.untold: list[Outcome] = []
-
-    def run(self, batch: IntArray, state: TrainingState) -> list[Outcome]:
-        told, self.untold = self.untold, super().run(batch, state)
-        return told
-
-    def finish(self) -> list[Outcome]:
-        told, self.untold = self.untold, []
-        return told
-
-
 def two_in_a_row(epoch: int, place: int) -> bool:
     return epoch == 0 and place in (4, 5)  # updates 5 and 6: the second is under way when the first is told
 
@@ -267,11 +250,11 @@ def test_an_outcome_that_is_told_later_changes_neither_what_is_done_nor_what_is_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_bad: IsBad
 ) -> None:
     found: list[Any] = []
-    for updates in (UpdatesInTurn, ToldLater):
-        monkeypatch.setattr(trainer_module, "updates_with", updates)
-        folder, monitor, end = tmp_path / updates.__name__, Teller(), ""
+    for lag in (0, 1):  # 1 as with graphs of a GPU: results are read when the next update has been made
+        folder, monitor, end = tmp_path / str(lag), Teller(), ""
         folder.mkdir()
         trainer = trainer_of(folder, is_bad, log_every=10)
+        monkeypatch.setattr(trainer.training_step, "lag", lag)
         try:
             trainer.train(monitor)
         except TrainingDivergedError as error:
@@ -284,9 +267,9 @@ def test_an_outcome_that_is_told_later_changes_neither_what_is_done_nor_what_is_
     assert found[0] == found[1]
 
 
-def sound_at(step: int, norm: float) -> Outcome:
+def sound_at(step: int, norm: float) -> Update:
     state = TrainingState(step=step, epoch=0, next_batch=step)
-    return Outcome(state, np.arange(2), n_tokens=9, flops=0, loss=1.0, norm=norm, loss_is_finite=True)
+    return Update(state, np.arange(2), 0, StepResult(9, lambda: np.array([1.0, norm, 0.1])))
 
 
 def test_a_gradient_ten_times_as_large_as_usual_is_told() -> None:

@@ -150,7 +150,7 @@ def update(config, training, lengths, n_threads):
         shards.append(Batch.from_token_ids(*sides))
     with threadpool_limits(1, user_api="blas"):
         gradient.compute(shards, [RandomStream(1, 1, shard) for shard in range(training.n_shards)])
-    adam.update(1e-3, 1)
+    adam.step(1e-3, 1)
     return found
 
 keep_freed_memory()

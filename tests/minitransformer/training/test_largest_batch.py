@@ -206,7 +206,7 @@ from cli.train import main
 import minitransformer.training.job as job
 from minitransformer.training.trainer import Trainer
 
-try_first, update, room = job.try_largest_batch, Trainer._update, int(sys.argv.pop(1)) * 10**6
+try_first, update, room = job.try_largest_batch, Trainer.step, int(sys.argv.pop(1)) * 10**6
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
@@ -219,7 +219,7 @@ def last_limited(trainer, batch):
     update(trainer, batch)
     os._exit(0)
 
-job.try_largest_batch, Trainer._update = limited, last_limited
+job.try_largest_batch, Trainer.step = limited, last_limited
 sys.exit(main())
 """
 

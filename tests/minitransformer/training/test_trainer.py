@@ -235,7 +235,7 @@ def test_every_update_and_every_shard_has_its_own_randomness(tmp_path: Path, mon
         streams.append(key)
         return RandomStream(*key)
 
-    monkeypatch.setattr("minitransformer.training.update.RandomStream", noted)
+    monkeypatch.setattr("minitransformer.training.step.RandomStream", noted)
     trained(tmp_path, seed=7, max_updates=2)
     assert streams == [(7, 1, 0), (7, 1, 1), (7, 2, 0), (7, 2, 1)]
 

@@ -1,4 +1,4 @@
-// May an update change parameters, and by how much is its gradient scaled?  See autograd.judged.judge.
+// The squared norm of a gradient, and by how much an update scales it; see autograd.optim.sum_squares and clip.
 //
 // Sums are float64, each in a fixed order.
 
@@ -21,7 +21,7 @@ __device__ double sum_over_block(double x) {
 
 // One number a block.
 extern "C" __global__ void __launch_bounds__(kThreads)
-    squares_of_gradient(const float* gradients, double* squares, long long n) {
+    sum_squares(const float* gradients, double* squares, long long n) {
     double sum = 0;
     for (long long i = static_cast<long long>(blockIdx.x) * kThreads + threadIdx.x; i < n;
          i += static_cast<long long>(gridDim.x) * kThreads)
@@ -31,14 +31,14 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    judge(const double* squares, int n_squares, const double* loss, const float* numbers, double* verdict,
-          float max_norm) {
+    clip(const double* squares, int n_squares, const double* loss, const float* scalars, double* outcome,
+         float max_norm) {
     double sum = 0;
     for (int i = threadIdx.x; i < n_squares; i += kThreads) sum += squares[i];
     sum = sum_over_block(sum);
     if (threadIdx.x) return;
-    const double per_token = numbers[0], norm = sqrt(sum) * per_token;
-    verdict[0] = *loss;
-    verdict[1] = norm;
-    verdict[2] = is_finite(*loss + norm) ? per_token * (norm > max_norm ? max_norm / norm : 1.0) : 0.0;
+    const double per_token = scalars[0], norm = sqrt(sum) * per_token;
+    outcome[0] = *loss;
+    outcome[1] = norm;
+    outcome[2] = is_finite(*loss + norm) ? per_token * (norm > max_norm ? max_norm / norm : 1.0) : 0.0;
 }

@@ -1,0 +1,41 @@
+"""The batches of a run, one after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from minitransformer.config import TrainingConfig
+from minitransformer.data.batching import IntArray, plan_epoch
+from minitransformer.training.state import TrainingState
+
+
+class BatchCursor:
+    """Which batch follows a state: a pure function of the state, the seed and the lengths of sentences.
+
+    Shapes: lengths (n, 2), source and target tokens of every pair, without end symbols.
+    """
+
+    def __init__(self, lengths: IntArray, config: TrainingConfig) -> None:
+        self._lengths, self._config = lengths, config
+        self._epoch, self._plan = -1, list[IntArray]()  # of the epoch that was planned last
+
+    def next(self, state: TrainingState) -> tuple[IntArray, TrainingState]:
+        """Return the pairs of the next update, by their indices, and the state at that update.
+
+        Batches that the run avoids are passed over.
+        """
+        while True:
+            plan, epoch, index = self._plan_of(state.epoch), state.epoch, state.next_batch
+            if index == len(plan):
+                state = dataclasses.replace(state, epoch=epoch + 1, next_batch=0)
+                continue
+            state = dataclasses.replace(state, next_batch=index + 1)
+            if (epoch, index) not in state.avoided:
+                return plan[index], dataclasses.replace(state, step=state.step + 1)
+
+    def _plan_of(self, epoch: int) -> list[IntArray]:
+        if epoch != self._epoch:
+            config = self._config
+            self._plan = plan_epoch(self._lengths, config.batch_tokens, seed=config.seed, epoch=epoch)
+            self._epoch = epoch
+        return self._plan
