@@ -23,8 +23,8 @@ from contest import describe_machine
 
 from minitransformer.memory import keep_freed_memory
 from minitransformer.run import RunConfig
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.job import TrainingJob
-from minitransformer.training.monitor import SilentMonitor
 from parallel.communicator import Communicator, SentIn
 from parallel.reducer import choose_reducer
 
@@ -44,7 +44,7 @@ def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None
     run = directory / f"{sent_in}-{seed}"
     job = TrainingJob.of(dataclasses.replace(demo, run=run, data=data, training=training), world, lambda line: None)
     errors = Errors(job, world)
-    job.train(SilentMonitor())
+    job.train(Callback())
     if world.rank == 0:
         assert job.trainer.validation is not None
         loss = job.trainer.validation.loss(job.trainer.model).loss

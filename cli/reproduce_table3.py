@@ -9,7 +9,7 @@ from rich.console import Console
 
 from cli.command import all_end_together
 from cli.console import log_console
-from cli.train import monitor_of, read_options
+from cli.train import read_options
 from minitransformer.data.prepare import PreparedData, text_files
 from minitransformer.data.survey import CorpusError
 from minitransformer.files import write_text
@@ -21,6 +21,7 @@ from minitransformer.reproduce.table3_report import (
     provenance_as_markdown,
     verdicts_as_markdown,
 )
+from minitransformer.training.callbacks import ProgressBar
 from parallel.communicator import Communicator
 from parallel.launch import communicator
 
@@ -95,7 +96,7 @@ def _train_all(experiment: Experiment, world: Communicator, console: Console) ->
     for number, (row, seed) in enumerate(cells, 1):
         if not world.bcast(experiment.result(row, seed) is not None):
             say(f"[{number} of {len(cells)}] {row}, seed {seed}")
-            if not experiment.train(row, seed, world, say, lambda job: monitor_of(job, world, console)):
+            if not experiment.train(row, seed, world, [ProgressBar(console)]):
                 return False
         if world.rank == 0:
             experiment.forget_checkpoints(row, seed)

@@ -7,18 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from cli.command import all_end_together, run_command
 from cli.console import log_console
 from cli.options import name_of, parse_options, read_toml, take_option
 from minitransformer.compatibility import compatible
 from minitransformer.config import ConfigError
 from minitransformer.run import RunConfig
-from minitransformer.training.alone import alone_in
-from minitransformer.training.job import TrainingJob
-from minitransformer.training.monitor import ConsoleMonitor, Monitor, SilentMonitor
+from minitransformer.training.callbacks import ProgressBar
 from minitransformer.training.rehearsal import verify_resume
+from minitransformer.training.train import train as train_run
 from parallel.communicator import Communicator
 from parallel.launch import communicator
 
@@ -66,26 +63,15 @@ def train(arguments: Sequence[str]) -> int:
 
 def _train_as_rank(world: Communicator, arguments: Sequence[str]) -> int:
     config = read_options(arguments)
-    console = log_console(quiet=world.rank != 0)
+    bar = ProgressBar(log_console(quiet=world.rank != 0))
     n_to_verify, _ = take_option(arguments, VERIFY)
-
-    def say(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
-
     if n_to_verify is not None:
-        verify_resume(config, world, _whole_number(n_to_verify), say)
+        verify_resume(config, world, _whole_number(n_to_verify), bar.say)
         return 0
-    with alone_in(config.run, world):
-        job = TrainingJob.of(config, world, say)
-        if job.is_finished:
-            say(f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do")
-            return 0
-        with monitor_of(job, world, console) as monitor:
-            if not job.train(monitor):
-                return 130
-            job.finish(monitor)
+    if not train_run(config, world=world, callbacks=[bar]).is_complete:
+        return 130
     use = "parse with minitransformer-parse" if config.data.is_treebank else "translate with minitransformer-translate"
-    say(f"done: {use} --run {config.run}")
+    bar.say(f"done: {use} --run {config.run}")
     return 0
 
 
@@ -93,11 +79,3 @@ def _whole_number(word: str) -> int:
     if not word.isdecimal():
         raise ConfigError(f"{VERIFY}: expected a number of updates; got {word!r}")
     return int(word)
-
-
-def monitor_of(job: TrainingJob, world: Communicator, console: Console) -> Monitor:
-    """A speaking monitor for rank 0, a silent one for the others."""
-    if world.rank:
-        return SilentMonitor()
-    config, step = job.config, job.trainer.state.step
-    return ConsoleMonitor(config.run, first_step=step, max_updates=config.training.max_updates, console=console)

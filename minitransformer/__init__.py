@@ -1,7 +1,9 @@
 """The Transformer of "Attention Is All You Need", from scratch."""
 
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 
 def _require_sister_packages() -> None:
@@ -24,9 +26,32 @@ def _require_sister_packages() -> None:
 _require_sister_packages()
 
 from minitransformer import presets  # noqa: E402
-from minitransformer.config import ModelConfig  # noqa: E402
+from minitransformer.config import DataConfig, ModelConfig, TrainingConfig  # noqa: E402
 from minitransformer.inference.translator import Translator  # noqa: E402
 from minitransformer.model.batch import Batch  # noqa: E402
 from minitransformer.model.transformer import Transformer  # noqa: E402
 
-__all__ = ["Batch", "ModelConfig", "Transformer", "Translator", "presets"]
+if TYPE_CHECKING:
+    from minitransformer.run import RunConfig
+    from minitransformer.training.train import train
+
+_LAZY = {"RunConfig": "minitransformer.run", "train": "minitransformer.training.train"}  # not needed to translate
+
+__all__ = [
+    "Batch",
+    "DataConfig",
+    "ModelConfig",
+    "RunConfig",
+    "TrainingConfig",
+    "Transformer",
+    "Translator",
+    "presets",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what only training needs when it is first asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

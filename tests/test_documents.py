@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_run import write_parallel_text
+from threadpoolctl import threadpool_limits
 
 from autograd.op import op, operations
 from cli.train import read_options
@@ -30,13 +32,37 @@ def test_the_librarys_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "encoder.layers.0.self_attention.query.weight (256, 256)" in capsys.readouterr().out
 
 
+def test_the_example_of_training_trains_and_translates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a smaller vocabulary and fewer updates."""
+    (tmp_path / "text").mkdir()
+    write_parallel_text(tmp_path / "text", "train", 200, seed=1)
+    monkeypatch.chdir(tmp_path)
+    example = PYTHON_BLOCKS[1].replace("8_000", "40").replace("6_000", "3")
+    exec(compile(example, "README.md", "exec"), {})
+    bleu, translation = capsys.readouterr().out.splitlines()
+    assert 0 <= float(bleu) <= 100
+    assert translation.startswith("['")
+    assert {"model.safetensors", "metrics.jsonl", "results.json"} <= {path.name for path in Path("runs/mine").iterdir()}
+
+
+def test_the_loop_of_the_readme_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a fifth of its updates the loss falls from ln 13 = 2.56."""
+    example = PYTHON_BLOCKS[2].replace("range(1, 301)", "range(1, 61)")
+    assert example != PYTHON_BLOCKS[2]
+    with threadpool_limits(1, user_api="blas"):
+        exec(compile(example, "README.md", "exec"), {})
+    assert float(capsys.readouterr().out) < 2.3
+
+
 def test_the_operation_in_the_readme_is_the_real_one() -> None:
     from autograd.array import namespace
 
     before = operations["relu"]
     try:
         names: dict[str, Any] = {"op": op, "namespace": namespace}
-        exec(compile(PYTHON_BLOCKS[1], "README.md", "exec"), names)
+        exec(compile(PYTHON_BLOCKS[3], "README.md", "exec"), names)
     finally:
         operations["relu"] = before
     x = np.array([-1.0, 2.0])
@@ -46,10 +72,10 @@ def test_the_operation_in_the_readme_is_the_real_one() -> None:
 
 def test_the_gradients_of_the_readme_are_checked_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        exec(compile(PYTHON_BLOCKS[2], "README.md", "exec"), {})
+        exec(compile(PYTHON_BLOCKS[4], "README.md", "exec"), {})
     finally:
         operations.pop("<lambda>", None)
-    promised = re.findall(r"# (square: .*) …", PYTHON_BLOCKS[2])
+    promised = re.findall(r"# (square: .*) …", PYTHON_BLOCKS[4])
     assert capsys.readouterr().out.startswith(promised[0])
 
 

@@ -15,7 +15,6 @@ from minitransformer.memory import give_back_freed_memory
 from minitransformer.model.transformer import Transformer
 from minitransformer.run import RunConfig
 from minitransformer.training.footprint import Footprint, in_words, predict
-from minitransformer.training.job import sized
 from minitransformer.training.largest_batch import (
     NO_WAY,
     USABLE,
@@ -24,6 +23,7 @@ from minitransformer.training.largest_batch import (
     try_largest_batch,
     ways_into,
 )
+from minitransformer.training.run_data import sized
 from minitransformer.training.trainer import Trainer, reducer_for
 from parallel.communicator import Communicator, micro_batches_of_rank
 from parallel.placement import Place, cores_of

@@ -14,7 +14,7 @@ from minitransformer.errors import UserError
 from minitransformer.model.transformer import Transformer
 from minitransformer.provenance import short_hash
 from minitransformer.run import RunConfig
-from minitransformer.training.job import sized
+from minitransformer.training.run_data import sized
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import Place
 

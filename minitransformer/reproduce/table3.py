@@ -9,18 +9,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from minitransformer import presets
 from minitransformer.config import ConfigError, ModelConfig
-from minitransformer.files import DamagedError, read_json, read_record, write_text
+from minitransformer.data.prepare import PreparedData
+from minitransformer.files import DamagedError, read_record, write_text
 from minitransformer.provenance import code_version, short_hash
 from minitransformer.run import RUN_FILE, RunConfig
-from minitransformer.training.alone import alone_in
-from minitransformer.training.job import TrainingJob
-from minitransformer.training.monitor import Monitor
+from minitransformer.training.callbacks import Callback
+from minitransformer.training.train import RunResult, train
 from parallel.communicator import Communicator
 
 RESULT_FILE = "cell.json"
@@ -211,39 +211,27 @@ class Experiment:
         for row, seed in self.cells():
             self.result(row, seed)
 
-    def train(
-        self,
-        row: str,
-        seed: int,
-        world: Communicator,
-        say: Callable[[str], None],
-        monitor_of: Callable[[TrainingJob], Monitor],
-    ) -> bool:
-        """Train a cell, or what is left of it; False if it was interrupted, and saved."""
+    def train(self, row: str, seed: int, world: Communicator, callbacks: Iterable[Callback]) -> bool:
+        """Train a cell, or the rest of it; return False if it was interrupted, and saved."""
         config = self.cell(row, seed)
-        with alone_in(config.run, world):
-            job = TrainingJob.of(config, world, say)
-            with monitor_of(job) as monitor:
-                if not job.train(monitor):
-                    return False
-                job.finish(monitor, always_average=True)  # section 6.2
-            if world.rank == 0:
-                write_text(config.run / RESULT_FILE, json.dumps(dataclasses.asdict(_result_of(job)), indent=2) + "\n")
-            world.barrier()
-        return True
+        done = train(config, world=world, callbacks=callbacks, always_average=True)  # section 6.2
+        if done.is_complete and world.rank == 0:
+            result = _result_of(done, PreparedData.open(config.data_directory))
+            write_text(config.run / RESULT_FILE, json.dumps(dataclasses.asdict(result), indent=2) + "\n")
+        world.barrier()
+        return done.is_complete
 
     def forget_checkpoints(self, row: str, seed: int) -> None:
         """Keep only the final model of a cell that is done: checkpoints of all cells would fill a disk."""
         shutil.rmtree(self.cell(row, seed).run / "checkpoints", ignore_errors=True)
 
 
-def _result_of(job: TrainingJob) -> Result:
-    validation, model, results = job.trainer.validation, job.trainer.model, read_json(job.config.run / "results.json")
-    assert validation is not None, "rank 0 validates"
+def _result_of(done: RunResult, data: PreparedData) -> Result:
+    results = done.results
     return Result(
-        perplexity=validation.loss(model).perplexity,
+        perplexity=results["validation"]["perplexity"],
         bleu=results["validation"]["bleu"],
-        parameters=model.n_parameters,
+        parameters=results["parameters"],
         updates=results["updates"],
         seconds=results["training_seconds"],
         code=code_version(),
@@ -251,5 +239,5 @@ def _result_of(job: TrainingJob) -> Result:
         weights=results["weights"],
         configuration=results["configuration"],
         signature=results["validation"]["signature"],
-        text=short_hash(json.dumps(job.data.manifest["files"], sort_keys=True)),
+        text=short_hash(json.dumps(data.manifest["files"], sort_keys=True)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from minitransformer.training.monitor import TrainingReport
+from minitransformer.training.callbacks import TrainingReport
 from minitransformer.training.state import TrainingState
 from parallel.communicator import Communicator
 

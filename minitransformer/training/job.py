@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minitransformer.config import ConfigError, ModelConfig, TrainingConfig
-from minitransformer.data.prepare import PreparedData, changed_files, fingerprint, prepare
-from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.config import TrainingConfig
+from minitransformer.data.prepare import PreparedData
 from minitransformer.evaluation.cost import Cost, sustained_flops_per_second
-from minitransformer.files import CheckpointError, DamagedError, read_json, remove_unfinished, write_text
-from minitransformer.model.files import WEIGHTS_FILE, load_model_files
+from minitransformer.files import CheckpointError, DamagedError, read_json, write_text
+from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.place import take_place
 from minitransformer.provenance import code_version, short_hash
 from minitransformer.run import RUN_FILE, RunConfig
-from minitransformer.training.checkpoint import average_weights, checkpoints, checkpoints_of_updates, stale_checkpoints
+from minitransformer.training.callbacks import Callback
+from minitransformer.training.checkpoint import average_weights, checkpoints_of_updates, stale_checkpoints
 from minitransformer.training.largest_batch import advising, try_largest_batch
-from minitransformer.training.monitor import Monitor
+from minitransformer.training.run_data import RESULTS_FILE, check_lengths, shared_data, sized
 from minitransformer.training.trainer import Trainer, reducer_for
 from minitransformer.training.validation import BEST, Validation
 from minitransformer.training.writer import LostDirectoryError
@@ -30,7 +30,6 @@ from parallel.agreement import check_agreement
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import cores_of, described
 
-RESULTS_FILE = "results.json"
 SAME_START = "Start all ranks with the same code, options and data"
 
 
@@ -52,7 +51,7 @@ class TrainingJob:
         """
         _compare_ranks(world, {"code": code_version(), **config.settings()})
         places = take_place(config.device, world)
-        data = _shared_data(config, world, say)
+        data = shared_data(config, world, say)
         _compare_ranks(world, {"prepared data": data.digest})
         training = config.training
         n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
@@ -61,7 +60,7 @@ class TrainingJob:
             sized(config.model, data), seed=training.seed, dtype=training.precision, device=config.device,
             allocate=reducer.allocate,
         )  # fmt: skip
-        _check_lengths(model.config, data)
+        check_lengths(model.config, data)
         validation = Validation(data, n_threads=n_threads) if world.rank == 0 else None
         trainer = Trainer(
             model, data.store("train"), validation, config.training, config.run, world, reducer, n_threads=n_threads
@@ -84,11 +83,11 @@ class TrainingJob:
             config.claim_directory()
         return cls(config, world, data, trainer)
 
-    def train(self, monitor: Monitor) -> bool:
+    def train(self, callback: Callback) -> bool:
         """Train to the end; False if interrupted, and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
         try:
             with advising(self.trainer):
-                return self.trainer.train(monitor)
+                return self.trainer.train(callback)
         except LostDirectoryError as error:
             self.data.tokenizer.save(error.kept_in)  # without which no run goes on
             raise
@@ -102,7 +101,11 @@ class TrainingJob:
         told = read_json(results)
         return self.world.bcast(isinstance(told, dict) and told.get("updates") == step)
 
-    def finish(self, monitor: Monitor, *, always_average: bool = False) -> None:
+    def load_final_model(self) -> None:
+        """Load the weights that ``finish`` has saved into the model."""
+        self.trainer.model.set_weights(load_model_files(self.config.run)[1])
+
+    def finish(self, callback: Callback, *, always_average: bool = False) -> None:
         """Make the final model, save it in the run's directory, and say what it has cost, and how good it is.
 
         ``always_average``: it is the average of the last checkpoints also where a single one is better.
@@ -110,7 +113,7 @@ class TrainingJob:
         cost = self._cost()
         with self.world.waiting_for_rank_0():
             if self.trainer.validation is not None:
-                self._finish(self.trainer.validation, cost, monitor, always_average)
+                self._finish(self.trainer.validation, cost, callback, always_average)
 
     def _cost(self) -> Cost | None:
         """What the training has cost, if the run has kept an account from its beginning; all ranks must call."""
@@ -121,46 +124,52 @@ class TrainingJob:
             return None
         return Cost(state.flops, state.device_seconds, rate)
 
-    def _finish(self, validation: Validation, cost: Cost | None, monitor: Monitor, always_average: bool) -> None:
+    def _finish(self, validation: Validation, cost: Cost | None, callback: Callback, always_average: bool) -> None:
         start = time.perf_counter()
-        weights = self._choose_final_weights(validation, monitor, always_average)
+        weights, perplexity = self._choose_final_weights(validation, callback, always_average)
         model, results = self.trainer.model, self._provenance() | {"weights": weights} | _told(cost)
-        monitor.say(f"training cost: {cost or 'not known, because the run was begun before this was counted'}")
+        callback.say(f"training cost: {cost or 'not known, because the run was begun before this was counted'}")
         for split in ("validation", "test"):
             text = self.data.text(split)
             if text:
                 score = validation.score(model, text, beam=4)
                 results[split] = {score.name.lower(): score.value, "detail": score.detail, "signature": score.signature}
-                monitor.say(f"{split}: {score}, beam 4, {len(text):,} sentences")
-        monitor.say(f"code {results['code']}, configuration {results['configuration']}")
+                if split == "validation":
+                    results[split]["perplexity"] = perplexity
+                callback.say(f"{split}: {score}, beam 4, {len(text):,} sentences")
+        callback.say(f"code {results['code']}, configuration {results['configuration']}")
         results["evaluation_seconds"] = time.perf_counter() - start
         self._require_directory()
         write_text(self.config.run / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
 
-    def _choose_final_weights(self, validation: Validation, monitor: Monitor, always_average: bool) -> str:
+    def _choose_final_weights(
+        self, validation: Validation, callback: Callback, always_average: bool
+    ) -> tuple[str, float]:
         """The average of the last checkpoints, unless the best single model may be chosen and has a lower loss.
 
-        Returns: which weights they are, as ``results.json`` has it.
+        Returns: which weights they are, as ``results.json`` has it, and their perplexity on the validation set.
         """
         model, state = self.trainer.model, self.trainer.state
         self._require_directory()
         last = checkpoints_of_updates(self.config.run)[-self.config.training.average_checkpoints :]
-        last = [path for path in last if self._is_whole(path, monitor)]
+        last = [path for path in last if self._is_whole(path, callback)]
         if stale := stale_checkpoints(last, state.step, self.config.training):
-            monitor.say(f"warning: {stale}")
-        best = not always_average and self._is_whole(self.config.run / BEST, monitor)
+            callback.say(f"warning: {stale}")
+        best = not always_average and self._is_whole(self.config.run / BEST, callback)
         model.set_weights(average_weights(last))
-        loss = validation.loss(model).loss
+        average = validation.loss(model)
+        loss, perplexity = average.loss, average.perplexity
         self._require_directory()
         if best and state.best_loss is not None and state.best_loss < loss:
             model.set_weights(load_model_files(self.config.run / BEST)[1])
             weights = f"best single model, validation loss {state.best_loss:.4f}"
-            monitor.say(f"kept the {weights} (average: {loss:.4f})")
+            perplexity = math.exp(state.best_loss)
+            callback.say(f"kept the {weights} (average: {loss:.4f})")
         else:
             weights = f"average of the last {len(last)} checkpoints"
-            monitor.say(f"made the {weights}, validation loss {loss:.4f}")
+            callback.say(f"made the {weights}, validation loss {loss:.4f}")
         model.save(self.config.run)
-        return weights
+        return weights, perplexity
 
     def _require_directory(self) -> None:
         """Raise CheckpointError if the run's directory is gone: half of one must not be made anew."""
@@ -170,12 +179,12 @@ class TrainingJob:
                 " have moved it, give the same command with its new place as the run's directory, which finishes it"
             )
 
-    def _is_whole(self, directory: Path, monitor: Monitor) -> bool:
+    def _is_whole(self, directory: Path, callback: Callback) -> bool:
         """Whether every byte of a model is as it was written; if not, the run ends without it, and says so."""
         try:
             load_model_files(directory)
         except DamagedError as error:
-            monitor.say(f"warning: {error}; the final model is made without {directory.name}")
+            callback.say(f"warning: {error}; the final model is made without {directory.name}")
             return False
         return True
 
@@ -217,78 +226,3 @@ def _about_idleness(training: TrainingConfig, world: Communicator, n_threads: in
             f"{idle} of {world.size} processes will stand idle: a batch has {training.n_shards} shards{power}"
             " (--training.n-shards)"
         )
-
-
-def _shared_data(config: RunConfig, world: Communicator, say: Callable[[str], None]) -> PreparedData:
-    """The prepared data, written by rank 0 if it is not there yet; the tokenizer is copied into the run."""
-    with world.waiting_for_rank_0():
-        if world.rank == 0:
-            config.check_directory()
-            _require_unfinished(config.run)
-            data = open_or_prepare(config, say)
-            _check_tokenizer(config, data)
-            for directory in (config.run, config.run / BEST):
-                remove_unfinished(directory)
-            data.tokenizer.save(config.run)
-    return data if world.rank == 0 else PreparedData.open(config.data_directory)
-
-
-def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
-    """A run that has begun must not go on with data that was prepared anew from other text, nor a model lose its."""
-    has_begun = checkpoints(config.run) or (config.run / WEIGHTS_FILE).exists()
-    if has_begun and not data.tokenizer.equals(Tokenizer.load(config.run)):
-        raise CheckpointError(
-            f"{config.data_directory}: was prepared with another tokenizer than {config.run} was trained with;"
-            " choose another --run"
-        )
-
-
-def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedData:
-    """The prepared data of a configuration, made if it is not there.
-
-    Raises: CheckpointError if the directory holds damaged data, data of another configuration, or of other text.
-    """
-    if not PreparedData.is_in(config.data_directory):
-        return prepare(config.data, config.data_directory, say)
-    data = PreparedData.open(config.data_directory)
-    wanted = fingerprint(config.data)
-    different = [name for name, value in data.manifest["config"].items() if wanted.get(name) != value]
-    if different:
-        raise CheckpointError(
-            f"{config.data_directory}: was prepared with another {', '.join(different)};"
-            " choose another --data.directory, or run minitransformer-prepare again"
-        )
-    if changed := changed_files(config.data, data.manifest.get("files", {})):
-        raise CheckpointError(
-            f"{', '.join(map(str, changed))}: not the text that {config.data_directory} was prepared from. To train on"
-            " the new text, choose another --run (or --data.directory); to go on with what was prepared, put the old"
-            " text back or move the new one away: prepared data needs no text"
-        )
-    return data
-
-
-def _require_unfinished(run: Path) -> None:
-    """A model and its tokenizer must not be written over because their run was finished and then tidied up."""
-    if (run / RESULTS_FILE).exists() and not checkpoints(run):
-        raise CheckpointError(
-            f"{run}: has been trained to its end ({RESULTS_FILE} is there), and has no checkpoints to go on from;"
-            " choose another --run, or remove it to begin anew"
-        )
-
-
-def _check_lengths(config: ModelConfig, data: PreparedData) -> None:
-    """A learned table of positions has an end: say at once what would fail an hour later."""
-    longest = 1 + max(int(data.store(split).lengths.max(initial=0)) for split in ("train", "validation"))
-    if config.positions == "learned" and longest > config.longest_sentence:
-        raise ConfigError(
-            f"model.max_positions is {config.max_positions} and leaves room for {config.longest_sentence} tokens,"
-            f" but the longest sentence of {data.directory} has"
-            f" {longest} tokens: raise it, or prepare with a smaller --data.max-length and shorter validation text"
-        )
-
-
-def sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
-    """The configuration with the vocabulary of prepared data."""
-    tokenizer = data.tokenizer
-    source = None if tokenizer.is_joint else tokenizer.n_source_words
-    return dataclasses.replace(config, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=source)

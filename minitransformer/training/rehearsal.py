@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from minitransformer.config import ConfigError
 from minitransformer.data.prepare import PreparedData
@@ -19,11 +18,11 @@ from minitransformer.errors import UserError
 from minitransformer.files import make_directory, read_arrays, read_json
 from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.run import RunConfig
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import OPTIMIZER_FILE, checkpoint_path
-from minitransformer.training.job import TrainingJob
 from minitransformer.training.metrics import METRICS_FILE
-from minitransformer.training.monitor import ConsoleMonitor, SilentMonitor
 from minitransformer.training.state import STATE_FILE
+from minitransformer.training.train import train
 from parallel.communicator import Communicator
 
 _OF_THE_CLOCK = ("time", "seconds", "unlogged_seconds", "device_seconds", "target_tokens_per_second")
@@ -31,6 +30,16 @@ _OF_THE_CLOCK = ("time", "seconds", "unlogged_seconds", "device_seconds", "targe
 
 class ResumeError(UserError, RuntimeError):
     """A resumed run has ended otherwise than one in one go."""
+
+
+class _Lines(Callback):
+    """Passes lines for people on."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def say(self, line: str) -> None:
+        self._say(line)
 
 
 class _DeathError(Exception):
@@ -50,11 +59,11 @@ def verify_resume(config: RunConfig, world: Communicator, n_updates: int, say: C
     with _shared_folder(config.run, world) as folder:
         straight, parts = (_rehearsed(config, folder / name, n_updates, half) for name in ("straight", "parts"))
         say(f"{n_updates} updates in one go")
-        _train(straight, world, say)
+        _train(straight, world, [_Lines(say)])
         say(f"{half} updates, and an end in the middle of the next one")
-        _train(parts, world, lambda line: None, dies_in=half + 1)
+        _train(parts, world, [], dies_in=half + 1)
         say(f"the same command again: {n_updates - half} updates from the checkpoint after update {half}")
-        _train(parts, world, lambda line: None)
+        _train(parts, world, [])
         if world.rank == 0:
             say(f"the same, bit for bit: {_compare(straight.run, parts.run, n_updates)}")
         world.barrier()
@@ -88,42 +97,25 @@ def _rehearsed(config: RunConfig, run: Path, n_updates: int, half: int) -> RunCo
     )
 
 
-def _train(config: RunConfig, world: Communicator, say: Callable[[str], None], dies_in: int | None = None) -> None:
-    job = TrainingJob.of(config, world, say)
-    with _monitor(job, dies_in) as monitor:
-        try:
-            if not job.train(monitor):
-                raise KeyboardInterrupt
-        except _DeathError:
-            world.barrier()
+def _train(config: RunConfig, world: Communicator, callbacks: Iterable[Callback], dies_in: int | None = None) -> None:
+    try:
+        done = train(config, world=world, callbacks=[*callbacks, _Death(dies_in)], evaluates=False)
+    except _DeathError:
+        world.barrier()
+        return
+    if not done.is_complete:
+        raise KeyboardInterrupt
 
 
-class _Mortal(SilentMonitor):
+class _Death(Callback):
     """Ends the training in an update."""
 
     def __init__(self, dies_in: int | None) -> None:
         self._dies_in = dies_in
 
-    def advance(self, step: int) -> None:
+    def after_step(self, step: int) -> None:
         if step == self._dies_in:
             raise _DeathError
-
-
-class _MortalLog(ConsoleMonitor):
-    """The same, and writes the metrics of the run."""
-
-    def __init__(self, job: TrainingJob, dies_in: int | None) -> None:
-        silent, step = Console(quiet=True), job.trainer.state.step
-        super().__init__(job.config.run, first_step=step, max_updates=job.config.training.max_updates, console=silent)
-        self._dies_in = dies_in
-
-    def advance(self, step: int) -> None:
-        if step == self._dies_in:
-            raise _DeathError
-
-
-def _monitor(job: TrainingJob, dies_in: int | None) -> _Mortal | _MortalLog:
-    return _Mortal(dies_in) if job.world.rank else _MortalLog(job, dies_in)
 
 
 def _compare(one: Path, other: Path, step: int) -> str:

@@ -22,6 +22,7 @@ from minitransformer.errors import UserError
 from minitransformer.evaluation.cost import update_flops
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.capsule import UpdateFacts
 from minitransformer.training.checkpoint import Snapshot, load_newest_checkpoint
 from minitransformer.training.cursor import BatchCursor
@@ -30,7 +31,6 @@ from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.graph import CapturedStep, is_capturable
 from minitransformer.training.interrupt import Interrupt
 from minitransformer.training.interval import Interval
-from minitransformer.training.monitor import Monitor
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult, TrainingStep
 from minitransformer.training.validation import Validation, keep_best
@@ -115,15 +115,15 @@ class Trainer:
             parameters = checksum(to_host(self.model.parameters.values))
             check_agreement(self.world, {**facts, "parameters": parameters}, when, remedy)
 
-    def train(self, monitor: Monitor) -> bool:
+    def train(self, callback: Callback) -> bool:
         """Update until ``max_updates``; return whether that was reached (False: interrupted, and saved).
 
         An update whose loss or gradient is not finite changes nothing.  After a few in a row training goes back to the
         last checkpoint, and avoids their batches from then on.
         Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
-        written (of earlier ones the monitor is told, and training goes on); LostDirectoryError.
+        written (of earlier ones the callback is told, and training goes on); LostDirectoryError.
         """
-        self._guard = Guard(monitor.say)
+        self._guard = Guard(callback.say)
         self._writer.watch()
         with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
             interval = Interval(self.state, self.world)
@@ -133,29 +133,29 @@ class Trainer:
                 self._under_way.append(Update(self.state, batch, self._flops(batch), self.step(batch)))
                 is_sound = self._note(interval, but=0 if self._is_looked_at(step) else self.training_step.lag)
                 if self._guard.gives_up:
-                    interval = self._go_back(interval, monitor)
+                    interval = self._go_back(interval, callback)
                     continue
-                monitor.advance(step)
-                self._writer.tell_of_failure(monitor.say)
+                callback.after_step(step)
+                self._writer.tell_of_failure(callback.say)
                 last, stop = step == self.config.max_updates, interrupt.requested()
                 if stop:
                     self._note(interval, but=0)
                 if (step % self.config.log_every == 0 or last) and interval.n_tokens:
-                    interval = self._log(interval, monitor)
+                    interval = self._log(interval, callback)
                 if (step % self.config.validate_every == 0 and is_sound) or last:
-                    interval.leave_out(self._validate(monitor))
+                    interval.leave_out(self._validate(callback))
                 if (step % self.config.checkpoint_every == 0 and is_sound) or last or stop:
-                    self._save(interval, monitor)
+                    self._save(interval, callback)
                 if last or stop:
-                    self._say_balance(monitor)
+                    self._say_balance(callback)
                 if stop:
                     self._finish_saving()
-                    monitor.say(f"interrupted after update {step:,} and saved; the same command goes on from there")
+                    callback.say(f"interrupted after update {step:,} and saved; the same command goes on from there")
                     return False
             self._finish_saving()
         return True
 
-    def _go_back(self, interval: Interval, monitor: Monitor) -> Interval:
+    def _go_back(self, interval: Interval, callback: Callback) -> Interval:
         """To the last checkpoint, from where the batches in question are avoided; what was spent stays on the account.
 
         Raises: TrainingDivergedError the second time, or if there is no checkpoint.
@@ -163,15 +163,15 @@ class Trainer:
         undone, skipped, what = interval.to_account(self.state), self._guard.in_a_row, self._guard.what
         avoided = (*self.state.avoided, *((update.state.epoch, update.state.next_batch - 1) for update in skipped))
         self._finish_saving()
-        if self.state.avoided or not self.resume(monitor.say):
+        if self.state.avoided or not self.resume(callback.say):
             state, batch, n_tokens = skipped[-1].state, skipped[-1].batch, skipped[-1].result.n_tokens
             facts = UpdateFacts.of(state, batch, self.config, self.training_step.learning_rate(state.step), what)
             gradients = self.reducer.gather(self.model.parameters.gradients[self.reducer.shard] * (1 / n_tokens))
             give_up(self.run_directory, self.model, self.store, facts, gradients, self.world)
         self.state = self.state.instead_of(undone, avoided)
-        self._guard = Guard(monitor.say)
-        monitor.go_back(self.state.step)
-        monitor.say(f"going on from update {self.state.step:,}, without {len(avoided)} batches")
+        self._guard = Guard(callback.say)
+        callback.go_back(self.state.step)
+        callback.say(f"going on from update {self.state.step:,}, without {len(avoided)} batches")
         return Interval(self.state, self.world)
 
     @contextmanager
@@ -237,7 +237,7 @@ class Trainer:
         due = (config.log_every, config.validate_every, config.checkpoint_every)
         return bool(self._guard.in_a_row) or step == config.max_updates or any(step % every == 0 for every in due)
 
-    def _log(self, interval: Interval, monitor: Monitor) -> Interval:
+    def _log(self, interval: Interval, callback: Callback) -> Interval:
         loss = interval.loss()
         self.state = dataclasses.replace(
             interval.to_account(self.state),
@@ -246,28 +246,30 @@ class Trainer:
             unlogged_tokens=0,
             unlogged_seconds=0.0,
         )
-        monitor.report(interval.report(self.state, loss, self.training_step.learning_rate(self.state.step), self._norm))
+        callback.report(
+            interval.report(self.state, loss, self.training_step.learning_rate(self.state.step), self._norm)
+        )
         return Interval(self.state, self.world)
 
-    def _say_balance(self, monitor: Monitor) -> None:
+    def _say_balance(self, callback: Callback) -> None:
         """What it cost that shards are not equal: all are as slow as the slowest."""
         if self.world.any(self.reducer.seconds_waited > 0):
             share = self.world.allreduce(self.reducer.seconds_waited / self._seconds) / self.world.size
-            monitor.say(f"processes waited {100 * share:.1f} % of the time for the slowest one of each update")
+            callback.say(f"processes waited {100 * share:.1f} % of the time for the slowest one of each update")
 
-    def _validate(self, monitor: Monitor) -> float:
+    def _validate(self, callback: Callback) -> float:
         """Judge the model, keep it if it is the best so far; return the seconds that this took."""
         start = time.perf_counter()
         with self.world.waiting_for_rank_0():
             if self.validation is not None and self.world.rank == 0:
                 report = self.validation.report(self.model, self.state.step, self.state.best_loss)
-                monitor.report(report)
+                callback.report(report)
                 keep = report.best and not self._writer.is_lost()  # which the next checkpoint will tell
-                if keep and keep_best(self.run_directory, self.model, monitor.say):
+                if keep and keep_best(self.run_directory, self.model, callback.say):
                     self.state = dataclasses.replace(self.state, best_loss=report.loss)
         return time.perf_counter() - start
 
-    def _save(self, interval: Interval, monitor: Monitor) -> None:
+    def _save(self, interval: Interval, callback: Callback) -> None:
         """Begin to write a checkpoint: rank 0 copies what it holds, and goes on while a thread writes the copy."""
         require_finite(self.model, self.state.step)
         self.check_agreement(
@@ -285,7 +287,7 @@ class Trainer:
         with self.world.waiting_for_rank_0():
             if self.world.rank == 0:
                 self._writer.wait()
-                self._writer.tell_of_failure(monitor.say)
+                self._writer.tell_of_failure(callback.say)
                 self._writer.save(Snapshot.of(self.model, self.adam.of_all(m, v), self.state))
 
     def _finish_saving(self) -> None:

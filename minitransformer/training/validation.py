@@ -21,8 +21,8 @@ from minitransformer.inference.parser import PARSING, Parser
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator
 from minitransformer.model.transformer import Transformer
+from minitransformer.training.callbacks import ValidationReport
 from minitransformer.training.divergence import TrainingDivergedError
-from minitransformer.training.monitor import ValidationReport
 from minitransformer.trees.linear import tree_of
 
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss

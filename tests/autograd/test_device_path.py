@@ -22,7 +22,7 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.scoring import score_pairs
-from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 
@@ -258,7 +258,7 @@ def train(model: Transformer, run: Path, data: Path, n_updates: int) -> None:
     store = TokenStore(data, "train")
     trainer = Trainer(model, store, None, config, run, SerialCommunicator(), n_threads=1)
     trainer.resume()
-    assert trainer.train(SilentMonitor())
+    assert trainer.train(Callback())
 
 
 def test_a_training_run_stopped_and_resumed_on_the_device_is_that_of_the_cpu(cupy: Any, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from cli.command import run_command
 from cli.console import log_console
 from minitransformer.errors import UserError
 from minitransformer.evaluation.bleu import Score
-from minitransformer.training.monitor import ConsoleMonitor, TrainingReport, ValidationReport
+from minitransformer.training.callbacks import Callbacks, MetricsFile, ProgressBar, TrainingReport, ValidationReport
 
 ROOT = Path(__file__).parents[2]
 TRAINING_REPORT = TrainingReport(5, 0, 1.5, 1e-3, 0.25, 4_000.0, 2.0, 10**9)
@@ -29,11 +29,13 @@ VALIDATION_REPORT = ValidationReport(5, 1.25, 3.49, Score("BLEU", 17.5, "signatu
 
 
 def monitored(folder: Path, console: Console, first_step: int = 0) -> None:
-    with ConsoleMonitor(folder, first_step=first_step, max_updates=1_000, console=console) as monitor:
-        monitor.say("something [to] read")
-        monitor.advance(5)
-        monitor.report(TRAINING_REPORT)
-        monitor.report(VALIDATION_REPORT)
+    called = Callbacks([MetricsFile(folder), ProgressBar(console)])
+    called.begin(first_step, 1_000)
+    called.say("something [to] read")
+    called.after_step(5)
+    called.report(TRAINING_REPORT)
+    called.report(VALIDATION_REPORT)
+    called.end()
 
 
 def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
@@ -61,8 +63,9 @@ def test_on_a_terminal_there_is_a_progress_bar_with_the_figures(tmp_path: Path) 
 def test_a_resumed_bar_begins_where_the_run_stands(tmp_path: Path) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=160, highlight=False)
-    with ConsoleMonitor(tmp_path, first_step=700, max_updates=1_000, console=console):
-        pass
+    bar = ProgressBar(console)
+    bar.begin(700, 1_000)
+    bar.end()
     assert "700/1,000" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
 
 

@@ -34,8 +34,8 @@ from minitransformer.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from minitransformer.training.job import open_or_prepare
 from minitransformer.training.metrics import MetricsLog
+from minitransformer.training.run_data import open_or_prepare
 from minitransformer.training.state import TrainingState
 from minitransformer.trees.penn import read_tree, read_trees, write_tree
 from minitransformer.trees.plain import plain

@@ -9,7 +9,7 @@ import numpy as np
 
 from minitransformer.config import ModelConfig
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.callbacks import Callback
 
 TINY = ModelConfig(vocabulary_size=12, n_layers=1, d_model=16, d_ff=32, n_heads=2, d_k=8, d_v=8, p_drop=0.1)
 
@@ -22,12 +22,12 @@ def copy_store(folder: Path, n_sequences: int) -> TokenStore:
     return TokenStore(folder, "train")
 
 
-class StoppingMonitor(SilentMonitor):
+class StoppingMonitor(Callback):
     """Interrupts training as Ctrl-C does, after a given update."""
 
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def advance(self, step: int) -> None:
+    def after_step(self, step: int) -> None:
         if step == self.step:
             signal.raise_signal(signal.SIGINT)

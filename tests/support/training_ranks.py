@@ -19,8 +19,8 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import plan_epoch
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import divergence
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.divergence import TrainingDivergedError
-from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.trainer import Trainer, reducer_for
 from parallel.agreement import checksum
 from parallel.communicator import Communicator, SentIn, SumOrder
@@ -61,7 +61,7 @@ def train(
 
         reducer.all_gather = gather_and_deviate  # type: ignore[method-assign]
     first_update = trainer.resume() and trainer.state.step
-    finished = trainer.train(SilentMonitor())
+    finished = trainer.train(Callback())
     np.save(directory / f"parameters-{world.rank}.npy", to_host(model.parameters.values))
     return {
         "first update": first_update,
@@ -74,7 +74,7 @@ def train(
     }
 
 
-class TellingMonitor(SilentMonitor):
+class TellingMonitor(Callback):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
     return {"read": read, "batches": [batch.tolist() for batch in plan[:2]], "lines": monitor.lines}
 
 
-class WitnessingMonitor(SilentMonitor):
+class WitnessingMonitor(Callback):
     """Remembers all that happens, and the parameters after every update."""
 
     def __init__(self, model: Transformer) -> None:
@@ -120,7 +120,7 @@ class WitnessingMonitor(SilentMonitor):
     def say(self, line: str) -> None:
         self.events.append(line)
 
-    def advance(self, step: int) -> None:
+    def after_step(self, step: int) -> None:
         self.events.append(f"update {step}: parameters {checksum(self.model.parameters.values)}")
 
     def go_back(self, step: int) -> None:

@@ -21,9 +21,9 @@ from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import divergence, graph
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.graph import CapturedStep, is_capturable
-from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.step import StepResult, TrainingStep
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
@@ -257,7 +257,7 @@ def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float],
     losses: list[float] = []
     said: list[str] = []
 
-    class Listening(SilentMonitor):
+    class Listening(Callback):
         def report(self, report: Any) -> None:
             losses.append(report.loss)
 

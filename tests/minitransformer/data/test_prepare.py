@@ -20,7 +20,7 @@ from minitransformer.data.selection import worth_training_on
 from minitransformer.data.survey import CorpusError, Found
 from minitransformer.files import CheckpointError
 from minitransformer.run import RunConfig
-from minitransformer.training.job import open_or_prepare
+from minitransformer.training.run_data import open_or_prepare
 
 # Words of one letter become one token each: a vocabulary of the alphabet and the reserved symbols allows no merges.
 LETTERS = "abcdefgh"

@@ -18,10 +18,11 @@ from minitransformer.files import DamagedError
 from minitransformer.reproduce.statistics import Estimate
 from minitransformer.reproduce.table3 import PRINTED, Experiment, Scale, rows_named
 from minitransformer.run import RunConfig
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoints
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.largest_batch import OutOfMemoryError
-from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.step import TrainingStep
 from minitransformer.training.validation import BEST
 from parallel.communicator import SerialCommunicator
 from tests.support.training import StoppingMonitor
@@ -40,8 +41,8 @@ def experiment(folder: Path, *rows: str, seeds: tuple[int, ...] = (1,), budget: 
     return Experiment(template, folder / "table3", SMALLEST, budget, rows_named(rows), seeds)
 
 
-def train(experiment: Experiment, row: str, seed: int = 1, monitor: SilentMonitor | None = None) -> bool:
-    return experiment.train(row, seed, SerialCommunicator(), lambda line: None, lambda job: monitor or SilentMonitor())
+def train(experiment: Experiment, row: str, seed: int = 1, callback: Callback | None = None) -> bool:
+    return experiment.train(row, seed, SerialCommunicator(), [callback or Callback()])
 
 
 def test_every_row_of_the_paper_has_its_printed_figures() -> None:
@@ -141,16 +142,21 @@ def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path:
     assert e.result("table3-E", 1) is None
 
 
-def with_a_best_model(job: TrainingJob) -> SilentMonitor:
+def test_a_cell_is_averaged_as_in_the_paper_even_if_a_single_model_is_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A single model is kept whose validation loss no average undercuts."""
-    job.trainer.model.save(job.config.run / BEST)
-    job.trainer.state = dataclasses.replace(job.trainer.state, best_loss=0.0)
-    return SilentMonitor()
+    train_job = TrainingJob.train
 
+    def train_and_keep(job: TrainingJob, callback: Callback) -> bool:
+        done = train_job(job, callback)
+        job.trainer.model.save(job.config.run / BEST)
+        job.trainer.state = dataclasses.replace(job.trainer.state, best_loss=0.0)
+        return done
 
-def test_a_cell_is_averaged_as_in_the_paper_even_if_a_single_model_is_better(tmp_path: Path) -> None:
+    monkeypatch.setattr(TrainingJob, "train", train_and_keep)
     e = experiment(tmp_path)
-    assert e.train("base", 1, SerialCommunicator(), lambda line: None, with_a_best_model)
+    assert train(e, "base")
     found, run = e.result("base", 1), e.cell("base", 1).run
     assert found is not None
     assert found.weights == "average of the last 5 checkpoints"
@@ -204,7 +210,7 @@ def test_an_interrupted_cell_goes_on_and_ends_with_the_same_figures(tmp_path: Pa
         (tmp_path / name).mkdir()
     straight, stopped = experiment(tmp_path / "straight"), experiment(tmp_path / "stopped")
     assert train(straight, "base")
-    assert not train(stopped, "base", monitor=StoppingMonitor(7))
+    assert not train(stopped, "base", callback=StoppingMonitor(7))
     assert stopped.result("base", 1) is None
     assert train(stopped, "base")
     one, other = (e.result("base", 1) for e in (straight, stopped))
@@ -221,7 +227,7 @@ def test_a_cell_killed_before_its_figures_were_written_is_finished_again(tmp_pat
     (tmp_path / "again").mkdir()
     other = experiment(tmp_path / "again")
     with pytest.raises(KeyboardInterrupt):
-        other.train("base", 1, SerialCommunicator(), lambda line: None, lambda job: KilledAtTheEnd())
+        train(other, "base", callback=KilledAtTheEnd())
     assert other.result("base", 1) is None
     assert train(other, "base")
     again = other.result("base", 1)
@@ -230,19 +236,18 @@ def test_a_cell_killed_before_its_figures_were_written_is_finished_again(tmp_pat
     assert again.perplexity == first.perplexity
 
 
-def test_a_cell_for_which_memory_does_not_suffice_says_what_would_fit(tmp_path: Path) -> None:
+def test_a_cell_for_which_memory_does_not_suffice_says_what_would_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lacking(*arguments: Any) -> Any:
         raise MemoryError
 
-    def monitor_of(job: TrainingJob) -> SilentMonitor:
-        job.trainer.gradient.compute = lacking  # type: ignore[method-assign]
-        return SilentMonitor()
-
+    monkeypatch.setattr(TrainingStep, "__call__", lacking)
     with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
-        experiment(tmp_path).train("base", 1, SerialCommunicator(), lambda line: None, monitor_of)
+        train(experiment(tmp_path), "base")
 
 
-class KilledAtTheEnd(SilentMonitor):
+class KilledAtTheEnd(Callback):
     """Dies when the final model is being judged."""
 
     def say(self, line: str) -> None:

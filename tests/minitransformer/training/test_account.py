@@ -17,9 +17,9 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.checksums import write_checksums
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
+from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
 from minitransformer.training.checkpoint import CHECKPOINT_FILES, checkpoint_path
 from minitransformer.training.interval import Interval
-from minitransformer.training.monitor import SilentMonitor, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
@@ -28,7 +28,7 @@ MODEL = ModelConfig(vocabulary_size=12, n_layers=2, d_model=16, d_ff=24, n_heads
 TRAINING = TrainingConfig(max_updates=6, batch_tokens=80, n_shards=2, log_every=2, checkpoint_every=3)
 
 
-class Recorder(SilentMonitor):
+class Recorder(Callback):
     """Remembers reports."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def trainer_of(folder: Path, run: str = "run", *, world: Any = None, **changes: 
 
 def trained(trainer: Trainer) -> Trainer:
     trainer.resume()
-    assert trainer.train(SilentMonitor())
+    assert trainer.train(Callback())
     return trainer
 
 

@@ -15,10 +15,10 @@ from minitransformer.config import TrainingConfig
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
 from minitransformer.training import divergence
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.capsule import replay_capsule
 from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.divergence import Guard, TrainingDivergedError, Update
-from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult
 from minitransformer.training.trainer import Trainer
@@ -36,7 +36,7 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divergence, "PATIENCE", 2)
 
 
-class Teller(SilentMonitor):
+class Teller(Callback):
     """Remembers what was said, and where training went back to."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_training_goes_on(tmp_
     def remember(step: int) -> None:
         before.append(bits(trainer))
 
-    monitor.advance = remember  # type: ignore[method-assign]
+    monitor.after_step = remember  # type: ignore[method-assign]
     assert trainer.train(monitor)
     assert before[1] == before[2]  # the third update
     assert len({one[0] for one in before}) == len(before) - 1
@@ -132,8 +132,8 @@ def test_what_was_learned_is_what_the_other_batches_teach(tmp_path: Path) -> Non
         (tmp_path / name).mkdir()
     one, other = trainer_of(tmp_path / "went back", bad_pair), trainer_of(tmp_path / "never met them")
     other.state = dataclasses.replace(other.state, avoided=((1, 2), (1, 3)))
-    assert one.train(SilentMonitor())
-    assert other.train(SilentMonitor())
+    assert one.train(Callback())
+    assert other.train(Callback())
     assert bits(one) == bits(other)
 
 
@@ -147,7 +147,7 @@ def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
     states = []
 
     class Noting(Teller):
-        def advance(self, step: int) -> None:
+        def after_step(self, step: int) -> None:
             states.append(one.state)
 
         def go_back(self, step: int) -> None:
@@ -156,7 +156,7 @@ def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
 
     monitor = Noting()
     assert one.train(monitor)
-    assert other.train(SilentMonitor())
+    assert other.train(Callback())
     assert monitor.went_back_to == [8]
     at_checkpoint, before, back = states[7], states[10], states[11]
     assert (at_checkpoint.step, before.step, back.step) == (8, 11, 8)
@@ -178,18 +178,18 @@ def test_a_run_that_went_back_resumes_exactly(tmp_path: Path) -> None:
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
     whole = trainer_of(tmp_path / "whole", bad_pair)
-    assert whole.train(SilentMonitor())
-    assert trainer_of(tmp_path / "parts", bad_pair, max_updates=13).train(SilentMonitor())
+    assert whole.train(Callback())
+    assert trainer_of(tmp_path / "parts", bad_pair, max_updates=13).train(Callback())
     parts = trainer_of(tmp_path / "parts", bad_pair)
     assert parts.resume()
     assert parts.state.avoided == ((1, 2), (1, 3))
-    assert parts.train(SilentMonitor())
+    assert parts.train(Callback())
     assert bits(parts) == bits(whole)
 
 
 def test_checkpoints_are_not_written_while_updates_are_skipped(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, lambda epoch, place: epoch == 1 and place == 1, max_updates=9)  # update 8
-    assert trainer.train(SilentMonitor())
+    assert trainer.train(Callback())
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["step-00000004", "step-00000009"]
 
 
@@ -197,7 +197,7 @@ def test_the_second_time_it_gives_up_and_leaves_a_capsule(tmp_path: Path) -> Non
     trainer = trainer_of(tmp_path, lambda epoch, place: epoch == 1 and place >= 2)
     directory = tmp_path / "run" / "divergence" / "step-00000010"
     with pytest.raises(TrainingDivergedError) as raised:
-        trainer.train(SilentMonitor())
+        trainer.train(Callback())
     assert str(raised.value) == (
         "update 10: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. Find out where it"
         f" begins with minitransformer-doctor --replay {directory}; or lower --training.learning-rate-factor, or set"
@@ -225,7 +225,7 @@ def test_a_disk_without_room_for_the_capsule_does_not_hide_why_training_ended(
 
     monkeypatch.setattr(divergence, "write_capsule", refuse)
     with pytest.raises(TrainingDivergedError) as raised:
-        trainer_of(tmp_path, lambda epoch, place: True).train(SilentMonitor())
+        trainer_of(tmp_path, lambda epoch, place: True).train(Callback())
     assert str(raised.value) == (
         "update 2: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. No capsule of it"
         " could be written (model.json: cannot be written (No space left on device)); lower"
@@ -235,7 +235,7 @@ def test_a_disk_without_room_for_the_capsule_does_not_hide_why_training_ended(
 
 def test_without_a_checkpoint_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
     with pytest.raises(TrainingDivergedError, match="update 2: the gradient's norm is nan, as in 2 updates in a row"):
-        trainer_of(tmp_path, lambda epoch, place: True).train(SilentMonitor())
+        trainer_of(tmp_path, lambda epoch, place: True).train(Callback())
     assert (tmp_path / "run" / "divergence" / "step-00000002" / "update.json").exists()
 
 

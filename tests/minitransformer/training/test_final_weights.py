@@ -13,8 +13,8 @@ import pytest
 from minitransformer import Transformer
 from minitransformer.model.files import load_model_files
 from minitransformer.run import RunConfig
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
-from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.validation import BEST
 from tests.minitransformer.training.test_job import Listener, job_of, run_of
 
@@ -34,16 +34,16 @@ def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted
     """So early in training the last model is better than the average with those before it."""
     config = run_of(tmp_path)
     job = job_of(config)
-    assert job.trainer.train(SilentMonitor())
+    assert job.trainer.train(Callback())
     best, average = load_model_files(config.run / BEST)[1], average_weights(checkpoints(config.run))
-    job.finish(SilentMonitor())
+    job.finish(Callback())
     assert told_of(config) == f"best single model, validation loss {job.trainer.state.best_loss:.4f}"
     require_equal(config, best)
-    job.finish(SilentMonitor(), always_average=True)
+    job.finish(Callback(), always_average=True)
     assert told_of(config) == "average of the last 3 checkpoints"
     require_equal(config, average)
     shutil.rmtree(config.run / BEST)
-    job.finish(SilentMonitor())
+    job.finish(Callback())
     assert told_of(config) == "average of the last 3 checkpoints"
 
 
@@ -52,7 +52,7 @@ def test_an_average_with_older_checkpoints_than_the_last_says_so(tmp_path: Path,
     """A disk that is full for a while leaves a gap."""
     config = run_of(tmp_path, keep_checkpoints=5)
     job = job_of(config)
-    assert job.trainer.train(SilentMonitor())
+    assert job.trainer.train(Callback())
     for step in missing:
         shutil.rmtree(checkpoint_path(config.run, step))
     listener = Listener(step=-1)

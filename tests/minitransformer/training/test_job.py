@@ -20,10 +20,10 @@ from minitransformer.data.survey import CorpusError
 from minitransformer.files import CheckpointError
 from minitransformer.inference.translator import Translator
 from minitransformer.run import RunConfig
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import CHECKPOINT_FILES, checkpoint_path, checkpoints
 from minitransformer.training.divergence import TrainingDivergedError
 from minitransformer.training.job import TrainingJob
-from minitransformer.training.monitor import SilentMonitor
 from parallel.communicator import SerialCommunicator
 from tests.support.training import StoppingMonitor
 
@@ -53,8 +53,8 @@ def job_of(config: RunConfig) -> TrainingJob:
 
 def finished(config: RunConfig) -> dict[str, Any]:
     job = job_of(config)
-    assert job.trainer.train(SilentMonitor())
-    job.finish(SilentMonitor())
+    assert job.trainer.train(Callback())
+    job.finish(Callback())
     return dict(json.loads((config.run / "results.json").read_text()))
 
 
@@ -190,7 +190,7 @@ def test_weights_that_are_no_numbers_are_not_validated(tmp_path: Path) -> None:
     job = job_of(run_of(tmp_path, log_every=100, validate_every=1))
     job.trainer.model.parameters.values[:] = np.nan
     with pytest.raises(TrainingDivergedError, match="update 10: the loss is not finite, as in 10 updates in a row"):
-        job.trainer.train(SilentMonitor())
+        job.trainer.train(Callback())
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
@@ -201,7 +201,7 @@ def test_finite_weights_that_give_no_finite_numbers_are_not_the_best_and_end_the
     job = job_of(run_of(tmp_path, max_updates=1))
     job.trainer.model.parameters.values[:] = 1e30
     with pytest.raises(TrainingDivergedError, match=r"validation: the loss is nan: .* Lower --training\.learning-rate"):
-        job.trainer.train(SilentMonitor())
+        job.trainer.train(Callback())
     assert not list((tmp_path / "run").rglob("model.safetensors"))
     validation = job.trainer.validation
     assert validation is not None
@@ -237,7 +237,7 @@ def test_learned_positions_with_just_enough_room_are_enough_for_validation(tmp_p
     config = run_of(tmp_path, max_updates=1, validate_every=1)
     model = dataclasses.replace(config.model, positions="learned", max_positions=18, first_position=5)
     job = job_of(dataclasses.replace(config, model=model))
-    job.trainer.train(SilentMonitor())
+    job.trainer.train(Callback())
     validation = job.trainer.validation
     assert validation is not None
     translator = Translator(job.trainer.model, validation.tokenizer)

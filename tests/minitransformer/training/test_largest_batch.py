@@ -19,9 +19,9 @@ from minitransformer.data.store import TokenStore, write_store
 from minitransformer.run import RunConfig
 from minitransformer.training import job as job_module
 from minitransformer.training import largest_batch
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.largest_batch import OutOfMemoryError, advising, try_largest_batch
-from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.trainer import Trainer
 from minitransformer.training.validation import ValidationMemoryError
 from parallel.communicator import SerialCommunicator
@@ -56,7 +56,7 @@ def test_trying_the_largest_batch_changes_no_bit(tmp_path: Path, n_threads: int)
         first(trainer, lambda line: None)
         np.testing.assert_array_equal(trainer.model.parameters.values, before)
         assert trainer.state.step == 0
-        assert trainer.train(SilentMonitor())
+        assert trainer.train(Callback())
         trained.append((trainer.model.parameters.values, trainer.adam.m, trainer.adam.v))
     for a, b in zip(*trained, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -146,7 +146,7 @@ def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(trainer.gradient, "compute", lacking)
     with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
-        job.train(SilentMonitor())
+        job.train(Callback())
 
 
 def test_a_run_that_has_begun_is_told_that_another_one_is_needed(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_lack_of_memory_in_validation_is_a_line_of_its_own(
     job = TrainingJob.of(small_run(tmp_path), SerialCommunicator(), lambda line: None)
     monkeypatch.setattr(f"minitransformer.training.validation.{lacking}", lack)
     with pytest.raises(ValidationMemoryError) as caught:
-        job.train(SilentMonitor())
+        job.train(Callback())
     assert re.match(r"validation: out of memory, with pairs of up to 9 tokens, on \d+ threads\. ", str(caught.value))
     assert "batch" not in str(caught.value)
 

@@ -13,21 +13,21 @@ from minitransformer import Transformer
 from minitransformer.files import CheckpointError
 from minitransformer.inference.translator import Translator
 from minitransformer.training import checkpoint as checkpoint_module
+from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.job import TrainingJob
-from minitransformer.training.monitor import SilentMonitor
 from minitransformer.training.writer import LostDirectoryError
 from tests.minitransformer.training.test_job import finished, job_of, run_of, weights
 from tests.support.training import StoppingMonitor
 
 
-class Losing(SilentMonitor):
+class Losing(Callback):
     """Does something to the run's directory after an update, when no checkpoint is being written."""
 
     def __init__(self, step: int, job: TrainingJob, lose: Callable[[], object]) -> None:
         self.step, self.job, self.lose = step, job, lose
 
-    def advance(self, step: int) -> None:
+    def after_step(self, step: int) -> None:
         if step == self.step:
             self.job.trainer._writer.wait()
             self.lose()
@@ -77,7 +77,7 @@ def test_a_run_that_is_moved_while_a_checkpoint_is_written_is_told_like_any_othe
 
     monkeypatch.setattr(checkpoint_module, "_replace", replace_and_move)
     with pytest.raises(LostDirectoryError, match="update 4 is in"):
-        job.train(SilentMonitor())
+        job.train(Callback())
 
 
 def test_an_interruption_saves_beside_a_lost_run(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_an_interruption_saves_beside_a_lost_run(tmp_path: Path) -> None:
     job = job_of(config)
 
     class Both(StoppingMonitor):
-        def advance(self, step: int) -> None:
-            super().advance(step)
+        def after_step(self, step: int) -> None:
+            super().after_step(step)
             if step == 2:
                 config.run.rename(tmp_path / "moved")
 
@@ -100,7 +100,7 @@ def test_a_run_that_is_lost_at_its_very_end_is_not_made_anew(
 ) -> None:
     config, moved = run_of(tmp_path), tmp_path / "moved"
     job = job_of(config)
-    assert job.train(SilentMonitor())
+    assert job.train(Callback())
     validation = job.trainer.validation
     assert validation is not None
     judge = getattr(validation, work)
@@ -111,7 +111,7 @@ def test_a_run_that_is_lost_at_its_very_end_is_not_made_anew(
 
     monkeypatch.setattr(validation, work, moving)
     with pytest.raises(CheckpointError, match="moved or removed after its last update"):
-        job.finish(SilentMonitor())
+        job.finish(Callback())
     assert not config.run.exists()
     there = dataclasses.replace(config, run=moved)
     finished(there)

@@ -18,11 +18,11 @@ from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
 from minitransformer.memory import keep_freed_memory
 from minitransformer.run import RunConfig
 from minitransformer.training.job import TrainingJob
-from minitransformer.training.monitor import SilentMonitor
+from minitransformer.training.callbacks import Callback
 from parallel.communicator import SerialCommunicator
 
-class Meter(SilentMonitor):
-    def advance(self, step):
+class Meter(Callback):
+    def after_step(self, step):
         if step % 50 == 0:
             lines = dict(line.split(":") for line in open("/proc/self/status") if line.startswith(("VmRSS", "Threads")))
             n_files = len(list(Path("/proc/self/fd").iterdir()))

@@ -21,9 +21,9 @@ from minitransformer.data.batching import plan_epoch, read_batch
 from minitransformer.evaluation.bleu import Score
 from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
+from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
 from minitransformer.training.checkpoint import Snapshot, checkpoints
 from minitransformer.training.divergence import TrainingDivergedError
-from minitransformer.training.monitor import SilentMonitor, TrainingReport, ValidationReport
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 from tests.support.training import TINY, copy_store
@@ -34,7 +34,7 @@ TRAINING = TrainingConfig(
 SEQUENCES, BATCHES_PER_EPOCH = 30, 3
 
 
-class Recorder(SilentMonitor):
+class Recorder(Callback):
     """Remembers what a run tells, and does something after an update."""
 
     def __init__(self, after: Callable[[int], None] = lambda step: None) -> None:
@@ -47,7 +47,7 @@ class Recorder(SilentMonitor):
     def say(self, line: str) -> None:
         self.said.append(line)
 
-    def advance(self, step: int) -> None:
+    def after_step(self, step: int) -> None:
         self.steps.append(step)
         self.after(step)
 
@@ -86,7 +86,7 @@ def trainer_of(
 def trained(folder: Path, **changes: Any) -> Trainer:
     trainer = trainer_of(folder, **changes)
     trainer.resume()
-    assert trainer.train(SilentMonitor())
+    assert trainer.train(Callback())
     return trainer
 
 
@@ -223,7 +223,7 @@ def test_adam_gets_the_gradient_of_the_mean_loss_per_target_token(tmp_path: Path
     trainer, alone = trainer_of(tmp_path, model=undropped, max_updates=1), Transformer(undropped, seed=1)
     batch = read_batch(trainer.store, plan_epoch(trainer.store.lengths, 60, seed=1, epoch=0)[0])
     backward(alone.loss(batch), into=alone.parameters.gradients)
-    trainer.train(SilentMonitor())
+    trainer.train(Callback())
     expected = 0.1 * alone.parameters.gradients / batch.n_target_tokens
     np.testing.assert_allclose(trainer.adam.m, expected, rtol=1e-3, atol=1e-7)
 
@@ -325,7 +325,7 @@ def test_parameters_that_are_not_numbers_are_not_saved(tmp_path: Path) -> None:
     trainer.resume()
     trainer.model.parameters.values[...] = np.nan
     with pytest.raises(TrainingDivergedError, match=r"update 4: there are parameters that are not finite; .*unharmed"):
-        trainer.train(SilentMonitor())
+        trainer.train(Callback())
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002"]
     assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))
 

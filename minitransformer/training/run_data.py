@@ -1,0 +1,94 @@
+"""The prepared data of a run: opened or made, and compared with what the run has begun with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from minitransformer.config import ConfigError, ModelConfig
+from minitransformer.data.prepare import PreparedData, changed_files, fingerprint, prepare
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.files import CheckpointError, remove_unfinished
+from minitransformer.model.files import WEIGHTS_FILE
+from minitransformer.run import RunConfig
+from minitransformer.training.checkpoint import checkpoints
+from minitransformer.training.validation import BEST
+from parallel.communicator import Communicator
+
+RESULTS_FILE = "results.json"
+
+
+def shared_data(config: RunConfig, world: Communicator, say: Callable[[str], None]) -> PreparedData:
+    """The prepared data, written by rank 0 if it is not there yet; the tokenizer is copied into the run."""
+    with world.waiting_for_rank_0():
+        if world.rank == 0:
+            config.check_directory()
+            _require_unfinished(config.run)
+            data = open_or_prepare(config, say)
+            _check_tokenizer(config, data)
+            for directory in (config.run, config.run / BEST):
+                remove_unfinished(directory)
+            data.tokenizer.save(config.run)
+    return data if world.rank == 0 else PreparedData.open(config.data_directory)
+
+
+def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
+    """A run that has begun must not go on with data that was prepared anew from other text, nor a model lose its."""
+    has_begun = checkpoints(config.run) or (config.run / WEIGHTS_FILE).exists()
+    if has_begun and not data.tokenizer.equals(Tokenizer.load(config.run)):
+        raise CheckpointError(
+            f"{config.data_directory}: was prepared with another tokenizer than {config.run} was trained with;"
+            " choose another --run"
+        )
+
+
+def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedData:
+    """The prepared data of a configuration, made if it is not there.
+
+    Raises: CheckpointError if the directory holds damaged data, data of another configuration, or of other text.
+    """
+    if not PreparedData.is_in(config.data_directory):
+        return prepare(config.data, config.data_directory, say)
+    data = PreparedData.open(config.data_directory)
+    wanted = fingerprint(config.data)
+    different = [name for name, value in data.manifest["config"].items() if wanted.get(name) != value]
+    if different:
+        raise CheckpointError(
+            f"{config.data_directory}: was prepared with another {', '.join(different)};"
+            " choose another --data.directory, or run minitransformer-prepare again"
+        )
+    if changed := changed_files(config.data, data.manifest.get("files", {})):
+        raise CheckpointError(
+            f"{', '.join(map(str, changed))}: not the text that {config.data_directory} was prepared from. To train on"
+            " the new text, choose another --run (or --data.directory); to go on with what was prepared, put the old"
+            " text back or move the new one away: prepared data needs no text"
+        )
+    return data
+
+
+def _require_unfinished(run: Path) -> None:
+    """A model and its tokenizer must not be written over because their run was finished and then tidied up."""
+    if (run / RESULTS_FILE).exists() and not checkpoints(run):
+        raise CheckpointError(
+            f"{run}: has been trained to its end ({RESULTS_FILE} is there), and has no checkpoints to go on from;"
+            " choose another --run, or remove it to begin anew"
+        )
+
+
+def check_lengths(config: ModelConfig, data: PreparedData) -> None:
+    """A learned table of positions has an end: say at once what would fail an hour later."""
+    longest = 1 + max(int(data.store(split).lengths.max(initial=0)) for split in ("train", "validation"))
+    if config.positions == "learned" and longest > config.longest_sentence:
+        raise ConfigError(
+            f"model.max_positions is {config.max_positions} and leaves room for {config.longest_sentence} tokens,"
+            f" but the longest sentence of {data.directory} has"
+            f" {longest} tokens: raise it, or prepare with a smaller --data.max-length and shorter validation text"
+        )
+
+
+def sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
+    """The configuration with the vocabulary of prepared data."""
+    tokenizer = data.tokenizer
+    source = None if tokenizer.is_joint else tokenizer.n_source_words
+    return dataclasses.replace(config, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=source)

@@ -1,0 +1,87 @@
+"""A whole training run, as one function."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from minitransformer.files import read_json
+from minitransformer.model.transformer import Transformer
+from minitransformer.run import RunConfig
+from minitransformer.training.alone import alone_in
+from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar
+from minitransformer.training.job import TrainingJob
+from minitransformer.training.run_data import RESULTS_FILE
+from parallel.communicator import Communicator, SerialCommunicator
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a training run has come to."""
+
+    run: Path
+    """The run's directory; ``Translator.load`` reads it when the run is complete."""
+    updates: int
+    """Updates made so far, those of earlier calls included."""
+    is_complete: bool
+    """False if the run was interrupted, and saved; the same call goes on from there."""
+    model: Transformer
+    """The final model if the run is complete, else the model after the last update."""
+    results: dict[str, Any]
+    """What ``results.json`` holds: BLEU, cost, provenance; empty if the run is not complete."""
+
+
+def train(
+    config: RunConfig,
+    *,
+    world: Communicator | None = None,
+    callbacks: Iterable[Callback] | None = None,
+    always_average: bool = False,
+    evaluates: bool = True,
+) -> RunResult:
+    """Train a model from raw text to the files that translate; go on from the last checkpoint if there is one.
+
+    Args:
+        config: ``RunConfig()`` is the demonstration: minutes on two CPU cores.
+        world: the ranks that train together, from ``parallel.launch.communicator()``; by default this process alone.
+        callbacks: called on this rank as training goes; by default a progress bar on stderr, on rank 0.
+        always_average: make the final model of the last checkpoints, also where a single one is better.
+        evaluates: make the final model and score it.
+
+    Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
+    DeviceError; TrainingDivergedError; DisagreementError on rank 0 if ranks differ.
+    """
+    world = world or SerialCommunicator()
+    if callbacks is None:
+        callbacks = [ProgressBar(Console(file=sys.stderr, highlight=False))] if world.rank == 0 else []
+    called = Callbacks(callbacks)
+    with alone_in(config.run, world):
+        job = TrainingJob.of(config, world, called.say)
+        is_complete = evaluates and job.is_finished
+        if is_complete:
+            called.say(f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do")
+            if world.rank == 0:
+                job.load_final_model()
+        else:
+            is_complete = _train(job, called, always_average=always_average, evaluates=evaluates)
+    results = read_json(config.run / RESULTS_FILE) if is_complete and evaluates and world.rank == 0 else {}
+    return RunResult(config.run, job.trainer.state.step, is_complete, job.trainer.model, results)
+
+
+def _train(job: TrainingJob, called: Callbacks, *, always_average: bool, evaluates: bool) -> bool:
+    """Train to the end; return whether it was reached."""
+    if job.world.rank == 0:
+        called.all.insert(0, MetricsFile(job.config.run, called.say))
+    try:
+        called.begin(job.trainer.state.step, job.config.training.max_updates)
+        is_complete = job.train(called)
+        if is_complete and evaluates:
+            job.finish(called, always_average=always_average)
+    finally:
+        called.end()
+    return is_complete
