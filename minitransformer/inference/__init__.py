@@ -1,1 +1,1 @@
-"""From a trained model to translations and to the likelihood of given ones."""
+"""Translation with a trained model, and log-probabilities of given translations."""

@@ -1,7 +1,8 @@
 """The attention weights of a model for one pair of sentences.
 
-No kernel has to keep its weights, and the fastest never has them: Attention(Q, K, I) = softmax(Q Kᵀ / √d_k) is how they
-are read, by the same operation from the same queries and keys.
+Attention kernels need not keep the weights, and the fastest kernel never computes them as one array.  So they are
+computed by the same operation from the same queries and keys, with the identity matrix as values:
+Attention(Q, K, I) = softmax(Q Kᵀ / √d_k).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ StackLayer = TypeVar("StackLayer", EncoderLayer, DecoderLayer)
 
 @dataclass(frozen=True, eq=False)
 class AttentionWeights:
-    """Who attends to whom, and how much: weights[layer, head, query, key]; each row sums to 1.
+    """Attention weights as arrays [layer, head, query, key]; each row sums to 1.
 
     Shapes: encoder (N, H, S, S), decoder (N, H, T, T), encoder_decoder (N, H, T, S), for S source tokens, the end
     symbol included, and T decoder inputs, the start symbol included.
@@ -38,7 +39,7 @@ class AttentionWeights:
 
 
 def attention_weights(model: Transformer, source: Ids, target: Ids) -> AttentionWeights:
-    """The weights of every head of every layer while ``model`` reads ``source`` and is given ``target``.
+    """Compute the weights of every head and layer for ``source``, with ``target`` as the decoder's input.
 
     Args:
         source, target: ids without start and end symbols.
@@ -56,10 +57,10 @@ def attention_weights(model: Transformer, source: Ids, target: Ids) -> Attention
 
 
 def without_key(weights: FloatArray, key: int) -> FloatArray:
-    """``weights`` (…, T, S) of the other keys, (…, T, S − 1), each row divided by its sum.
+    """Remove one key from ``weights`` (…, T, S) → (…, T, S − 1), and divide each row by its new sum.
 
-    Models rest attention that they do not need on the end symbol; without it the rest shows.  A row that had nothing
-    else stays 0.
+    Heads often put most of their weight on the end symbol; without it, differences among the words become visible.
+    A row that is 0 for all other keys stays 0.
     """
     others: FloatArray = np.delete(weights, key, axis=-1)
     total = others.sum(-1, keepdims=True)
@@ -68,7 +69,7 @@ def without_key(weights: FloatArray, key: int) -> FloatArray:
 
 
 class _RecordingAttention(MultiHeadAttention):
-    """A layer with another's parameters, and the weights of its last call: (T, H, S)."""
+    """An attention layer that shares another's parameters and keeps the weights (T, H, S) of its last call."""
 
     def __init__(self, layer: MultiHeadAttention) -> None:
         vars(self).update(vars(layer))
@@ -82,7 +83,7 @@ class _RecordingAttention(MultiHeadAttention):
 
 
 def _identity(keys: Tensor) -> Tensor:
-    """Values (S, H, S) that tell each key from the others: in every head, key j has the j-th unit vector."""
+    """Return the identity matrix as values (S, H, S): in every head, the value of key j is the j-th unit vector."""
     xp, (n_keys, n_heads, _) = namespace(keys.value), keys.shape
     values, j = xp.zeros((n_keys, n_heads, n_keys), keys.dtype), xp.arange(n_keys)
     values[j, :, j] = 1
@@ -96,7 +97,7 @@ def _recording_stack(stack: Stack) -> Stack:
 
 
 def _recording_layer(layer: StackLayer) -> StackLayer:
-    """The layer with all its attention replaced; everything else is shared."""
+    """Return a copy of the layer whose attention sublayers record their weights; everything else is shared."""
     recording = copy.copy(layer)
     for name, sublayer in vars(layer).items():
         if isinstance(sublayer, MultiHeadAttention):
@@ -105,5 +106,5 @@ def _recording_layer(layer: StackLayer) -> StackLayer:
 
 
 def _stacked(layers: Sequence[MultiHeadAttention]) -> FloatArray:
-    """(T, H, S) of every layer → (N, H, T, S)."""
+    """Stack the weights (T, H, S) of N layers into (N, H, T, S)."""
     return np.stack([layer.weights.transpose(1, 0, 2) for layer in layers if isinstance(layer, _RecordingAttention)])

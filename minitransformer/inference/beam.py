@@ -1,4 +1,4 @@
-"""Beam search with a length penalty, and a stop rule that gives nothing away.
+"""Beam search with a length penalty; it stops only when no better translation can be found.
 
 Source: Wu et al. 2016, equation 14 (length penalty); the order of steps follows tensor2tensor, with which the paper's
 models were decoded.
@@ -28,27 +28,27 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 NEVER_GENERATED = [UNKNOWN, START]
 MAX_BEAM = 1_000
-MAX_ALPHA = 50  # up to it length^α is a number for a million tokens; beyond it soon is none
+MAX_ALPHA = 50  # length^α stays finite for a million tokens; much above, it overflows
 
 
 class SearchError(UserError, FloatingPointError):
-    """A model whose numbers are not finite has no translation."""
+    """A search that found no translation, because the model's outputs are not finite."""
 
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How translations are searched for; the defaults are the paper's (section 6.1)."""
+    """The settings of a search; the defaults are the paper's (section 6.1)."""
 
     beam: int = 4
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
     alpha: float = 0.6
-    """Exponent α of the length penalty; 0 compares bare log-probabilities."""
+    """Exponent α of the length penalty; with 0, hypotheses are compared by log-probability alone."""
     n_best: int = 1
     """Translations returned for each sentence, best first."""
     max_extra_tokens: int = 50
-    """A translation has at most so many tokens more than its source, and no more than learned positions have room."""
+    """The greatest number of tokens by which a translation exceeds its source; learned positions may limit it more."""
     normalisation: Normalisation | None = None
-    """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; the model's own if not given."""
+    """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; None takes the model's own."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.beam <= MAX_BEAM:
@@ -66,11 +66,11 @@ class SearchConfig:
             )
 
     def for_model(self, config: ModelConfig) -> SearchConfig:
-        """The search with the model's own length penalty, unless it has another."""
+        """Return these settings with the model's own length penalty, unless they set one."""
         return dataclasses.replace(self, normalisation=self.normalisation or config.normalisation)
 
     def length_penalty(self, length: float | IntArray) -> Any:
-        """What log p is divided by, for a length in tokens, the end symbol counted: greater for longer ones."""
+        """Return the divisor of log p for a length in tokens, end symbol included; it grows with the length."""
         return (length if self.normalisation == "length" else (5 + length) / 6) ** self.alpha
 
 
@@ -84,16 +84,16 @@ class Hypothesis:
 
 
 class Constraint(Protocol):
-    """What may follow in each hypothesis, at first one of each source; rows are hypotheses, as in the search."""
+    """A rule for the next token of each hypothesis; rows are hypotheses as in the search, at first one per source."""
 
     def forbidden(self) -> Any:
-        """Which tokens may not follow: booleans (rows, W)."""
+        """Return which tokens may not come next: booleans (rows, W)."""
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
-        """Go on with these rows, each followed by its token."""
+        """Select these rows, and append to each its token."""
 
     def keep(self, rows: IntArray) -> None:
-        """Go on with these rows only."""
+        """Select these rows."""
 
 
 def beam_search(
@@ -102,17 +102,17 @@ def beam_search(
     config: SearchConfig | None = None,
     constraint: Constraint | None = None,
 ) -> list[list[Hypothesis]]:
-    """The ``n_best`` highest-scoring translations of each source that the beam finds, best first.
+    """Return the ``n_best`` highest-scoring translations that the beam finds for each source, best first.
 
-    A sentence is done when its n-th best finished hypothesis scores at least as high as any live one still can: log p
-    only falls, and the penalty is greatest at the greatest length.  At that length only the end symbol may follow, so
-    every hypothesis is a finished one.  START and UNKNOWN are never generated.
+    The search of a sentence ends when no live hypothesis can still beat its n-th best finished one.  The bound is safe:
+    log p only falls, and the penalty is largest at the greatest length.  At that length only the end symbol may come
+    next, so every hypothesis becomes finished.  START and UNKNOWN are never generated.
 
     Args:
         sources: ids without start and end symbols.
-        constraint: forbids tokens, but not the end symbol at the greatest length; log p stays the model's.
+        constraint: forbids tokens, except the end symbol at the greatest length; log p remains the model's.
 
-    Raises: SearchError if the model's numbers are not finite.
+    Raises: SearchError if the model's outputs are not finite.
     """
     if not sources:
         return []
@@ -121,7 +121,7 @@ def beam_search(
 
 
 class _Search:
-    """The live hypotheses of the sentences that are not done: S sentences × k hypotheses, at first only one of each.
+    """The state of a search: k live hypotheses of each of S unfinished sentences; k is 1 at the first step.
 
     Rows of ``ids`` (S·k, steps) are hypotheses, sentence after sentence, best first.
     """
@@ -135,53 +135,55 @@ class _Search:
         encoded = model.encode(source_ids, source.place_in_block, spans)
         self.memory = Memory(model.decoder.memory(encoded), source)
         self.caches = [LayerCache(len(sources), config.beam) for _ in model.decoder.layers]
-        self.writers: IntArray = np.empty((len(sources), 1, 0), np.int64)  # whose cached keys are whose past
-        self.sentences = np.arange(len(sources))  # which of the sources is live
+        self.cache_index: IntArray = np.empty((len(sources), 1, 0), np.int64)  # (S, k, steps), see ``cached_sets``
+        self.sentences = np.arange(len(sources))  # indices of the unfinished sources
         self.max_lengths = source.lengths - 1 + config.max_extra_tokens
-        if model.config.positions == "learned":  # a table, which has an end
+        if model.config.positions == "learned":  # a table of limited length
             self.max_lengths = np.minimum(self.max_lengths, model.config.longest_sentence)
         self.ids: IntArray = np.full((len(sources), 1), START)
         self.log_p: FloatArray = np.zeros((len(sources), 1))
         self.finished: list[list[Hypothesis]] = [[] for _ in sources]
 
     def run(self) -> list[list[Hypothesis]]:
-        """Step until every sentence is done."""
+        """Step until every sentence is finished."""
         length = 0
         while len(self.sentences):
             length += 1
             self._branch(self._decode(length), length)
-            self._drop_done(length)
+            self._remove_finished(length)
         for number, hypotheses in enumerate(self.finished):
             if not hypotheses:
                 raise SearchError(
                     f"beam search: source {number} has no translation of finite log-probability:"
-                    " the model's weights, or what it makes of them, are not finite"
+                    " the model's weights or its outputs are not finite; take another checkpoint"
                 )
         return self.finished
 
     def _decode(self, length: int) -> Tensor:
-        """The decoder's output at the newest token of every hypothesis: (S·k, D), on the model's device."""
-        n_sentences, k, _ = self.writers.shape
-        themselves = np.broadcast_to(np.arange(k)[:, None], (n_sentences, k, 1))
-        self.writers = np.concatenate([self.writers, themselves], axis=2)
+        """Compute the decoder's output (S·k, D) at the newest token of every hypothesis, on the model's device."""
+        n_sentences, k, _ = self.cache_index.shape
+        own_slots = np.broadcast_to(np.arange(k)[:, None], (n_sentences, k, 1))
+        self.cache_index = np.concatenate([self.cache_index, own_slots], axis=2)
         return self.model.decode(
             self.ids[:, -1],
             np.full(len(self.ids), length - 1),
             self.memory.keys_values,
-            cached_sets(self.writers, self.config.beam, self.caches[0].next_capacity, self.model.config.neighbourhood),
+            cached_sets(
+                self.cache_index, self.config.beam, self.caches[0].next_capacity, self.model.config.neighbourhood
+            ),
             self.memory.spans(k),
             pasts=list(self.caches),
         )
 
     def _likeliest(self, decoded: Tensor, length: int, n: int) -> tuple[FloatArray, IntArray]:
-        """The n likeliest next tokens after every hypothesis, likeliest first: their log p and themselves, (S·k, n)."""
+        """Return log p and ids (S·k, n) of the n most probable next tokens of every hypothesis, in falling order."""
         last = np.repeat(self.max_lengths[self.sentences] <= length, self.log_p.shape[1])
         if self.constraint is None and not last.any():
             return self.model.likeliest(decoded, n=n, never=NEVER_GENERATED)
         return likeliest(self.model.project(decoded).value, n, lambda logits: self._forbid(logits, last))
 
     def _forbid(self, logits: Array, last: BoolArray) -> None:
-        """Change in place to −∞ what may not follow: in rows at the greatest length all but the end symbol."""
+        """Set the logits of forbidden tokens to −∞ in place; rows at the greatest length may only end."""
         of_ends = logits[:, END].copy()
         logits[:, NEVER_GENERATED] = -namespace(logits).inf
         if self.constraint is not None:
@@ -192,9 +194,9 @@ class _Search:
             logits[rows, END] = of_ends[rows]
 
     def _branch(self, decoded: Tensor, length: int) -> None:
-        """Among the best 2k continuations, finish those that end, and keep the best k that do not.
+        """Finish those of the best 2k continuations that end, and select the best k that do not.
 
-        Greedy search looks at the best one only: when that ends, no hypothesis is left alive.
+        Greedy search takes the best one only: when that ends, no hypothesis is live.
         """
         beam, (n_sentences, k) = self.config.beam, self.log_p.shape
         n_candidates = 2 * beam if beam > 1 else 1  # no more of one hypothesis can be among the best of its sentence
@@ -205,7 +207,7 @@ class _Search:
         token, parent = take(token.reshape(n_sentences, k * n_tokens), choice), choice // n_tokens
         ends = token == END
         self._finish(np.where(ends, of_token, -np.inf), parent, length)
-        best = np.argsort(ends, axis=1, kind="stable")[:, :beam]  # the first that do not end, in their order
+        best = np.argsort(ends, axis=1, kind="stable")[:, :beam]  # the best that do not end, in their order
         self._continue_with(take(parent, best), take(token, best))
         self.log_p = np.where(take(ends, best), -np.inf, take(of_token, best))
 
@@ -220,32 +222,32 @@ class _Search:
             del finished[self.config.n_best :]
 
     def _continue_with(self, parents: IntArray, tokens: IntArray) -> None:
-        self.writers = np.take_along_axis(self.writers, parents[:, :, None], axis=1)
+        self.cache_index = np.take_along_axis(self.cache_index, parents[:, :, None], axis=1)
         rows = np.arange(len(parents))[:, None] * self.log_p.shape[1] + parents
         self.ids = np.concatenate([self.ids[rows.ravel()], tokens.ravel()[:, None]], axis=1)
         if self.constraint is not None:
             self.constraint.follow(rows.ravel(), tokens.ravel())
 
-    def _drop_done(self, length: int) -> None:
-        """Let go of the sentences whose n best cannot be beaten any more."""
+    def _remove_finished(self, length: int) -> None:
+        """Remove the sentences whose n best hypotheses no live one can beat."""
         bound = self.log_p.max(axis=1) / self.config.length_penalty(self.max_lengths[self.sentences])
-        worst_kept = np.array([self._worst_kept(sentence) for sentence in self.sentences])
-        going_on = np.flatnonzero((bound > worst_kept) & (self.max_lengths[self.sentences] > length))
-        if len(going_on) < len(self.sentences):
+        worst_of_best = np.array([self._worst_of_best(sentence) for sentence in self.sentences])
+        unfinished = np.flatnonzero((bound > worst_of_best) & (self.max_lengths[self.sentences] > length))
+        if len(unfinished) < len(self.sentences):
             k = self.log_p.shape[1]
-            rows = (going_on[:, None] * k + np.arange(k)).ravel()
-            self.sentences, self.log_p, self.ids = self.sentences[going_on], self.log_p[going_on], self.ids[rows]
+            rows = (unfinished[:, None] * k + np.arange(k)).ravel()
+            self.sentences, self.log_p, self.ids = self.sentences[unfinished], self.log_p[unfinished], self.ids[rows]
             if self.constraint is not None:
                 self.constraint.keep(rows)
-            self._keep(going_on)
+            self._select(unfinished)
 
-    def _keep(self, sentences: IntArray) -> None:
-        self.writers = self.writers[sentences]
+    def _select(self, sentences: IntArray) -> None:
+        self.cache_index = self.cache_index[sentences]
         on_device = to_device(sentences, self.model.device)
         self.memory.keep(on_device)
         for cache in self.caches:
             cache.keep(on_device)
 
-    def _worst_kept(self, sentence: np.int64) -> float:
+    def _worst_of_best(self, sentence: np.int64) -> float:
         finished = self.finished[sentence]
         return finished[-1].score if len(finished) == self.config.n_best else -np.inf

@@ -1,4 +1,4 @@
-"""Search for sequences of symbols that are trees over the words of the sentence."""
+"""A search constraint: every generated sequence of symbols is a tree over the words of the sentence."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from minitransformer.trees.linear import PUNCTUATION, WORD, looks
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
-DEEPEST = 100  # brackets open at once; CRAFT, GUM and the sample of the Penn Treebank have up to 30
-MOST_AT_ONCE = 12  # that open in a row: up to 8 there; a model that has learnt little opens them for ever
+DEEPEST = 100  # open brackets; CRAFT, GUM and the sample of the Penn Treebank have up to 30
+MOST_AT_ONCE = 12  # opened in a row: up to 8 in these treebanks; an untrained model would never stop opening
 _LOOKS = [WORD, *sorted(PUNCTUATION)]
-_ANY = len(_LOOKS)  # the look of a word that any leaf may stand for
-_UNSURE = {":", "''", "#"}  # looks of signs that treebanks tag as SYM, HYPH, POS or NN as well: "–", "'", "#"
+_ANY = len(_LOOKS)  # row of ``unlike`` for a word that may have any leaf
+_UNSURE = {":", "''", "#"}  # signs that treebanks also tag as SYM, HYPH, POS or NN: "–", "'", "#"
 _NO_LABEL = -1
 
 
 class BracketVocabulary:
-    """What the tokens of a target vocabulary do to a tree: open, close, stand for a word.
+    """The kinds of a target vocabulary's tokens: opening bracket, closing bracket, or leaf (one word).
 
-    Shapes: ``opens``, ``closes``, ``is_leaf`` (W,); ``label`` (W,) the same number for "(NP" and ")NP", −1 for other
-    tokens; ``unlike`` (looks + 1, W) the leaves that cannot stand for a word of that look, in the last row none.
+    Shapes: ``opens``, ``closes``, ``is_leaf`` (W,); ``label`` (W,) the same number for "(NP" and ")NP", −1 for leaves;
+    ``unlike`` (looks + 1, W) the leaves that are forbidden for a word of that look; the last row forbids none.
+    A word's look is its punctuation tag, or WORD.
     """
 
     def __init__(self, symbols: Sequence[str]) -> None:
@@ -37,23 +38,27 @@ class BracketVocabulary:
         self.label = np.where(self.opens | self.closes, [names[symbol[1:]] for symbol in symbols], _NO_LABEL)
         look = np.array([symbol if symbol in PUNCTUATION else WORD for symbol in symbols])
         self.unlike: BoolArray = self.is_leaf & (look != np.array([*_LOOKS, ""])[:, None])
-        self.unlike[~(self.is_leaf & ~self.unlike).any(axis=1)] = False  # no leaf is like that: any may stand for it
+        self.unlike[~(self.is_leaf & ~self.unlike).any(axis=1)] = False  # the vocabulary has no such leaf: allow any
 
     @staticmethod
     def makes_trees(symbols: Sequence[str]) -> bool:
-        """Whether there are labelled brackets; no subword joins a bracket with letters."""
+        """Return whether the vocabulary has labelled brackets; ordinary subwords never join a bracket with letters."""
         return any(
             symbol.startswith("(") and symbol[1:2].isalpha() and f"){symbol[1:]}" in symbols for symbol in symbols
         )
 
 
 class BracketConstraint:
-    """Of each hypothesis the open brackets and the words that are left.
+    """The open brackets and the remaining words of each hypothesis, and the tokens that they allow.
 
-    A leaf or an opening needs a word that is left; a word with letters or digits has no punctuation mark for its leaf,
-    a comma, a full stop, a bracket has one of its kind, and any leaf may stand for what treebanks do not agree about,
-    and for "US$", which the Penn Treebank tags "$"; a closing must close the innermost bracket, which holds a leaf;
-    the end comes when no word is left and no bracket is open.  Hypotheses of probability 0 are followed without sense.
+    - An opening bracket or a leaf needs a remaining word.
+    - A word with letters or digits cannot have a punctuation mark as its leaf.  A comma, a full stop or a bracket needs
+      a leaf of its kind.  Any leaf is allowed for signs on whose tags treebanks disagree, and for a word such as "US$",
+      which the Penn Treebank tags "$".
+    - A closing bracket must match the innermost open one, which must contain a leaf.
+    - The end symbol needs all words used and all brackets closed.
+
+    The search may continue hypotheses of probability 0 with forbidden tokens; their state then has no meaning.
 
     Shapes: rows are hypotheses: ``stack`` (rows, DEEPEST), ``looks`` (rows, longest sentence), the others (rows,).
     """
@@ -67,10 +72,10 @@ class BracketConstraint:
         self.n_leaves: IntArray = np.zeros(rows, np.int64)
         self.depth: IntArray = np.zeros(rows, np.int64)
         self.stack: IntArray = np.full((rows, DEEPEST), _NO_LABEL)
-        self.n_empty: IntArray = np.zeros(rows, np.int64)  # innermost brackets that hold no leaf yet
+        self.n_empty: IntArray = np.zeros(rows, np.int64)  # innermost open brackets without a leaf
 
     def forbidden(self) -> BoolArray:
-        """Which tokens may not follow: (rows, W)."""
+        """Return which tokens may not come next: (rows, W)."""
         v, rows = self.vocabulary, np.arange(len(self.depth))
         is_over = self.n_leaves >= self.n_words
         is_full = (self.depth == DEEPEST) | (self.n_empty == MOST_AT_ONCE)
@@ -82,7 +87,7 @@ class BracketConstraint:
         return forbidden
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
-        """Go on with these rows, each followed by its token."""
+        """Select these rows, and append to each its token."""
         self.keep(rows)
         v = self.vocabulary
         opens, closes = v.opens[tokens] & (self.depth < DEEPEST), v.closes[tokens] & (self.depth > 0)
@@ -92,13 +97,13 @@ class BracketConstraint:
         self.n_empty = np.where(opens, self.n_empty + 1, 0)
 
     def keep(self, rows: IntArray) -> None:
-        """Go on with these rows only."""
+        """Select these rows."""
         self.n_words, self.looks, self.n_leaves = self.n_words[rows], self.looks[rows], self.n_leaves[rows]
         self.depth, self.stack, self.n_empty = self.depth[rows], self.stack[rows], self.n_empty[rows]
 
 
 def _row_of_look(word: str) -> int:
-    """Which row of ``BracketVocabulary.unlike`` says what cannot stand for this word."""
+    """Return the row of ``BracketVocabulary.unlike`` with the leaves that are forbidden for this word."""
     look = looks(word)
     is_sign = word.endswith("$") or not any(character.isalnum() for character in word)
     is_unsure = look in _UNSURE or (look == WORD and is_sign)

@@ -1,4 +1,4 @@
-"""Keys and values that a search need not compute again: those of the sources, and of what has been generated."""
+"""Key/value caches of a search: for the sources, and for the tokens generated so far."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _FIRST_CAPACITY = 16
 class LayerCache:
     """One decoder layer's self-attention keys and values, for S sentences of at most k hypotheses each.
 
-    What was written stays where it is when hypotheses branch and die: ``cached_sets`` says which keys belong to whose
-    past.
+    Entries do not move when hypotheses branch or end: the mask of ``cached_sets`` selects the keys of each hypothesis.
     Shapes: two arrays (S, capacity, k, H, K or V), of which the first ``length`` steps are filled.
     """
 
@@ -27,13 +26,13 @@ class LayerCache:
 
     @property
     def next_capacity(self) -> int:
-        """The capacity once one more step has been appended."""
+        """The capacity after one more step is appended."""
         return self.capacity if self.length < self.capacity else max(_FIRST_CAPACITY, 2 * self.capacity)
 
     def extend(self, keys_values: KeysValues) -> KeysValues:
-        """Append the newest tokens' keys and values, (S·k, H, ·) each; return all arrays packed, with their room.
+        """Append the newest tokens' keys and values, (S·k, H, ·) each; return all, flattened, unused entries included.
 
-        A step may have fewer hypotheses than there is room for, as the first one has.
+        A step may have fewer hypotheses than k, as the first one has.
         """
         newest = [tensor.value.reshape(self.n_sentences, -1, *tensor.shape[1:]) for tensor in keys_values]
         if self.length == self.capacity:
@@ -55,15 +54,15 @@ class LayerCache:
         self._arrays = grown
 
     def keep(self, sentences: Array) -> None:
-        """Go on with these sentences."""
+        """Select these sentences, in this order."""
         self._arrays = [array[sentences] for array in self._arrays]
         self.n_sentences = len(sentences)
 
 
 class Memory:
-    """Every decoder layer's keys and values of S sources, laid side by side once.
+    """Every decoder layer's keys and values of S sources, padded once.
 
-    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer, zeros behind the end of each source.
+    Shapes: ``keys_values`` (S·longest, H, K or V) for each layer, zeros after the end of each source.
     """
 
     def __init__(self, keys_values: list[KeysValues], source: Blocks) -> None:
@@ -73,12 +72,12 @@ class Memory:
 
     @property
     def keys_values(self) -> list[KeysValues]:
-        """What decoder layers attend to, packed."""
+        """The keys and values of each decoder layer, flattened to one axis of positions."""
         packed = [[Tensor(x.reshape(-1, *x.shape[2:])) for x in layer] for layer in self._arrays]
         return [(keys, values) for keys, values in packed]
 
     def spans(self, n_queries: int) -> KeySpans:
-        """``encoder_decoder_spans`` for so many queries of each sentence; made once, with the mask that they need."""
+        """Return ``encoder_decoder_spans`` for ``n_queries`` queries of each sentence; computed once, then cached."""
         if n_queries not in self._spans:
             places = Blocks.of_lengths(np.full(len(self._lengths), self._longest))
             queries = Blocks.of_lengths(np.full(len(self._lengths), n_queries))
@@ -87,6 +86,6 @@ class Memory:
         return self._spans[n_queries]
 
     def keep(self, sentences: Array) -> None:
-        """Go on with these sentences."""
+        """Select these sentences, in this order."""
         self._arrays = [[x[sentences] for x in layer] for layer in self._arrays]
         self._lengths, self._spans = self._lengths[to_host(sentences)], {}

@@ -1,4 +1,4 @@
-"""Words in, a constituency tree out."""
+"""Constituency parsing: from the words of a sentence to its tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARSING = SearchConfig(beam=21, alpha=0.3, max_extra_tokens=300)  # section 6.3
 
 
 class Parser:
-    """A translator whose target language is trees.
+    """A translator whose target sequences are linearised trees.
 
     Source: Vaswani et al. 2017, section 6.3.
     """
@@ -30,21 +30,19 @@ class Parser:
 
     @classmethod
     def load(cls, directory: str | Path, *, device: Device = "cpu") -> Parser:
-        """The model of a run on a treebank.  Raises: CheckpointError if there is none, or it makes no trees."""
+        """Load the model of a run on a treebank.  Raises: CheckpointError if there is none, or it is no parser."""
         parser = cls(Translator.load(directory, device=device))
         if not BracketVocabulary.makes_trees(parser.translator.tokenizer.target_symbols):
-            raise CheckpointError(
-                f"{directory}: a model that makes no trees; name a run that was trained on a treebank"
-            )
+            raise CheckpointError(f"{directory}: the model makes no trees; name a run that was trained on a treebank")
         return parser
 
     def parse(
         self, sentences: Sequence[Sequence[str]], config: SearchConfig = PARSING, *, n_threads: int | None = None
     ) -> list[Tree]:
-        """The tree of each sentence over exactly its words, whatever the model says; of no words, an empty one.
+        """Return for each sentence a tree over exactly its words; an empty sentence has an empty tree.
 
-        Differs: only sequences are searched that are trees over as many words.  What is cut off all the same, at the
-        greatest length, is mended (``tree_of``).
+        Differs: the search considers only sequences that are trees over that many words.  A sequence that is cut off
+        at the greatest length is completed to a tree (``tree_of``).
         """
 
         def constraint_of(numbers: IntArray) -> BracketConstraint:
@@ -54,7 +52,7 @@ class Parser:
         return [tree_of(words_of(best[0].text), words) for best, words in zip(found, sentences, strict=True)]
 
     def cut(self, sentences: Sequence[Sequence[str]]) -> list[int]:
-        """Places of the sentences that are longer than what the model is given of them."""
+        """Return the indices of the sentences of which the model gets only the beginning, because they are too long."""
         return self.translator.cut(_lines(sentences))
 
 

@@ -1,9 +1,9 @@
-"""Translating a large file into another, cut off at any moment and taken up again: nothing is lost or repeated.
+"""Resumable translation of a large file: after an interruption at any moment, nothing is lost or repeated.
 
-A group of lines is translated, appended to the output and synced; only then a small file beside the output, replaced
-as a whole, says how far it is.  What stands in the output behind that point was being written when the process died,
-and is cut off when the work is taken up.  The file stays when all is done: by it alone an output is known to be the
-translation of this input by this model and search.
+A group of lines is translated, appended to the output and synced.  Only then the progress file, a small file beside the
+output, is replaced atomically; it holds the number of lines and bytes that are complete.  Output beyond these bytes was
+being written when the process died; resuming truncates it.  The progress file remains when the translation is complete:
+it alone records the input, the model and the search from which the output was made.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _BYTES_AT_ONCE = 1 << 20
 
 
 class ResumeError(UserError, RuntimeError):
-    """A translation that cannot be taken up, or should not be overwritten."""
+    """A translation that cannot be resumed, or must not be overwritten."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a translation is: input lines, output bytes, checksums of both, what it was made with; if that is all."""
+    """The content of a progress file: complete lines and bytes, their checksums, settings, and whether this is all."""
 
     n_lines: int
     n_bytes: int
@@ -43,7 +43,7 @@ class Progress:
 
 
 def progress_file(output: Path) -> Path:
-    """The file beside an output that says how far it is."""
+    """Return the path of the progress file of an output."""
     return output.with_name(f"{output.name}.progress.json")
 
 
@@ -56,14 +56,14 @@ def translate_file(
     lines_at_once: int,
     say: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Translate a file; with ``resume``, go on where an earlier call was cut off.
+    """Translate a file; with ``resume``, continue where an earlier call was interrupted.
 
-    The bytes of the output do not depend on how often that was.
-    Raises: ResumeError if there is something to resume and ``resume`` is not asked for, the output is of another
-        input, model or search, or was changed or is being written; CorpusError for an input that cannot be read.
+    The bytes of the output do not depend on the number of interruptions.
+    Raises: ResumeError if an interrupted output exists and ``resume`` is not set, or if the output was made from
+        another input, model or search, was changed, or is being written; CorpusError if the input cannot be read.
     """
     if output.exists() and source.exists() and output.samefile(source):
-        raise ResumeError(f"{output}: is the input, too; choose another --output")
+        raise ResumeError(f"{output}: is the input, too; choose another output")
     with groups_of_file(source, lines_at_once) as groups, _opened(output) as target:
         lines = itertools.chain.from_iterable(groups)
         run = _Run(translate.facts(), target, output)
@@ -77,7 +77,7 @@ def translate_file(
             while group := list(itertools.islice(lines, lines_at_once)):
                 run.append(group, translate(group, run.n_lines))
         except KeyboardInterrupt:
-            say(f"interrupted after line {run.n_lines:,}; the same command with --resume goes on from there")
+            say(f"interrupted after line {run.n_lines:,}; to continue from there, start it again with resume set")
             raise
         if run.done:
             say(f"{output}: complete; nothing is left to do")
@@ -87,21 +87,21 @@ def translate_file(
 
 @contextmanager
 def _opened(output: Path) -> Iterator[BinaryIO]:
-    """The output, for this process alone."""
+    """Open the output with a lock, so that no other process writes it."""
     try:
         with output.open("a+b") as target:  # reads anywhere, writes at the end
             if not try_lock(target.fileno()):
-                raise ResumeError(f"{output}: another process is writing it; wait for it, or choose another --output")
+                raise ResumeError(f"{output}: another process is writing it; wait for it, or choose another output")
             target.seek(0)
             yield target
     except OSError as error:
         raise ResumeError(
-            f"{output}: cannot be written ({error}); mend that, and give the same command with --resume"
+            f"{output}: cannot be written ({error}); correct that, then start it again with resume set"
         ) from error
 
 
 class _Run:
-    """An output with what has been read and written for it so far."""
+    """An output file, with the counts and checksums of the input read and the output written so far."""
 
     def __init__(self, made_with: dict[str, Any], target: BinaryIO, path: Path) -> None:
         self.made_with, self.target, self.path = made_with, target, path
@@ -109,11 +109,11 @@ class _Run:
         self.read, self.written = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
 
     def begin_again(self) -> None:
-        """Start from nothing, also where an earlier translation has come to its end."""
+        """Start an empty output, also over a complete one.  Raises: ResumeError if there is an interrupted one."""
         note = progress_file(self.path)
         if note.exists() and not read_record(note, Progress).done:
             raise ResumeError(
-                f"{self.path}: an interrupted translation; go on with --resume, or remove {note} to start anew"
+                f"{self.path}: an interrupted translation; set resume to continue it, or remove {note} to start anew"
             )
         self._begin()
 
@@ -122,8 +122,8 @@ class _Run:
         self._note()
 
     def append(self, lines: list[bytes], translations: bytes) -> None:
-        """Write what a group of lines has become; when this returns, it stays."""
-        if self.done:  # lines were appended to the input: what is written from now on is not all until it is noted
+        """Append the translations of a group of lines; when this returns, they are on disk."""
+        if self.done:  # lines were appended to the input: record that the output is incomplete again
             self.done = False
             self._note()
         self.target.write(translations)
@@ -133,22 +133,22 @@ class _Run:
         self._note()
 
     def finish(self) -> None:
-        """Remove what of notes was being written when processes died, and note that this is all."""
+        """Remove temporary progress files of processes that died, and record that the output is complete."""
         for path in self.path.parent.glob(f".{glob.escape(progress_file(self.path).name)}.*.tmp"):
             path.unlink()
         self.done = True
         self._note()
 
     def take_up(self, lines: Iterator[bytes], source: Path) -> None:
-        """Read as far as an earlier call came; begin if there is no output."""
+        """Restore the state at which an earlier call ended; start an empty output if there is none."""
         size = os.fstat(self.target.fileno()).st_size
         if not size:
             self._begin()
             return
         if not progress_file(self.path).exists():
             raise ResumeError(
-                f"{self.path}: is there, but not {progress_file(self.path)}, which would say what it was made from"
-                " and with; remove it, or choose another --output"
+                f"{self.path}: exists, but {progress_file(self.path)}, which would record its input and model,"
+                " does not; remove the output, or choose another"
             )
         progress = read_record(progress_file(self.path), Progress)
         different = [name for name, value in self.made_with.items() if progress.made_with.get(name) != value]
@@ -157,23 +157,25 @@ class _Run:
         self._read_as_far_as(progress, lines, source)
         if progress.done and size > self.n_bytes:
             raise self._refusal(f"something was appended to the {self.n_bytes:,} bytes that were written")
-        if size > self.n_bytes:  # also one of the same size would make a complete output look new
+        if size > self.n_bytes:  # truncating to the same size would change the file's modification time
             self.target.truncate(self.n_bytes)
         self.done = progress.done
 
     def _read_as_far_as(self, progress: Progress, lines: Iterator[bytes], source: Path) -> None:
-        """Read what of input and output is noted.  Raises: ResumeError if it is not what it was."""
-        for _, line in zip(range(progress.n_lines), lines, strict=False):  # in this order: it takes no line too many
+        """Read the recorded part of input and output.  Raises: ResumeError if either has changed."""
+        for _, line in zip(
+            range(progress.n_lines), lines, strict=False
+        ):  # range first, so that zip takes no line too many
             self._count([line], b"")
         if (self.n_lines, self.read.hexdigest()) != (progress.n_lines, progress.input):
-            raise self._refusal(f"{source} is not what it was when {progress.n_lines:,} of its lines were translated")
+            raise self._refusal(f"{source} has changed since {progress.n_lines:,} of its lines were translated")
         while (left := progress.n_bytes - self.n_bytes) > 0 and (data := self.target.read(min(_BYTES_AT_ONCE, left))):
             self._count([], data)
         if (self.n_bytes, self.written.hexdigest()) != (progress.n_bytes, progress.output):
-            raise self._refusal(f"its first {progress.n_bytes:,} bytes are not what was written")
+            raise self._refusal(f"its first {progress.n_bytes:,} bytes have changed since they were written")
 
     def _refusal(self, reason: str) -> ResumeError:
-        return ResumeError(f"{self.path}: {reason}; choose another --output, or remove this one to start anew")
+        return ResumeError(f"{self.path}: {reason}; choose another output, or remove this one to start anew")
 
     def _count(self, lines: list[bytes], translations: bytes) -> None:
         self.n_lines += len(lines)

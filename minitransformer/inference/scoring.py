@@ -1,4 +1,4 @@
-"""Log-probabilities of given pairs."""
+"""Log-probabilities of given pairs of sentences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PairScore:
 
 @dataclass(frozen=True)
 class CorpusScore:
-    """Sums over a corpus."""
+    """The sums of all pairs' scores in a corpus."""
 
     log_probability: float
     n_tokens: int
@@ -42,19 +42,20 @@ class CorpusScore:
 
     @property
     def perplexity(self) -> float:
-        """exp(loss): per subword token, so comparable between models of one vocabulary only."""
+        """exp(loss); it is per subword token, so compare only models with the same vocabulary."""
         return math.exp(min(self.loss, 700))
 
     @classmethod
     def of(cls, scores: Sequence[PairScore]) -> CorpusScore:
-        """The sums over pairs."""
+        """Add up the scores of pairs."""
         return cls(math.fsum(score.log_probability for score in scores), sum(score.n_tokens for score in scores))
 
 
 def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int = 1) -> list[PairScore]:
-    """Score id pairs without start and end symbols, in their order; computed by length, in batches, on threads.
+    """Score pairs of ids without start and end symbols; return the scores in the order of the pairs.
 
-    Each batch has one BLAS thread, however few the batches: BLAS with more would round its sums differently.
+    Pairs of similar length are computed together in batches, on threads.  Each batch has one BLAS thread, even if there
+    are fewer batches than cores: with more threads, BLAS would round its sums differently.
     """
     model = model.in_float32()
     lengths = np.array([(len(target), len(source)) for source, target in pairs], np.int64).reshape(-1, 2) + 1

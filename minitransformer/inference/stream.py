@@ -1,4 +1,4 @@
-"""Bytes in, bytes out: exactly one line for each line, in order, as soon as lines stop coming."""
+"""Translation of a stream of lines: one output line for each input line, in order, written when the input pauses."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, 
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translation, Translator
 
-LINES_AT_ONCE = 2_048  # sorted by length together; their translations appear together
-PAUSE = 0.1  # seconds without input, after which what has come is translated
+LINES_AT_ONCE = 2_048  # batched together by length; their translations are written together
+PAUSE = 0.1  # seconds without input, after which the lines read so far are translated
 _BYTES_AT_ONCE = 1 << 16
-_CUT_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # in UTF-8: the last one, which may lack bytes
+_CUT_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # a last UTF-8 character that may be incomplete
 
 
 class Source(Protocol):
-    """What lines are read from: a file, or a pipe."""
+    """An input of bytes: a file, a pipe or a terminal."""
 
     def read1(self, size: int, /) -> bytes:
-        """What is there, but for nothing wait; empty at the end only."""
+        """Return available bytes; block only if there are none.  Empty only at the end of the input."""
 
     def fileno(self) -> int:
-        """The descriptor; an OSError if there is none."""
+        """Return the file descriptor.  Raises: OSError if there is none."""
 
     def isatty(self) -> bool:
-        """Whether somebody types."""
+        """Return whether the input is a terminal."""
 
 
 def groups_of_lines(source: Source, size: int) -> Iterator[list[bytes]]:
-    """Lines without their line feeds, ``size`` together; fewer at the end, and wherever the source pauses.
+    """Yield groups of ``size`` lines without line feeds; a group is smaller at the end and when the source pauses.
 
-    So a program that writes a line into a pipe and waits gets its translation.  A file never pauses: its groups, and
-    so all bits of the results, depend on nothing else.  Of a line beyond LONGEST_LINE one byte more is kept.
+    So a program that writes one line into a pipe and waits gets its translation.  A file never pauses: its groups, and
+    so every bit of the results, depend on its content alone.  A line over LONGEST_LINE bytes is cut to one byte more,
+    so that the reader can detect it.
     """
     lines: list[bytes] = []
-    line = bytearray()  # whose end has not come yet
+    line = bytearray()  # incomplete: no line feed read yet
     while data := source.read1(_BYTES_AT_ONCE):
         first, *others = data.split(b"\n")
         line += first[: LONGEST_LINE + 1 - len(line)]
@@ -63,8 +64,8 @@ def groups_of_lines(source: Source, size: int) -> Iterator[list[bytes]]:
 
 @contextmanager
 def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
-    """``groups_of_lines`` of a file, plain, gzip or xz.  Raises: CorpusError if it cannot be opened, or be read on."""
-    hint = "--input names a UTF-8 text file, plain, .gz or .xz"
+    """Open a file, plain, gzip or xz, for ``groups_of_lines``.  Raises: CorpusError if it cannot be read."""
+    hint = "the input must be a UTF-8 text file, plain, .gz or .xz"
 
     def read(stream: Source) -> Iterator[list[bytes]]:
         try:
@@ -81,9 +82,9 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
 
 
 def decoded(line: bytes, number: int, warn: Callable[[str], None]) -> str:
-    """The text of an input's line ``number`` (from 1), without its end, blanks around it, or a byte order mark.
+    """Decode line ``number`` (from 1) of an input, without surrounding blanks and byte order mark.
 
-    What is not UTF-8 is read with replacements, what is longer than LONGEST_LINE is cut off; a warning names the line.
+    Bytes that are not UTF-8 are replaced; a line over LONGEST_LINE bytes is cut.  A warning names the line.
     """
     line = content(line, number)
     if len(line) > LONGEST_LINE:
@@ -97,7 +98,7 @@ def decoded(line: bytes, number: int, warn: Callable[[str], None]) -> str:
 
 
 def cut_warning(name: str, translator: Translator) -> str:
-    """What to say of a line or a tree that is longer than what the model is given of it."""
+    """Return the warning for a line or a tree that is cut because it is too long for the model."""
     return f"warning: {name} has over {translator.longest_source:,} tokens; the rest is cut off"
 
 
@@ -111,9 +112,9 @@ def _pauses(source: Source) -> bool:
 
 @dataclass(frozen=True)
 class LineTranslator:
-    """Turns groups of lines into what is written for them.
+    """A translation of groups of lines into output bytes.
 
-    With ``n_best``, up to so many lines for each: number, score, log-probability and translation, between tabs.
+    With ``n_best``, each line gives up to so many lines: number, score, log-probability and translation, tab-separated.
     """
 
     translator: Translator
@@ -123,7 +124,7 @@ class LineTranslator:
     warn: Callable[[str], None] = lambda line: None
 
     def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
-        """The translations of a group of lines, which follow ``n_before`` others."""
+        """Translate a group of lines; ``n_before`` lines of the input come before it."""
         texts = [decoded(line, number, self.warn) for number, line in enumerate(lines, n_before + 1)]
         for i in self.translator.cut(texts):
             self.warn(cut_warning(f"line {n_before + 1 + i}", self.translator))
@@ -131,7 +132,7 @@ class LineTranslator:
         return "".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1)).encode()
 
     def facts(self) -> dict[str, Any]:
-        """All that decides what is written for a line."""
+        """Return all settings, and the model's checksum, on which the output depends."""
         model = self.translator.fingerprint()
         return {**dataclasses.asdict(self.search), "n_best": self.n_best, "model": model}
 

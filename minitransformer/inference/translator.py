@@ -1,4 +1,4 @@
-"""Raw text in, raw text out."""
+"""Translation of raw text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.threads import available_cores, map_in_threads
 
 HYPOTHESES_AT_ONCE = 512  # live hypotheses of one batch: enough to fill the matrix products
-SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds what very long lines take
-FEW = 8  # sentences: fewer than these are quicker together, with BLAS on all cores
-MAX_SOURCE_TOKENS = 1_024  # a longer line is no sentence; what is beyond is cut off, so that memory stays bounded
+SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds the memory for very long lines
+FEW = 8  # sentences: fewer are faster in one batch, with BLAS on all cores
+MAX_SOURCE_TOKENS = 1_024  # the rest of a longer line is cut off, so that memory stays bounded
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class Translation:
 
 
 class Translator:
-    """A trained model with its tokenizer.  Make a new one when the model's parameters have changed."""
+    """A trained model with its tokenizer.  Create a new one after the model's parameters change."""
 
     def __init__(self, model: Transformer, tokenizer: Tokenizer) -> None:
         self.model, self.tokenizer = model.for_search(), tokenizer
 
     @classmethod
     def load(cls, directory: str | Path, *, device: Device = "cpu") -> Translator:
-        """See ``load_with_tokenizer``."""
+        """Load the translator of a run; see ``load_with_tokenizer``."""
         return cls(*load_with_tokenizer(Path(directory), device=device))
 
     def fingerprint(self) -> str:
-        """By what a translator is known again: a checksum of configuration, weights and tokenizer."""
+        """Return a checksum of configuration, weights and tokenizer, which identifies the translator."""
         checksum = hashlib.blake2b(self.model.config.to_json().encode(), digest_size=16)
         checksum.update(to_host(self.model.parameters.values).data)
         for model in self.tokenizer.models:
@@ -55,7 +55,7 @@ class Translator:
     def translate(
         self, lines: Sequence[str], *, beam: int = 4, alpha: float = 0.6, n_threads: int | None = None
     ) -> list[str]:
-        """The best translation of each line; of an empty line, an empty line."""
+        """Return the best translation of each line; an empty line gives an empty line."""
         config = SearchConfig(beam=beam, alpha=alpha)
         return [best[0].text for best in self.n_best(lines, config, n_threads=n_threads)]
 
@@ -67,10 +67,10 @@ class Translator:
         n_threads: int | None = None,
         constraint_of: Callable[[IntArray], Constraint | None] = lambda numbers: None,
     ) -> list[list[Translation]]:
-        """Up to ``config.n_best`` translations of each line, best first; at least one.
+        """Return up to ``config.n_best`` translations of each line, best first; at least one.
 
-        Lines are translated in batches of similar length, on threads (all cores unless said otherwise).
-        ``constraint_of`` makes the constraint of the search for the lines of these numbers.
+        Lines are translated in batches of similar length, on ``n_threads`` threads (all cores if None).
+        ``constraint_of`` returns the constraint of the search for the lines with the given indices.
         """
         sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(lines)]
         found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
@@ -88,13 +88,13 @@ class Translator:
 
     @property
     def longest_source(self) -> int:
-        """Subword tokens of a line that are translated; the rest of a longer one is cut off."""
+        """The greatest number of subword tokens of a line that are translated; the rest of the line is cut off."""
         if self.model.config.positions == "learned":
             return min(MAX_SOURCE_TOKENS, self.model.config.longest_sentence - 1)  # and the end symbol
         return MAX_SOURCE_TOKENS
 
     def cut(self, lines: Sequence[str]) -> list[int]:
-        """Places of the lines that are longer than what is translated of them."""
+        """Return the indices of the lines that are too long to be translated completely."""
         return [i for i, ids in enumerate(self.tokenizer.encode_source(lines)) if len(ids) > self.longest_source]
 
     def _decoded(self, hypotheses: Sequence[Hypothesis]) -> list[Translation]:
@@ -106,10 +106,10 @@ class Translator:
 
 
 def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Transformer, Tokenizer]:
-    """The model and the tokenizer of a training run.
+    """Load the model and the tokenizer of a training run.
 
-    Raises: CheckpointError if they are not there, or have vocabularies of different sizes: ids of one would be other
-    words, or none, of the other.
+    Raises: CheckpointError if one is missing, or if their vocabularies differ in size: an id would mean another word,
+    or none, to the model.
     """
     model, tokenizer = Transformer.load(directory, device=device), Tokenizer.load(directory)
     expected = model.config.n_source_words, model.config.vocabulary_size
@@ -117,21 +117,22 @@ def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Tra
     if found != expected:
         raise CheckpointError(
             f"{directory}: the model has {expected[0]:,} source and {expected[1]:,} target words, but its tokenizer"
-            f" {found[0]:,} and {found[1]:,}: it is another model's; put back the one that the model was trained with"
+            f" {found[0]:,} and {found[1]:,}: it belongs to another model; restore the tokenizer of this model"
         )
     return model, tokenizer
 
 
 def _one_line(text: str) -> str:
-    """Pieces of bytes or odd characters must not end a line of output early."""
+    """Join the lines of a text: generated line separators must not split a line of output."""
     return " ".join(text.splitlines()).strip()
 
 
 def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[IntArray]:
-    """Indices of the sources that are not empty, longest first, in batches of bounded numbers of hypotheses.
+    """Return batches of the indices of non-empty sources, longest first; the hypotheses of a batch are bounded.
 
-    Fewer of very long ones: the scores of their attention grow with the square of their length.  Whatever the number
-    of threads, so that it changes no bit: what two batches hold together is dealt out to both.
+    Batches of very long sources are smaller, because attention scores grow with the square of the length.  The batches
+    do not depend on the number of threads, so that it changes no bit of the results.  Two batches are formed at once:
+    their sources go to one and the other alternately.
     """
     full = [i for i, source in enumerate(sources) if len(source)]
     by_length = np.array(sorted(full, key=lambda i: -len(sources[i])), np.int64)

@@ -19,7 +19,7 @@ Ids = Sequence[int] | np.ndarray[Any, Any]  # of one sentence, without start and
 
 
 class ModelInput(Protocol):
-    """What the model reads of a batch, wherever it lies."""
+    """The arrays of a batch that the model reads, on the host or on a device."""
 
     @property
     def source_ids(self) -> Array:
@@ -27,29 +27,30 @@ class ModelInput(Protocol):
 
     @property
     def source_places(self) -> Array:
-        """(S,) the place of each in its sentence."""
+        """(S,) the position of each source token in its sentence."""
 
     @property
     def decoder_ids(self) -> Array:
-        """(T,) the tokens that the decoder is given."""
+        """(T,) the decoder's input tokens."""
 
     @property
     def target_places(self) -> Array:
-        """(T,) the place of each in its sentence."""
+        """(T,) the position of each decoder input in its sentence."""
 
     @property
     def labels(self) -> Array:
-        """(T,) the tokens to predict; −1 where there is none."""
+        """(T,) the tokens to predict; −1 for positions without a label."""
 
     def spans(self, neighbourhood: int | None) -> BatchSpans:
-        """Who attends to whom."""
+        """Return the attention masks of the batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Packed sentences.  Sources end with END; decoder inputs begin with START, labels end with END.
 
-    Shapes: source_ids (S,), decoder_ids and labels (T,), integers; blocks of B sentences a side.
+    Shapes: source_ids (S,), decoder_ids and labels (T,), integers; ``source`` and ``target`` hold the
+    lengths and offsets of B sentences each.
     """
 
     source_ids: IdArray
@@ -60,10 +61,10 @@ class Batch:
 
     @classmethod
     def from_token_ids(cls, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
-        """A batch of pairs of id sequences without start and end symbols.
+        """Return a batch of pairs; each sequence of ids comes without start and end symbols.
 
-        Raises: ValueError if there are not as many targets as sources, if an id is not a whole number ≥ 0, or if a
-        target has the start symbol: it is no word, and a model may have something else in its place.
+        Raises: ValueError if the numbers of sources and targets differ, if an id is not a whole number ≥ 0, or if a
+        target contains the start symbol: it is not a word, and a model may embed another value for it.
         """
         if len(sources) != len(targets):
             raise ValueError(f"Batch: expected as many targets as sources; got {len(sources)} and {len(targets)}")
@@ -73,7 +74,7 @@ class Batch:
             number = target.block_of_token[found[0]]
             raise ValueError(
                 f"Batch: target {number} has the start symbol (id {START}): {targets[number]!r:.80}."
-                " Give targets without start and end symbols, which are added here"
+                " Give targets without start and end symbols; Batch adds them"
             )
         decoder_ids = np.empty_like(labels)
         decoder_ids[1:] = labels[:-1]
@@ -85,16 +86,16 @@ class Batch:
 
     @property
     def source_places(self) -> IdArray:
-        """(S,) the place of each source token in its sentence."""
+        """(S,) the position of each source token in its sentence."""
         return self.source.place_in_block
 
     @property
     def target_places(self) -> IdArray:
-        """(T,) the place of each decoder input in its sentence."""
+        """(T,) the position of each decoder input in its sentence."""
         return self.target.place_in_block
 
     def spans(self, neighbourhood: int | None) -> BatchSpans:
-        """Who attends to whom: within ``neighbourhood`` tokens of the same sentence, if it is restricted."""
+        """Return the attention masks; ``neighbourhood``, if given, limits self-attention to so many tokens a side."""
         return BatchSpans(
             self_attention_spans(self.source, neighbourhood),
             causal_spans(self.target, neighbourhood),
@@ -103,19 +104,20 @@ class Batch:
 
     @cached_property
     def n_target_tokens(self) -> int:
-        """Labels, end symbols included: what a summed loss is divided by."""
+        """The number of labels, end symbols included; a summed loss is divided by it."""
         return len(self.labels)
 
     @cached_property
     def n_source_tokens(self) -> int:
-        """Source tokens, end symbols included."""
+        """The number of source tokens, end symbols included."""
         return len(self.source_ids)
 
 
 def pack_sequences(sequences: Sequence[Ids]) -> tuple[IdArray, Blocks]:
-    """All sequences in one array, each closed with END, and where each lies.
+    """Return all sequences in one array, each followed by END, and their lengths and offsets.
 
-    Raises: ValueError if an id is not a whole number ≥ 0: NumPy would cut it to one, or count from the table's end.
+    Raises: ValueError if an id is not a whole number ≥ 0: NumPy would truncate a
+    fraction, and index from the end of the table with a negative id.
     """
     blocks = Blocks.of_lengths([len(sequence) + 1 for sequence in sequences])
     ids = np.full(blocks.n_tokens, END, np.int64)

@@ -1,4 +1,4 @@
-"""A model on disk: its configuration beside its weights, and the checksums of both."""
+"""A model on disk: its configuration, its weights, and the checksums of both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE)
 def save_model_files(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Write ``model.json``, ``model.safetensors`` and ``checksums.json``.  Raises: CheckpointError.
 
-    Writing the configuration syncs the directory, so that no old checksums can be left beside new weights.
+    The old checksums are removed first.  Writing the configuration syncs the directory, so that a crash cannot leave
+    old checksums beside new weights.
     """
     try:
         remove_checksums(directory)
@@ -29,28 +30,28 @@ def save_model_files(directory: Path, config: ModelConfig, weights: Mapping[str,
         write_checksums(directory, MODEL_FILES)
     except OSError as error:
         raise CheckpointError(
-            f"{directory}: cannot be written ({error}); free some space or choose another one"
+            f"{directory}: cannot be written ({error}); free some space or choose another directory"
         ) from error
 
 
 def write_model_files(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write ``model.json`` and ``model.safetensors`` into a directory that has no checksums (yet)."""
+    """Write ``model.json`` and ``model.safetensors`` into a directory without checksums."""
     write_text(directory / CONFIG_FILE, config.to_json())
     write_arrays(directory / WEIGHTS_FILE, weights)
 
 
 def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
-    """Read what ``save_model_files`` wrote.
+    """Return the configuration and the weights that ``save_model_files`` wrote.
 
-    Every byte is compared with the checksums, if there are any.
-    Raises: CheckpointError, which is a DamagedError if the files are not those that were written.
+    If the directory has checksums, compare every byte of the files with them.
+    Raises: CheckpointError; its subclass DamagedError if a file is missing, corrupt or not the one that was written.
     """
     if has_checksums(directory):
         check_files(directory, MODEL_FILES)
     elif not (directory / WEIGHTS_FILE).exists():
         raise DamagedError(
             f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one with minitransformer-train,"
-            " or name the directory of one with --run"
+            " or give the directory of a trained model"
         )
     try:
         config = ModelConfig.from_mapping(read_json(directory / CONFIG_FILE))
@@ -60,18 +61,18 @@ def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray
 
 
 def require_room(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Raise DamagedError if weights are too few for a model, before memory is asked for that they would not fill."""
+    """Raise DamagedError if there are fewer weights than the model needs, before memory for the model is allocated."""
     n_least, n_here = _least_parameters(config), sum(array.size for array in weights.values())
     has_words = min(config.vocabulary_size, config.n_source_words) > END
     if not (has_words and n_least <= n_here) or any(w.dtype.kind != "f" for w in weights.values()):
         raise DamagedError(
             f"{directory}: {CONFIG_FILE} describes a model of at least {n_least:,} floating-point parameters, and"
-            f" {WEIGHTS_FILE} holds {n_here:,} numbers: they do not belong together, or are damaged"
+            f" {WEIGHTS_FILE} holds {n_here:,} numbers: they do not belong together, or one is corrupt"
         )
 
 
 def _least_parameters(config: ModelConfig) -> int:
-    """The number of elements of a model's matrices."""
+    """Return the number of elements of the model's matrices; biases and norms are left out."""
     attention = 2 * config.d_model * config.n_heads * (config.d_k + config.d_v)
     layers = config.n_layers * (3 * attention + 4 * config.d_model * config.d_ff)
     positions = 2 * config.max_positions * config.d_model if config.positions == "learned" else 0

@@ -1,8 +1,8 @@
-"""Batches of fixed capacity: arrays that stay where they are while other sentences are put into them.
+"""Batches of fixed capacity: arrays with fixed addresses and shapes, refilled for every batch.
 
-What is enqueued on a GPU once, and launched again for every update, reads the same addresses and has the same shapes
-each time.  So a batch is filled up with tokens that count nothing: they stand alone, nobody sees them, they have no
-label, and so every gradient in their rows is 0.
+A CUDA graph is captured once and launched for every update; it reads the same addresses and shapes each time.
+So every batch is padded to the capacity with filler tokens.  No token of a sentence attends to a filler token, and
+filler tokens have no label, so every gradient in their rows is 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autograd.tiles import ROWS, Tiles, count_tiles, keep_tiles, tiles_on_host
 from minitransformer.model.batch import Batch
 from minitransformer.model.spans import BatchSpans
 
-Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]  # with a dtype each
+Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array → its shape and dtype
 
 OF_SOURCE, OF_TARGET = ("source_ids", "source_places"), ("decoder_ids", "target_places", "labels")
 ALIGNMENT = 256  # bytes
@@ -28,7 +28,7 @@ NO_LABEL = -1  # see ``cross_entropy``
 
 
 class Capacity(NamedTuple):
-    """Room of a batch: tokens of each side, and tiles of attention."""
+    """The sizes of a fixed batch: source and target tokens, and tiles of attention for each side."""
 
     source: int
     target: int
@@ -37,30 +37,31 @@ class Capacity(NamedTuple):
 
     @classmethod
     def of(cls, batches: Sequence[Batch], step: int) -> Capacity:
-        """The least room for any of the batches: tokens in multiples of ``step``, tiles in few sizes.
+        """Return the smallest capacity that holds any of the batches.
 
-        Room for a source token more, which tokens that fill up the targets look at.
+        Token counts are multiples of ``step``; tile counts take few sizes, so that few shapes occur.
+        The capacity always includes one more source token, to which the filler tokens of the target side attend.
         """
         source = max(_rounded_up(batch.n_source_tokens + 1, step) for batch in batches)
         target = max(_rounded_up(max(1, batch.n_target_tokens), step) for batch in batches)
         tiles = (
-            max(_power_of_two_times(room // ROWS + 1, count_tiles(_filled(blocks, room).lengths)) for blocks in sides)
-            for room, sides in (
+            max(_power_of_two_times(n // ROWS + 1, count_tiles(_filled(blocks, n).lengths)) for blocks in sides)
+            for n, sides in (
                 (source, [batch.source for batch in batches]), (target, [batch.target for batch in batches]),
             )
         )  # fmt: skip
         return cls(source, target, *tiles)
 
     def shapes(self) -> Shapes:
-        """Of the arrays of a ``FixedBatch``."""
+        """Return the shape and dtype of each array of a ``FixedBatch``."""
         ids = dict.fromkeys(OF_SOURCE, self.source) | dict.fromkeys(OF_TARGET, self.target)
         shapes: dict[str, tuple[tuple[int, ...], str]] = {name: ((n,), "int64") for name, n in ids.items()}
         sides = {"encoder": (self.source_tiles, self.source_tiles, self.source),
                  "decoder": (self.target_tiles, self.target_tiles, self.target),
                  "source": (self.target_tiles, self.source_tiles, self.target)}  # fmt: skip
         for name, (of_queries, of_keys, queries) in sides.items():
-            rooms = Tiles((of_queries, 4), (of_keys, 4), (queries, 2))
-            shapes |= {f"{name}.{part}": (shape, "int32") for part, shape in rooms._asdict().items()}
+            tiles = Tiles((of_queries, 4), (of_keys, 4), (queries, 2))
+            shapes |= {f"{name}.{part}": (shape, "int32") for part, shape in tiles._asdict().items()}
         return shapes
 
 
@@ -74,14 +75,14 @@ def _power_of_two_times(unit: int, least: int) -> int:
     return unit
 
 
-def _filled(blocks: Blocks, room: int) -> Blocks:
-    """With one more block, of all tokens that are missing."""
-    return Blocks.of_lengths(np.append(blocks.lengths, room - blocks.n_tokens))
+def _filled(blocks: Blocks, n_tokens: int) -> Blocks:
+    """Append one segment of filler tokens, so that there are ``n_tokens`` in all."""
+    return Blocks.of_lengths(np.append(blocks.lengths, n_tokens - blocks.n_tokens))
 
 
 @dataclass(frozen=True, eq=False)
 class FixedBatch:
-    """A ``ModelInput`` whose arrays lie on a device, and on the host the spans whose shapes they have."""
+    """A ``ModelInput``: arrays on a device, and the attention masks on the host from which their shapes come."""
 
     source_ids: Array
     source_places: Array
@@ -92,19 +93,19 @@ class FixedBatch:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], spans: BatchSpans) -> FixedBatch:
-        """What lies in arrays of the shapes of a ``Capacity``, with the spans that ``fill`` returned."""
+        """Return a batch that reads ``arrays``, of the shapes of a ``Capacity``; ``fill`` returned its ``spans``."""
         for name, of_name in spans._asdict().items():
             keep_tiles(of_name, Tiles(*(arrays[f"{name}.{part}"] for part in Tiles._fields)))
         return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, of_model=spans)
 
     def spans(self, neighbourhood: int | None) -> BatchSpans:
-        """Those of the host, whose tiles lie with the other arrays; they were made for the same neighbourhood."""
+        """Return the masks given to ``of``, made for the same neighbourhood; their tiles are on the device."""
         del neighbourhood
         return self.of_model
 
 
 def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood: int | None) -> BatchSpans:
-    """Write a batch, filled up, into arrays of the shapes of a ``Capacity``; return its spans."""
+    """Pad a batch, write it into arrays of the shapes of a ``Capacity``, and return its attention masks."""
     padded, spans = _padded(batch, len(arrays["source_ids"]), len(arrays["labels"]), neighbourhood)
     for name in (*OF_SOURCE, *OF_TARGET):
         arrays[name][...] = getattr(padded, name)
@@ -112,15 +113,15 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
         ("encoder", batch.n_source_tokens), ("decoder", batch.n_target_tokens), ("source", batch.n_source_tokens),
     ):  # fmt: skip
         tiles = tiles_on_host(getattr(spans, name))
-        counting = tiles.of_keys[:, 0] < n_keys  # gradients of other keys are 0 without being computed
+        counting = tiles.of_keys[:, 0] < n_keys  # the gradients of filler keys are 0: skip them
         for part, rows in tiles._replace(of_keys=tiles.of_keys * counting[:, None])._asdict().items():
-            room = arrays[f"{name}.{part}"]
-            room[: len(rows)], room[len(rows) :] = rows, 0
+            array = arrays[f"{name}.{part}"]
+            array[: len(rows)], array[len(rows) :] = rows, 0
     return spans
 
 
 def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | None) -> tuple[Batch, BatchSpans]:
-    """With a last block a side that has no labels, each of whose tokens attends to one token of that block."""
+    """Append a segment of filler tokens to each side: without labels, each attending to one filler token only."""
     source, target = _filled(batch.source, n_source), _filled(batch.target, n_target)
     labels = np.append(batch.labels, np.full(n_target - len(batch.labels), NO_LABEL))
     padded = Batch(
@@ -136,25 +137,25 @@ def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | Non
 
 
 def _attending(spans: KeySpans, keys: np.ndarray[Any, np.dtype[np.int64]]) -> KeySpans:
-    """The same, but for the last queries, which attend to one key each."""
+    """Let each of the last ``len(keys)`` queries attend to its one key in ``keys``; leave the others as they are."""
     n = len(spans.first) - len(keys)
     first, last = np.append(spans.first[:n], keys), np.append(spans.last[:n], keys + 1)
     return KeySpans(first, last, spans.queries, spans.keys)
 
 
 class Stretch:
-    """Arrays side by side in one stretch of bytes, so that one copy moves them all."""
+    """A layout of several arrays in one byte buffer, so that a single copy moves them all."""
 
     def __init__(self, shapes: Shapes) -> None:
-        self.n_bytes, self._places = 0, dict[str, tuple[int, tuple[int, ...], Any]]()
+        self.n_bytes, self._offsets = 0, dict[str, tuple[int, tuple[int, ...], Any]]()
         for name, (shape, dtype) in shapes.items():
-            self._places[name] = self.n_bytes, shape, np.dtype(dtype)
+            self._offsets[name] = self.n_bytes, shape, np.dtype(dtype)
             self.n_bytes += _rounded_up(prod(shape) * np.dtype(dtype).itemsize, ALIGNMENT)
 
-    def views(self, stretch: Array) -> dict[str, Array]:
-        """The arrays in a flat array of bytes, on the host or on a device."""
-        return dict(self._views(stretch))
+    def views(self, buffer: Array) -> dict[str, Array]:
+        """Return the arrays by name, as views of a flat array of bytes on the host or on a device."""
+        return dict(self._views(buffer))
 
-    def _views(self, stretch: Array) -> Iterator[tuple[str, Array]]:
-        for name, (start, shape, dtype) in self._places.items():
-            yield name, stretch[start : start + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+    def _views(self, buffer: Array) -> Iterator[tuple[str, Array]]:
+        for name, (start, shape, dtype) in self._offsets.items():
+            yield name, buffer[start : start + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)

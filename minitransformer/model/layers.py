@@ -19,13 +19,13 @@ KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
 
 
 def drop(x: Tensor, rate: float, random: RandomStream | None) -> Tensor:
-    """Dropout where there is a random stream to draw it from; x itself where there is none."""
+    """Apply dropout if a random stream is given; return x itself if not, or if the rate is 0."""
     site = site_of_mask(rate, random)
     return ops.dropout(x, rate=rate, site=site) if site else x
 
 
 def site_of_mask(rate: float, random: RandomStream | None) -> Site | None:
-    """Where to draw the next mask, if there is something to drop and a stream to draw from."""
+    """Return the random stream id of the next dropout mask; None without a stream, or if the rate is 0."""
     return random.next_site() if random and rate else None
 
 
@@ -41,7 +41,10 @@ class Linear(Layer):
 
 
 def layer_for_few_rows(layer: AnyLayer) -> AnyLayer:
-    """A layer with the same parameters whose matrices are ``for_few_rows``, as long as they do not change."""
+    """Return a copy of the layer whose weights are packed for few rows (``for_few_rows``).
+
+    It gives the results of the same parameters only as long as these do not change.
+    """
     prepared = copy.copy(layer)
     for name, value in vars(layer).items():
         if isinstance(value, Layer):
@@ -54,7 +57,7 @@ def layer_for_few_rows(layer: AnyLayer) -> AnyLayer:
 
 
 def mapped(x: Tensor, maps: Sequence[Linear]) -> list[Tensor]:
-    """What each of the maps makes of x."""
+    """Apply each of the linear maps to x."""
     return ops.linear_maps(x, *(parameter for linear in maps for parameter in (linear.weight, linear.bias)))
 
 
@@ -71,27 +74,27 @@ class LayerNorm(Layer):
 
 
 class Embedding(Layer):
-    """A row of a table for every id, multiplied by √D (section 3.4); transposed, the projection to the softmax."""
+    """An embedding table, whose rows are multiplied by √D (section 3.4); its transpose projects to logits."""
 
     def __init__(self, n_words: int, d_model: int) -> None:
         self.weight = Parameter((n_words, d_model), scaled_normal)
         self.scale = math.sqrt(d_model)
 
     def __call__(self, ids: Array) -> Tensor:
-        """Shapes: ids (T,) → (T, D)."""
+        """Look up the row of each id.  Shapes: ids (T,) → (T, D)."""
         return ops.embedding(self.weight, to_device(ids, self.weight.device)) * self.scale
 
     def logits(self, x: Tensor) -> Tensor:
-        """x Eᵀ, without bias.  Shapes: x (T, D) → (T, W)."""
+        """Compute x Eᵀ, without bias.  Shapes: x (T, D) → (T, W)."""
         return ops.linear_transposed(x, self.weight)
 
 
 class MultiHeadAttention(Layer):
     """MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
-    Source: section 3.2.2.  The h projections lie side by side in one matrix each; none has a bias.
+    Source: section 3.2.2.  The projections of all h heads are columns of one matrix each; none has a bias.
     Shapes: query (D, H·K), key (D, H·K), value (D, H·V), output (H·V, D).
-    Differs, if ``attention_bias`` is set: all four have one, as in PyTorch and in models trained with it.
+    Differs, if ``attention_bias`` is set: all four have a bias, as in PyTorch and in models trained with it.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -103,29 +106,29 @@ class MultiHeadAttention(Layer):
         self.output = Linear(config.n_heads * config.d_v, config.d_model, bias=bias)
 
     def queries(self, x: Tensor) -> Tensor:
-        """What attends.  Shapes: x (T, D) → (T, H, K)."""
+        """Compute the queries of all heads.  Shapes: x (T, D) → (T, H, K)."""
         return self.heads(self.query(x))
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, KeysValues]:
-        """What attends and can be attended to, of one x.  Shapes: x (T, D) → (T, H, K), (T, H, K) and (T, H, V)."""
+        """Compute queries, keys and values of one x.  Shapes: x (T, D) → (T, H, K), (T, H, K) and (T, H, V)."""
         queries, keys, values = map(self.heads, mapped(x, [self.query, self.key, self.value]))
         return queries, (keys, values)
 
     def __call__(
         self, queries: Tensor, keys_values: KeysValues, spans: BlockMask, random: RandomStream | None = None
     ) -> Tensor:
-        """Queries (T, H, K) attend to keys and values, each over its span → (T, D)."""
+        """Attend to keys and values under the mask ``spans``.  Shapes: queries (T, H, K) → (T, D)."""
         site = site_of_mask(self.p_drop, random)
         heads = ops.attention(queries, *keys_values, spans=spans, rate=self.p_drop, site=site)
         return self.output(ops.reshape(heads, shape=(len(queries), self.output.weight.shape[0])))
 
     def heads(self, x: Tensor) -> Tensor:
-        """A row of all heads, cut into them.  Shapes: x (T, H·K) → (T, H, K)."""
+        """Split the features of each row into heads.  Shapes: x (T, H·K) → (T, H, K)."""
         return ops.reshape(x, shape=(len(x), self.n_heads, x.shape[1] // self.n_heads))
 
 
 def keys_values_of_each(attentions: Sequence[MultiHeadAttention], memory: Tensor) -> list[KeysValues]:
-    """What each of the layers can attend to.  Shapes: memory (S, D) → keys (S, H, K), values (S, H, V)."""
+    """Compute keys and values of ``memory`` for each layer.  Shapes: (S, D) → keys (S, H, K), values (S, H, V)."""
     keys = mapped(memory, [attention.key for attention in attentions])
     values = mapped(memory, [attention.value for attention in attentions])
     return [(attention.heads(k), attention.heads(v)) for attention, k, v in zip(attentions, keys, values, strict=True)]
@@ -145,7 +148,7 @@ class FeedForward(Layer):
 
 
 class Residual(Layer):
-    """The frame of every sublayer: LayerNorm(x + Dropout(Sublayer(x))), section 3.1 and 5.4.
+    """The residual connection around every sublayer: LayerNorm(x + Dropout(Sublayer(x))), sections 3.1 and 5.4.
 
     Differs, if norm is "pre": x + Dropout(Sublayer(LayerNorm(x))), with one more norm at the end of each stack, as in
     later tensor2tensor.
@@ -158,6 +161,6 @@ class Residual(Layer):
     def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], random: RandomStream | None) -> Tensor:
         if not self.is_post:
             return x + drop(sublayer(self.norm(x)), self.p_drop, random)
-        y = sublayer(x)  # which draws its own masks first
+        y = sublayer(x)  # draws its own dropout masks first
         site, norm = site_of_mask(self.p_drop, random), self.norm
         return ops.add_norm(x, y, norm.gain, norm.bias, rate=self.p_drop, site=site, eps=norm.eps)

@@ -1,4 +1,4 @@
-"""Positional encodings: what tells the model the order of tokens."""
+"""Positional encodings, from which the model learns the order of tokens."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from minitransformer.errors import UserError
 
 
 class PositionError(UserError, ValueError):
-    """A sentence is longer than the learned table of positions."""
+    """A sentence that is longer than the learned table of positions."""
 
 
 class LearnedPositions(Layer):
-    """A row of a trained table for every position: Table 3, row (E)."""
+    """A trained table with a row for every position: Table 3, row (E)."""
 
     def __init__(self, config: ModelConfig) -> None:
-        self.first_position, self.room = config.first_position, config.longest_sentence
+        self.first_position, self.longest_sentence = config.first_position, config.longest_sentence
         self.weight = Parameter((config.max_positions, config.d_model), scaled_normal)
 
     def add_to(self, x: Tensor, places: Array) -> Tensor:
-        """x (T, D) plus the row of each token's place (T,) in its sentence."""
-        if places.max(initial=0) >= self.room:
+        """Add to x (T, D) the row of each token's position (T,) in its sentence."""
+        if places.max(initial=0) >= self.longest_sentence:
             raise PositionError(
                 f"positions: a sentence of {places.max() + 1} tokens is longer than the learned table,"
-                f" which has room for {self.room} (max_positions)"
+                f" which holds {self.longest_sentence} (max_positions)"
             )
         places = places + self.first_position
         return x + ops.embedding(self.weight, to_device(places, x.device))
@@ -47,21 +47,21 @@ class SinusoidalPositions(Layer):
         self.d_model, self.layout, self.first_position = config.d_model, config.positions, config.first_position
 
     def add_to(self, x: Tensor, places: Array) -> Tensor:
-        """x (T, D) plus the encoding of each token's place (T,) in its sentence."""
-        farthest = len(places) if device_of(places) == "cuda" else places.max(initial=0)  # a GPU is not waited for
+        """Add to x (T, D) the encoding of each token's position (T,) in its sentence."""
+        farthest = len(places) if device_of(places) == "cuda" else places.max(initial=0)  # without waiting for a GPU
         places = places + self.first_position
-        n_rows = 1 << int(farthest + self.first_position).bit_length()  # a power of two: few distinct tables to keep
+        n_rows = 1 << int(farthest + self.first_position).bit_length()  # a power of two: few distinct tables are cached
         table = _table(n_rows, self.d_model, self.layout, np.dtype(x.dtype).name, x.device)
         return ops.add(x, table[to_device(places, x.device)])
 
 
-@cache  # all of them are at most twice as large as the largest; and launches that are captured read them for ever
+@cache  # all together at most twice the largest; never evicted, because captured CUDA graphs keep reading them
 def _table(n_positions: int, d_model: int, layout: str, dtype: str, device: Device) -> Array:
     return namespace_of_device(device).asarray(sinusoids(n_positions, d_model, layout).astype(dtype))
 
 
 def sinusoids(n_positions: int, d_model: int, layout: str = "interleaved") -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The table of encodings of positions 0 … n − 1, in float64.  Shapes: returns (n_positions, d_model)."""
+    """Return the encodings of positions 0 … n − 1, in float64.  Shapes: returns (n_positions, d_model)."""
     half = d_model // 2
     exponents = np.arange(half) / (half if layout == "interleaved" else max(1, half - 1))
     angles = np.arange(n_positions)[:, None] * 10_000.0**-exponents
@@ -71,5 +71,5 @@ def sinusoids(n_positions: int, d_model: int, layout: str = "interleaved") -> np
 
 
 def positions_of(config: ModelConfig) -> LearnedPositions | SinusoidalPositions:
-    """The positional encoding that a configuration asks for."""
+    """Return the positional encoding that the configuration names."""
     return LearnedPositions(config) if config.positions == "learned" else SinusoidalPositions(config)

@@ -1,4 +1,4 @@
-"""Who may attend to whom: the spans of the model's three kinds of attention."""
+"""The attention masks of the model's three kinds of attention, as a key range for each query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autograd.spans import IntArray
 
 
 class BatchSpans(NamedTuple):
-    """The spans of a batch: of encoder self-attention, decoder self-attention, and encoder-decoder attention."""
+    """The attention masks of a batch: encoder self-attention, decoder self-attention, encoder-decoder attention."""
 
     encoder: KeySpans
     decoder: KeySpans
@@ -19,10 +19,10 @@ class BatchSpans(NamedTuple):
 
 
 def self_attention_spans(blocks: Blocks, neighbourhood: int | None = None) -> KeySpans:
-    """Encoder self-attention: every token sees its whole sentence, or the r tokens on either side of it.
+    """Return the mask of encoder self-attention: a token sees its whole sentence, or r tokens on either side.
 
     Source: Vaswani et al. 2017, section 3.2.3; restricted self-attention, section 4.
-    Differs: there, r is the size of the whole neighbourhood, here of each side.
+    Differs: in the paper r is the size of the whole neighbourhood, here that of each side.
     """
     start = blocks.starts[blocks.block_of_token]
     end = start + blocks.lengths[blocks.block_of_token]
@@ -33,7 +33,7 @@ def self_attention_spans(blocks: Blocks, neighbourhood: int | None = None) -> Ke
 
 
 def causal_spans(blocks: Blocks, neighbourhood: int | None = None) -> KeySpans:
-    """Decoder self-attention: every token sees itself and what precedes it in its sentence, at most r tokens back.
+    """Return the mask of decoder self-attention: a token sees itself and all, or at most r, tokens before it.
 
     Source: Vaswani et al. 2017, section 3.2.3 (the look-ahead mask); restricted self-attention, section 4.
     """
@@ -44,22 +44,23 @@ def causal_spans(blocks: Blocks, neighbourhood: int | None = None) -> KeySpans:
     return KeySpans(start, here + 1, blocks, blocks)
 
 
-def cached_sets(writers: IntArray, n_writers: int, capacity: int, neighbourhood: int | None = None) -> KeySets:
-    """``causal_spans`` for the newest token of k hypotheses of each sentence, over what they and others have cached.
+def cached_sets(cache_index: IntArray, n_slots: int, capacity: int, neighbourhood: int | None = None) -> KeySets:
+    """Return the mask of cached decoder self-attention, for the newest token of k hypotheses of each sentence.
 
-    A sentence's cache has room for ``capacity`` steps of ``n_writers`` keys each.  Hypotheses share the keys of their
-    common past: ``writers`` (S, k, steps) says who wrote the key of each step in the past of each hypothesis.
+    The cache of a sentence holds ``capacity`` steps of ``n_slots`` keys each.  Hypotheses with a common prefix
+    share its keys: ``cache_index`` (S, k, steps) is the slot of each step's key, for each hypothesis.
+    The mask equals ``causal_spans`` of each hypothesis.
     """
-    n_sentences, k, n_steps = writers.shape
-    mask = writers[:, :, :, None] == np.arange(n_writers)
+    n_sentences, k, n_steps = cache_index.shape
+    mask = cache_index[:, :, :, None] == np.arange(n_slots)
     if neighbourhood is not None:
         mask[:, :, : max(0, n_steps - 1 - neighbourhood)] = False
-    keys = Blocks(np.arange(n_sentences) * capacity * n_writers, np.full(n_sentences, n_steps * n_writers))
+    keys = Blocks(np.arange(n_sentences) * capacity * n_slots, np.full(n_sentences, n_steps * n_slots))
     queries = Blocks.of_lengths(np.full(n_sentences, k))
-    return KeySets(queries, keys, mask.reshape(n_sentences, k, n_steps * n_writers))
+    return KeySets(queries, keys, mask.reshape(n_sentences, k, n_steps * n_slots))
 
 
 def encoder_decoder_spans(queries: Blocks, keys: Blocks) -> KeySpans:
-    """Encoder-decoder attention: every target token sees the whole source sentence of its block."""
+    """Return the mask of encoder-decoder attention: a target token sees the whole source sentence of its pair."""
     start = keys.starts[queries.block_of_token]
     return KeySpans(start, start + keys.lengths[queries.block_of_token], queries, keys)

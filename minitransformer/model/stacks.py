@@ -17,14 +17,14 @@ from minitransformer.model.layers import (
 
 
 class Past(Protocol):
-    """What a decoder layer has seen before: a cache of its self-attention's keys and values."""
+    """The key/value cache of one decoder layer's self-attention."""
 
     def extend(self, keys_values: KeysValues) -> KeysValues:
-        """Keep the newest tokens' keys and values, and return those of all tokens so far."""
+        """Append the newest tokens' keys and values, and return those of all tokens so far."""
 
 
 class EncoderLayer(Layer):
-    """Self-attention, then the feed-forward network, each in its residual frame.  Shapes: (S, D) → (S, D)."""
+    """Self-attention, then the feed-forward network, each with a residual connection.  Shapes: (S, D) → (S, D)."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.self_attention = MultiHeadAttention(config)
@@ -60,7 +60,7 @@ class DecoderLayer(Layer):
         random: RandomStream | None = None,
         past: Past | None = None,
     ) -> Tensor:
-        """``memory``: the keys and values that ``source_attention`` made of the encoder's output."""
+        """Apply the layer; ``memory`` holds ``source_attention``'s keys and values of the encoder's output."""
 
         def attend_to_self(x: Tensor) -> Tensor:
             queries, newest = self.self_attention.queries_keys_values(x)
@@ -75,7 +75,7 @@ class DecoderLayer(Layer):
 
 
 class Encoder(Layer):
-    """N encoder layers, and a last norm if norms stand before the sublayers."""
+    """N encoder layers; with ``norm`` "pre", one more norm at the end."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.layers = [EncoderLayer(config) for _ in range(config.n_layers)]
@@ -88,14 +88,14 @@ class Encoder(Layer):
 
 
 class Decoder(Layer):
-    """N decoder layers, and a last norm if norms stand before the sublayers."""
+    """N decoder layers; with ``norm`` "pre", one more norm at the end."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.layers = [DecoderLayer(config) for _ in range(config.n_layers)]
         self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm == "pre" else None
 
     def memory(self, encoded: Tensor) -> list[KeysValues]:
-        """Each layer's keys and values of the encoder's output (S, D)."""
+        """Compute each layer's keys and values of the encoder's output (S, D)."""
         return keys_values_of_each([layer.source_attention for layer in self.layers], encoded)
 
     def __call__(

@@ -1,4 +1,4 @@
-"""The whole model: from token ids to logits and to the loss."""
+"""The complete model: from token ids to logits and to the loss."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Transformer(Layer):
 
     Args:
         config: its hyperparameters; ``vocabulary_size`` must be set.
-        seed: initial weights are a pure function of the seed and each parameter's name; None leaves them zero.
-        dtype: "float32", "float64" for checks, or "bfloat16": what weights and activations are stored in.  Values that
-            are updated and saved, gradients, statistics and sums are float32 then.
+        seed: determines the initial weights, together with each parameter's name; None leaves them zero.
+        dtype: of weights and activations: "float32", "float64" for checks, or "bfloat16".  With "bfloat16" the master
+            weights (updated and saved), gradients, statistics and sums are float32.
         device: "cpu" or "cuda".
-        allocate: see ``ParameterBuffer``; a reducer's, if several processes train the model.
+        allocate: see ``ParameterBuffer``; if several processes train the model, their reducer's.
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class Transformer(Layer):
         self._projection_by_columns: Array | None = None
 
     def named_parameters(self) -> Iterable[tuple[str, Parameter]]:
-        """Every parameter with its name, such as "encoder.layers.0.self_attention.query.weight"."""
+        """Return every parameter with its name, such as "encoder.layers.0.self_attention.query.weight"."""
         return self.parameters.named.items()
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers the model learns."""
+        """The number of trained values."""
         return self.parameters.n_parameters
 
     def encode(self, ids: IdArray, places: IdArray, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
-        """Source ids (S,), packed, at their places in their sentences → the encoder's output (S, D)."""
+        """Compute the encoder's output (S, D) from packed source ids (S,) and their positions in their sentences."""
         x = self.source_positions.add_to(self.source_embedding(ids), places)
         return self.encoder(drop(x, self.config.p_drop, random), spans, random)
 
@@ -105,31 +105,31 @@ class Transformer(Layer):
         random: RandomStream | None = None,
         pasts: list[Past] | None = None,
     ) -> Tensor:
-        """Decoder inputs (T,) at their places in their sentences → the decoder's output (T, D).
+        """Compute the decoder's output (T, D) from its inputs (T,) and their positions in their sentences.
 
-        With ``pasts`` the ids are the newest token of each sequence, and what preceded is in the caches.
+        With ``pasts``, one key/value cache for each layer, the ids are the newest token of each sequence only.
         """
         x = self.target_positions.add_to(self._embedded_targets(ids), places)
         x = drop(x, self.config.p_drop, random)
         return self.decoder(x, memory, self_spans, source_spans, random, pasts)
 
     def _embedded_targets(self, ids: IdArray) -> Tensor:
-        """Rows of the target embedding for ids (T,), and for the start symbol what ``config.start`` says: (T, D)."""
+        """Return the target embeddings (T, D) of ids (T,); ``config.start`` chooses that of the start symbol."""
         if self.config.start == "end":
             ids = namespace(ids).where(ids == START, END, ids)
         x = self.target_embedding(ids)
         return x * to_device((ids != START)[:, None].astype(x.dtype), self.device) if self.config.start == "zero" else x
 
     def project(self, decoded: Tensor) -> Tensor:
-        """The decoder's output (T, D) → unnormalised log-probabilities of the next token (T, W)."""
+        """Compute unnormalised log-probabilities (T, W) of the next token from the decoder's output (T, D)."""
         by_columns = self._projection_by_columns
         logits = self.projection.logits(decoded) if by_columns is None else ops.linear(decoded, by_columns, None)
         return logits if self.softmax_bias is None else logits + self.softmax_bias
 
     def likeliest(self, decoded: Tensor, *, n: int, never: Sequence[int]) -> tuple[FloatArray, IntArray]:
-        """The n likeliest next tokens but for ``never``, likeliest first: log p in nats, and ids; on the host.
+        """Return log p (nats) and ids of the n most probable next tokens except ``never``, in falling order.
 
-        Shapes: decoded (T, D); returns two (T, n).
+        The results are on the host.  Shapes: decoded (T, D); returns two (T, n).
         """
         by_columns = self._projection_by_columns
         weight = self.projection.weight.value.T if by_columns is None else by_columns
@@ -138,10 +138,10 @@ class Transformer(Layer):
         return found
 
     def for_search(self) -> Transformer:
-        """The same model with the same parameters, for steps of few rows, as long as the parameters do not change.
+        """Return a copy of the model for search: its decoder and projection weights are packed (``for_few_rows``).
 
-        It searches in float32, whatever the parameters are stored in.
-        The decoder's matrices and the projection's, as (D, W), are ``for_few_rows``.
+        The copy gives the same results only as long as the parameters do not change.  It computes in float32, whatever
+        the dtype of the parameters.  The projection weight is packed as (D, W).
         """
         model = copy.copy(self.in_float32())
         model.decoder = layer_for_few_rows(model.decoder)
@@ -149,7 +149,7 @@ class Transformer(Layer):
         return model
 
     def in_float32(self) -> Transformer:
-        """The model that ``save`` would write: this one, or of one that stores bfloat16 a copy in float32."""
+        """Return the model with its float32 master weights: itself, or a copy if the weights are bfloat16."""
         if self.parameters.copies is None:
             return self
         model = Transformer(self.config, seed=None, device=self.device)
@@ -157,19 +157,19 @@ class Transformer(Layer):
         return model
 
     def decoded(self, batch: ModelInput, random: RandomStream | None = None) -> Tensor:
-        """The decoder's output at every target token.  Shapes: returns (T, D), packed in sentence order."""
+        """Compute the decoder's output at every target token.  Shapes: returns (T, D), packed in sentence order."""
         spans = batch.spans(self.config.neighbourhood)
         memory = self.decoder.memory(self.encode(batch.source_ids, batch.source_places, spans.encoder, random))
         return self.decode(batch.decoder_ids, batch.target_places, memory, spans.decoder, spans.source, random)
 
     def logits(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
-        """Unnormalised log-probabilities of every next token.  Shapes: returns (T, W), packed in sentence order."""
+        """Compute unnormalised log-probabilities of next tokens.  Shapes: returns (T, W), packed in sentence order."""
         return self.project(self.decoded(batch, random))
 
     def loss(self, batch: ModelInput, random: RandomStream | None = None) -> Tensor:
-        """Label-smoothed cross-entropy in nats, summed over target tokens; dropout if and only if ``random`` is given.
+        """Compute the label-smoothed cross-entropy in nats, summed over target tokens.
 
-        Divide by ``batch.n_target_tokens`` for the mean.
+        Dropout is applied if and only if ``random`` is given.  Divide by ``batch.n_target_tokens`` for the mean.
         """
         over = self.config.label_smoothing_over
         return ops.linear_cross_entropy(
@@ -183,7 +183,7 @@ class Transformer(Layer):
         )
 
     def log_probabilities(self, batch: Batch) -> Array:
-        """log p(token | source, preceding tokens) of every token of the vocabulary, without dropout.
+        """Compute log p(token | source, preceding tokens) of every token of the vocabulary, without dropout.
 
         Shapes: returns (target tokens, W), packed in sentence order, in nats.
         """
@@ -191,13 +191,13 @@ class Transformer(Layer):
             return log_softmax_values(self.in_float32().logits(batch).value)
 
     def weights(self) -> dict[str, Array]:
-        """The parameters' values by name, on the host."""
+        """Return the parameters' values by name, on the host."""
         return {name: to_host(values) for name, values in self.parameters.named_values().items()}
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
         """Copy values into the parameters.
 
-        Raises: WeightsError that lists missing and unknown names and wrong shapes; nothing is changed then.
+        Raises: WeightsError that lists missing names, unknown names and wrong shapes; the parameters stay unchanged.
         """
         expected = {name: parameter.shape for name, parameter in self.named_parameters()}
         got = {name: tuple(value.shape) for name, value in weights.items()}
@@ -216,12 +216,12 @@ class Transformer(Layer):
         self.parameters.refresh_copies()
 
     def save(self, directory: str | Path) -> None:
-        """Write configuration and weights into a directory; each file is whole or not there at every moment."""
+        """Write configuration and weights into a directory; at every moment each file is complete or absent."""
         save_model_files(Path(directory), self.config, self.weights())
 
     @classmethod
     def load(cls, directory: str | Path, *, dtype: str = "float32", device: Device = "cpu") -> Transformer:
-        """The model that ``save`` wrote.  Raises: CheckpointError, WeightsError."""
+        """Return the model that ``save`` wrote.  Raises: CheckpointError, WeightsError."""
         config, weights = load_model_files(Path(directory))
         require_room(Path(directory), config, weights)
         model = cls(config, seed=None, dtype=dtype, device=device)

@@ -226,7 +226,7 @@ def test_another_search_is_not_mixed_into_the_output(
 ) -> None:
     before = contents(half_done)
     with pytest.raises(
-        ResumeError, match=f"out: was begun with another {named.split(',', maxsplit=1)[0]}.*choose another --output"
+        ResumeError, match=f"out: was begun with another {named.split(',', maxsplit=1)[0]}.*choose another output"
     ):
         run(translator, half_done, resume=True, **options)  # type: ignore[arg-type]
     assert contents(half_done) == before
@@ -246,13 +246,13 @@ def test_an_input_that_changed_where_it_was_translated_is_noticed(
 ) -> None:
     source = half_done / "in"
     source.write_bytes(source.read_bytes().replace(*change, 1))
-    with pytest.raises(ResumeError, match="in is not what it was when 8 of its lines were translated"):
+    with pytest.raises(ResumeError, match="in has changed since 8 of its lines were translated"):
         run(translator, half_done, resume=True)
 
 
 def test_an_input_that_became_shorter_is_noticed(translator: Translator, half_done: Path) -> None:
     (half_done / "in").write_bytes(b"one\n")
-    with pytest.raises(ResumeError, match="is not what it was"):
+    with pytest.raises(ResumeError, match="has changed since"):
         run(translator, half_done, resume=True)
 
 
@@ -266,16 +266,16 @@ def test_lines_appended_to_the_input_are_translated(translator: Translator, half
 def test_an_output_that_was_changed_is_noticed(translator: Translator, half_done: Path, damage: bytes) -> None:
     text = (half_done / "out").read_bytes()
     (half_done / "out").write_bytes(damage + text[1:])
-    with pytest.raises(ResumeError, match=f"its first {len(text)} bytes are not what was written"):
+    with pytest.raises(ResumeError, match=f"its first {len(text)} bytes have changed since they were written"):
         run(translator, half_done, resume=True)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"n_lines": -1}, "is not what it was when -1 of its lines were translated"),
-        ({"n_lines": 2**64}, "is not what it was when 18,446,744,073,709,551,616 of its lines were translated"),
-        ({"n_bytes": -1}, "its first -1 bytes are not what was written"),
+        ({"n_lines": -1}, "has changed since -1 of its lines were translated"),
+        ({"n_lines": 2**64}, "has changed since 18,446,744,073,709,551,616 of its lines were translated"),
+        ({"n_bytes": -1}, "its first -1 bytes have changed since they were written"),
         (
             {"n_lines": "8"},
             r"progress\.json: is damaged, or of another kind: expected an object with n_lines \(int\), ",
@@ -298,7 +298,7 @@ def test_a_note_that_is_damaged_is_refused_and_changes_nothing(
 
 def test_an_interrupted_output_is_not_overwritten_by_mistake(translator: Translator, half_done: Path) -> None:
     before = contents(half_done)
-    with pytest.raises(ResumeError, match="an interrupted translation; go on with --resume, or remove"):
+    with pytest.raises(ResumeError, match="an interrupted translation; set resume to continue it, or remove"):
         run(translator, half_done, resume=False)
     assert contents(half_done) == before
 
@@ -325,14 +325,14 @@ def test_a_complete_output_is_left_alone(tmp_path: Path, n_best: int | None) -> 
 
 def test_a_complete_output_of_another_search_is_not_taken_for_ones_own(translator: Translator, done: Path) -> None:
     before = contents(done)
-    with pytest.raises(ResumeError, match="out: was begun with another beam; choose another --output, or remove this"):
+    with pytest.raises(ResumeError, match="out: was begun with another beam; choose another output, or remove this"):
         run(translator, done, resume=True, beam=3)
     assert contents(done) == before
 
 
 def test_a_complete_output_of_another_input_is_not_taken_for_ones_own(translator: Translator, done: Path) -> None:
     (done / "in").write_bytes(lines_of(5, seed=4))
-    with pytest.raises(ResumeError, match="in is not what it was when 12 of its lines were translated"):
+    with pytest.raises(ResumeError, match="in has changed since 12 of its lines were translated"):
         run(translator, done, resume=True)
 
 
@@ -341,7 +341,7 @@ def test_a_complete_output_that_was_changed_is_noticed_and_left_alone(
     translator: Translator, done: Path, change: Callable[[bytes], bytes]
 ) -> None:
     (done / "out").write_bytes(changed := change((done / "out").read_bytes()))
-    with pytest.raises(ResumeError, match="something was appended to|are not what was written"):
+    with pytest.raises(ResumeError, match="something was appended to|have changed since they were written"):
         run(translator, done, resume=True)
     assert (done / "out").read_bytes() == changed
 
@@ -373,7 +373,7 @@ def test_a_file_that_is_not_known_is_not_taken_for_an_output(
 ) -> None:
     (tmp_path / "in").write_bytes(lines_of(5))
     (tmp_path / "out").write_bytes(text)
-    with pytest.raises(ResumeError, match=r"out: is there, but not .*out\.progress\.json, .*; remove it, or choose"):
+    with pytest.raises(ResumeError, match=r"out: exists, but .*out\.progress\.json, .*; remove the output, or choose"):
         run(translator, tmp_path, resume=True)
     assert (tmp_path / "out").read_bytes() == text
 
@@ -412,7 +412,7 @@ def test_an_interrupt_says_how_to_go_on(
     translation = LineTranslator(translator, SearchConfig())
     with pytest.raises(KeyboardInterrupt):
         translate_file(translation, tmp_path / "in", tmp_path / "out", resume=False, lines_at_once=4, say=said.append)
-    assert said == ["interrupted after line 4; the same command with --resume goes on from there"]
+    assert said == ["interrupted after line 4; to continue from there, start it again with resume set"]
 
 
 def test_compressed_input_is_read(trained: Trained, tmp_path: Path) -> None:
@@ -428,7 +428,10 @@ def test_compressed_input_is_read(trained: Trained, tmp_path: Path) -> None:
     [
         (["--output", "out"], "--output: needs --input"),
         (["--input", "in", "--resume"], "--resume: needs"),
-        (["--input", "in", "--output", "out.gz"], "--output out.gz: would be plain text, and read as .gz"),
+        (
+            ["--input", "in", "--output", "out.gz"],
+            "--output out.gz: the output is plain text; choose a name without .gz",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(trained: Trained, options: list[str], message: str) -> None:
@@ -438,7 +441,7 @@ def test_options_that_do_not_go_together_are_refused(trained: Trained, options: 
 
 def test_a_missing_input_leaves_the_output_alone(translator: Translator, tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"precious\n")
-    with pytest.raises(CorpusError, match="in: cannot be read: .*No such file.*; --input names"):
+    with pytest.raises(CorpusError, match="in: cannot be read: .*No such file.*; the input must be"):
         run(translator, tmp_path, resume=False)
     assert (tmp_path / "out").read_bytes() == b"precious\n"
 

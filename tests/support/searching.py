@@ -105,8 +105,8 @@ class SearchWithoutCache(_Search):
         )
         return Tensor(decoded.value[length - 1 :: length].copy())
 
-    def _keep(self, sentences: Any) -> None:
-        self.writers = self.writers[sentences]
+    def _select(self, sentences: Any) -> None:
+        self.cache_index = self.cache_index[sentences]
         self.memory.keep(sentences)
 
 

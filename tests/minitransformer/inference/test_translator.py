@@ -120,6 +120,6 @@ def test_a_directory_without_model(tmp_path: Any) -> None:
 def test_the_tokenizer_of_another_model_is_refused(translator: Translator, n_pieces: int, tmp_path: Any) -> None:
     translator.model.save(tmp_path)
     Tokenizer.train(PAIRS, vocabulary_size=n_pieces).save(tmp_path)
-    message = rf"has 70 source and 70 target words, but its tokenizer {n_pieces} and {n_pieces}: .* put back"
+    message = rf"has 70 source and 70 target words, but its tokenizer {n_pieces} and {n_pieces}: .* restore"
     with pytest.raises(CheckpointError, match=message):
         Translator.load(tmp_path)

@@ -166,14 +166,12 @@ def test_a_learned_table_has_an_end(first_position: int) -> None:
     x, last = Tensor(np.ones((1, 4))), 3 - first_position
     assert encoding.add_to(x, np.array([last])).shape == (1, 4)
     with pytest.raises(
-        PositionError, match=rf"sentence of {last + 2} tokens is longer .* room for {last + 1} \(max_positions\)"
+        PositionError, match=rf"sentence of {last + 2} tokens is longer .* holds {last + 1} \(max_positions\)"
     ):
         encoding.add_to(x, np.array([last + 1]))
 
 
 def test_a_sentence_beyond_a_learned_table_is_named_with_its_length() -> None:
     encoding = ready(dataclasses.replace(CONFIG, positions="learned", max_positions=4))
-    with pytest.raises(
-        PositionError, match="sentence of 6 tokens is longer than the learned table, which has room for 4"
-    ):
+    with pytest.raises(PositionError, match="sentence of 6 tokens is longer than the learned table, which holds 4"):
         encoding.add_to(Tensor(np.ones((1, 4))), np.array([5]))

@@ -353,7 +353,7 @@ def test_a_checkpoint_of_another_model_names_what_differs_and_nothing_is_changed
 
 
 def test_a_checkpoint_that_does_not_exist_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(DamagedError, match="there is no model here .*name the directory of one with --run"):
+    with pytest.raises(DamagedError, match="there is no model here .*give the directory of a trained model"):
         load_checkpoint(tmp_path / "nowhere", *model_and_adam(1))
 
 
