@@ -1,1 +1,1 @@
-"""How good translations are."""
+"""Measures of translations, of parse trees, and of what training and layers cost."""

@@ -1,11 +1,11 @@
-"""One translation under every BLEU that papers have printed, and which of their figures each may stand beside.
+"""BLEU of one translation under every convention used in papers, each with the published figures it compares to.
 
-The paper's 27.3 and 28.4 are BLEU of tokenised text with hyphenated words split and the references' quotation marks
-made straight, which is up to a point and a half more than sacreBLEU gives the same translations.
+The paper's 27.3 and 28.4 are BLEU of tokenised text, with hyphenated words split and the references' quotation marks
+made straight.  SacreBLEU gives the same translations up to a point and a half less.
 
-Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores"; tensor2tensor's ``get_ende_bleu.sh``, by which the
-paper was scored, and what Martin Popel found to be different in the references that it was run with: "all unicode
-quotes including „" are straight there.
+Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores"; tensor2tensor's ``get_ende_bleu.sh``, which scored
+the paper's translations.  Martin Popel found that the references used with it differ: "all unicode quotes including „"
+are straight there.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Preprocess = Callable[[str], str]
 
 N_BOOTSTRAP = 1_000  # resampled corpora; 95 % of their scores lie within the interval
 
-# Of bytes, as Perl reads them: a match ends behind the byte after its hyphen, so "a-b-c" splits once, "a-ä-c" twice.
+# Bytes, as in Perl: a match ends with the byte after the hyphen, so "a-b-c" is split once, "a-ä-c" twice.
 _HYPHEN = re.compile(rb"(\S)-(\S)")
 
 
 @dataclass(frozen=True)
 class AuditedScore:
-    """A score under one convention, and the figures of others that were computed in the same way.
+    """A score under one convention, and the published figures that were computed in the same way.
 
-    The test set is not known here: ``comparable_with`` says on which one the figures are that it names.
+    The test set is unknown here: ``comparable_with`` names the test set of its figures.
     """
 
     convention: str
@@ -55,7 +55,7 @@ def audit(
 
     Args:
         references: one list of detokenised lines for every set of references.
-        language: of the text, whose tokenisation rules Moses needs; hyphens are split in German only.
+        language: of the text, for the tokenisation rules of Moses; hyphens are split in German only.
         n_bootstrap: resampled corpora for each interval.
 
     Raises: ValueError for an unknown language, no lines, or sets of unequal lengths.
@@ -68,7 +68,7 @@ def audit(
         )
     for convention, (steps, preprocess_hypothesis, preprocess_reference), comparable_with in _tokenised(language):
         score = score_corpus(
-            # multi-bleu.perl smooths nothing; force: that the text is tokenised already is meant
+            # multi-bleu.perl does not smooth; force: the text is tokenised on purpose
             BLEU(tokenize="none", smooth_method="none", force=True),
             [preprocess_hypothesis(line) for line in hypotheses],
             [[preprocess_reference(line) for line in lines] for lines in references],
@@ -81,7 +81,7 @@ def audit(
 
 
 def _of_sacrebleu() -> Iterator[tuple[str, Metric, str]]:
-    """The conventions that are sacreBLEU's own: name, metric, comparable."""
+    """Yield sacreBLEU's own conventions: name, metric, comparable figures."""
     yield "sacreBLEU, 13a", BLEU(), "sacreBLEU figures on the same test set, of WMT and of papers since 2018"
     yield "sacreBLEU, 13a, lower-cased", BLEU(lowercase=True), "the same with case:lc in their signature"
     yield (
@@ -98,7 +98,7 @@ def _of_sacrebleu() -> Iterator[tuple[str, Metric, str]]:
 
 
 def _tokenised(language: Language) -> Iterator[tuple[str, tuple[str, Preprocess, Preprocess], str]]:
-    """The conventions that tokenise before they count: name, (steps, of translations, of references), comparable."""
+    """Yield the conventions that tokenise first: name, (steps, for translations, for references), comparable."""
     moses, punctuation = MosesTokenizer(language), MosesPunctNormalizer(language)
 
     def tokenised(line: str) -> str:
@@ -107,7 +107,7 @@ def _tokenised(language: Language) -> Iterator[tuple[str, tuple[str, Preprocess,
     def by_the_script(line: str) -> str:
         return split_hyphens(tokenised(punctuation.replace_unicode_punct(line)))
 
-    def straightened(line: str) -> str:  # references only: the script knows “ and ”, and leaves a translation's „
+    def straightened(line: str) -> str:  # references only: the script handles “ and ”, but not „
         return by_the_script(line.replace("„", '"'))
 
     french = "; no source says how Vaswani et al. 2017 tokenised for their French 38.1 and 41.0 (later 41.8)"
@@ -126,10 +126,10 @@ def _tokenised(language: Language) -> Iterator[tuple[str, tuple[str, Preprocess,
         yield (
             "the same, references' quotation marks kept",
             ("sys:ascii-punct|ref:as-is|hyphens:split|", by_the_script, lambda line: split_hyphens(tokenised(line))),
-            "get_ende_bleu.sh on the same test set, its references as WMT has them, whose “ then never matches",
+            "get_ende_bleu.sh on the same test set, with WMT's unchanged references, whose “ then never matches",
         )
 
 
 def split_hyphens(tokenised: str) -> str:
-    """Make three words of a hyphenated one, as ``get_ende_bleu.sh`` does: "a-b" becomes "a ##AT##-##AT## b"."""
+    """Split a hyphenated word into three, as ``get_ende_bleu.sh`` does: "a-b" becomes "a ##AT##-##AT## b"."""
     return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", tokenised.encode()).decode()

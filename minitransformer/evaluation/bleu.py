@@ -1,4 +1,4 @@
-"""BLEU and chrF, by sacrebleu, each with the signature that makes it comparable."""
+"""BLEU and chrF by sacrebleu, each with its signature, which records how it was computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sacrebleu.metrics.chrf import CHRF
 class Score:
     """A corpus score in percent, with sacrebleu's signature and its line of detail.
 
-    ``interval`` is half the width of the 95 % interval by bootstrap, if one was asked for and could be had.
+    ``interval`` is half the width of the 95 % bootstrap interval; None if it was not requested or cannot be computed.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Score:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False) -> Score:
-    """Corpus BLEU (Papineni et al. 2002) of detokenised text, tokenisation 13a.
+    """Compute corpus BLEU (Papineni et al. 2002) of detokenised text, with tokenisation 13a.
 
     Args:
         references: one list of lines for every set of references.
@@ -38,16 +38,16 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowe
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """Corpus chrF2 (Popović 2015)."""
+    """Compute corpus chrF2 (Popović 2015)."""
     return score_corpus(CHRF(), hypotheses, references)
 
 
 def score_corpus(
     metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, n_bootstrap: int = 1
 ) -> Score:
-    """The score of a whole corpus by one of sacrebleu's metrics, with an interval from ``n_bootstrap`` resamplings.
+    """Score a corpus by one of sacrebleu's metrics, with an interval from ``n_bootstrap`` resampled corpora.
 
-    Raises: ValueError if there is nothing to score, or a set of references has another number of lines.
+    Raises: ValueError if there is nothing to score, or a set of references differs in its number of lines.
     """
     if not references:
         raise ValueError("there are no references to score against")
@@ -61,12 +61,10 @@ def score_corpus(
     corpus = list(hypotheses), [list(lines) for lines in references]
     try:
         result = metric.corpus_score(*corpus, n_bootstrap)
-    except (
-        TypeError
-    ):  # sacrebleu 2.6 cannot sort chrF's 0 of a resampled corpus that shares nothing with its references
+    except TypeError:  # sacrebleu 2.6 fails if the chrF of a resampled corpus is 0: nothing matches its references
         result, n_bootstrap = metric.corpus_score(*corpus), 1
     signature, interval = str(metric.get_signature()), None
-    if n_bootstrap > 1 and len(hypotheses) > 1:  # all corpora drawn from a single sentence are the same
+    if n_bootstrap > 1 and len(hypotheses) > 1:  # resampling a single sentence gives only itself
         details = json.loads(result.format(width=6, is_json=True, signature=signature))
-        interval = details.get("confidence_var", 0.0)  # is left out when all resampled corpora score 0
+        interval = details.get("confidence_var", 0.0)  # absent if all resampled corpora score 0
     return Score(result.name, float(result.score), signature, str(result), interval)

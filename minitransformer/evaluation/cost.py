@@ -1,4 +1,4 @@
-"""What training costs, in the two ways of counting that Table 2 of the paper invites to compare."""
+"""The cost of training in FLOPs: counted from the model, and estimated from time as in Table 2 of the paper."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from minitransformer.config import ModelConfig
 
 Lengths = np.ndarray[Any, Any]  # of sentences, in tokens, each with its end symbol
 
-BACKWARD = 2  # products of a backward pass for each product forward: one for either factor's gradient
-SQUARE: dict[Device, int] = {"cpu": 1024, "cuda": 4096}  # rows of the matrices by which a device is measured
+BACKWARD = 2  # products in the backward pass for each forward product: one for each factor's gradient
+SQUARE: dict[Device, int] = {"cpu": 1024, "cuda": 4096}  # rows of the matrices with which a device is measured
 P100_FLOPS = 9.5e12  # single-precision FLOP/s that the paper assumed of the GPU it trained on (footnote 5)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a training run has cost: FLOPs as they were counted, and as the paper estimated them.
+    """The cost of a training run: FLOPs as counted, and as the paper estimated them.
 
-    ``device_seconds`` is training time times devices: GPUs, or processes with all the cores that they compute on.
+    ``device_seconds`` is training time × number of devices; a device is a GPU, or a process with all its cores.
     """
 
     flops: int
@@ -33,7 +33,7 @@ class Cost:
 
     @property
     def flops_by_time(self) -> float:
-        """Time · devices · what a device sustains: the way of Table 2."""
+        """The estimate of Table 2: time × devices × sustained FLOP/s of a device."""
         return flops_by_time(self.device_seconds, 1, self.flops_per_second)
 
     def __str__(self) -> str:
@@ -45,22 +45,22 @@ class Cost:
 
 
 def update_flops(config: ModelConfig, shards: Iterable[Lengths]) -> int:
-    """FLOPs of an update, whoever computes its shards.
+    """Count the FLOPs of an update, summed over its micro-batches.
 
     Args:
-        shards: of every shard (n, 2) source and target tokens of its pairs, end symbols included.
+        shards: for every micro-batch an array (n, 2): source and target tokens of its pairs, end symbols included.
     """
     return sum(training_flops(config, *lengths.T) for lengths in shards)
 
 
 def training_flops(config: ModelConfig, source_lengths: Lengths, target_lengths: Lengths) -> int:
-    """Multiplications and additions of all matrix products by which a batch is differentiated, all sentences at once.
+    """Count the multiplications and additions of all matrix products in one forward and backward pass of a batch.
 
-    Forward, a map from i to o numbers costs 2·i·o for every token; attention costs 2·(h·d_k + h·d_v) for every pair of
-    a query and a key.  It computes with all sentences side by side, so there are B·n·m such pairs, of the longest
-    sentences' n queries and m keys: masked ones and padding are counted, because they are computed.  The backward pass
-    costs twice as much.  Nothing else is counted: sums, norms, softmax and Adam are passes over memory, a few percent
-    of this.
+    Forward, a linear map from i to o features costs 2·i·o for every token; attention costs 2·(h·d_k + h·d_v) for every
+    pair of a query and a key.  Attention computes on padded sentences, so there are B·n·m such pairs, for the longest
+    sentences' n queries and m keys: masked pairs and padding are counted, because they are computed.  The backward pass
+    costs twice as much.  Sums, norms, softmax and Adam are not counted: they are passes over memory, a few percent of
+    the total.
 
     Args:
         source_lengths, target_lengths: (B,) tokens of every sentence of the batch.
@@ -82,17 +82,17 @@ def training_flops(config: ModelConfig, source_lengths: Lengths, target_lengths:
 
 
 def flops_by_time(seconds: float, n_devices: int, flops_per_second: float) -> float:
-    """Training time · devices · what a device sustains: how the paper estimated its FLOPs (section 6.1, Table 2)."""
+    """Estimate FLOPs as the paper does: time × devices × sustained FLOP/s of a device (section 6.1, Table 2)."""
     return seconds * n_devices * flops_per_second
 
 
 def sustained_flops_per_second(device: Device, n_threads: int, size: int | None = None, repeats: int = 10) -> float:
-    """What this process reaches in a product of two square float32 matrices, at its best of a few times.
+    """Measure the FLOP/s of this process in products of two square float32 matrices; return the best of ``repeats``.
 
-    The matrices are large enough to keep the device busy, and small enough for a fraction of a second.
+    The matrices are large enough to keep the device busy, and small enough to take a fraction of a second.
 
     Args:
-        n_threads: that this process trains with; OPENBLAS_NUM_THREADS may say less, but is not about training.
+        n_threads: number of threads with which this process trains; it overrides OPENBLAS_NUM_THREADS.
     """
     xp, size = namespace_of_device(device), size or SQUARE[device]
     a = xp.ones((size, size), np.float32)

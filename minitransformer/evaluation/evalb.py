@@ -1,7 +1,7 @@
 """Labelled bracketing recall, precision and F1, as Sekine and Collins' EVALB computes them.
 
 Source: Black et al. 1991 (the measure); EVALB of 2006, its manual and its parameter file COLLINS.prm.
-Differs: a bracket without a label, as the treebank's outermost one, does not count; in EVALB it is one like any other.
+Differs: a bracket without a label, such as the treebank's outermost one, does not count here; in EVALB it counts.
 Other differences are listed in docs/parsing.md.
 """
 
@@ -17,36 +17,36 @@ from typing import Self, TypeAlias
 from minitransformer.trees.plain import TRACE, category
 from minitransformer.trees.tree import Constituent, Leaf, Tree
 
-QUOTES = frozenset({"'", '"', "/"})  # what EVALB takes for one
+QUOTES = frozenset({"'", '"', "/"})  # words that EVALB treats as quotes
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What EVALB reads from a parameter file; the defaults are those of COLLINS.prm."""
+    """The parameters of EVALB; the defaults are those of COLLINS.prm."""
 
     deleted: frozenset[str] = frozenset({"TOP", TRACE, ",", ":", "``", "''", "."})
-    """DELETE_LABEL: brackets that do not count, and tags of words that do not."""
+    """DELETE_LABEL: labels of brackets, and tags of words, that do not count."""
     deleted_for_length: frozenset[str] = frozenset({TRACE})
-    """DELETE_LABEL_FOR_LENGTH: tags of words that a sentence's length leaves out."""
+    """DELETE_LABEL_FOR_LENGTH: tags of words that do not count in a sentence's length."""
     equal_labels: Mapping[str, str] = field(default_factory=lambda: {"PRT": "ADVP"})
-    """EQ_LABEL: what a label or tag is compared as."""
+    """EQ_LABEL: labels and tags, each with the one that replaces it in comparisons."""
     equal_words: Mapping[str, str] = field(default_factory=dict)
-    """EQ_WORD: what a word is compared as."""
+    """EQ_WORD: words, each with the one that replaces it in comparisons."""
     cutoff_length: int = 40
-    """CUTOFF_LEN: the second summary is of sentences up to this length."""
+    """CUTOFF_LEN: the greatest length of sentences in the second summary."""
     quote_labels: frozenset[str] = frozenset()
-    """QUOTE_LABEL: tags between which parsers waver for a quote; COLLINS.prm has none, new.prm has."""
+    """QUOTE_LABEL: tags that parsers confuse for quotes; COLLINS.prm has none, new.prm has some."""
 
     def label(self, name: str) -> str:
-        """What a label or tag is compared as: without functional tags."""
+        """Return the label or tag used in comparisons: without functional tags, then mapped by ``equal_labels``."""
         return self.equal_labels.get(category(name), category(name))
 
     def is_deleted(self, leaf: Leaf) -> bool:
-        """Whether a word does not count."""
+        """Return whether a word does not count."""
         return category(leaf.tag) in self.deleted
 
     def is_quote(self, leaf: Leaf) -> bool:
-        """Whether a word may be a quote in one tree and none in the other."""
+        """Return whether a word is a quote that may count in one tree and not in the other."""
         return leaf.word in QUOTES and category(leaf.tag) in self.quote_labels
 
 
@@ -54,16 +54,16 @@ COLLINS = Parameters()
 
 
 class Status(IntEnum):
-    """Whether a sentence counts."""
+    """The status of a sentence: only valid ones count in the scores."""
 
     VALID = 0
-    ERROR = 1  # the words that count are not the same in both trees
-    SKIPPED = 2  # none counts in the candidate
+    ERROR = 1  # the trees differ in the words that count
+    SKIPPED = 2  # no word of the candidate counts
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One sentence: how many brackets, words and tags agree.  All are 0 unless it is valid."""
+    """The counts of one sentence: brackets, words and tags.  All counts are 0 unless its status is VALID."""
 
     length: int
     status: Status
@@ -76,10 +76,10 @@ class Comparison:
 
 
 def compare(gold: Tree, candidate: Tree, parameters: Parameters = COLLINS) -> Comparison:
-    """Count the brackets of ``candidate`` that ``gold`` has, and those that cross one of it.
+    """Count the brackets of ``candidate`` that match one of ``gold``, and those that cross one of ``gold``.
 
-    Punctuation and traces are left out by each tree's own tags before words and spans are compared.  Trees whose tags
-    do not agree on what to leave out are an error, unless it is quotes on which they differ (``quote_labels``).
+    Punctuation and traces, as each tree's own tags mark them, are removed before words and spans are compared.  Trees
+    whose remaining words differ have the status ERROR, unless they differ only in quotes (``quote_labels``).
     """
     length = sum(category(leaf.tag) not in parameters.deleted_for_length for leaf in gold.leaves)
     kept = _counting(gold, parameters), _counting(candidate, parameters)
@@ -106,9 +106,9 @@ def compare(gold: Tree, candidate: Tree, parameters: Parameters = COLLINS) -> Co
 
 
 def with_tags_of(gold: Tree, candidate: Tree) -> Tree:
-    """The candidate with the tags of the gold tree's words, if it has as many words; else as it is.
+    """Return the candidate with the gold tree's tags; unchanged if the numbers of words differ.
 
-    What counts as punctuation, and so is left out, is decided by tags: a parser that makes none borrows them.
+    Tags decide which words are punctuation and do not count; a parser without tags needs the gold ones.
     """
     leaves = [leaf for leaf in gold.leaves if category(leaf.tag) != TRACE]
     words = candidate.words
@@ -117,7 +117,7 @@ def with_tags_of(gold: Tree, candidate: Tree) -> Tree:
     return candidate.with_leaves(Leaf(leaf.tag, word) for leaf, word in zip(leaves, words, strict=True))
 
 
-Kept: TypeAlias = list[bool]  # for every leaf whether it counts
+Kept: TypeAlias = list[bool]  # for every leaf, whether it counts
 
 
 def _counting(tree: Tree, parameters: Parameters) -> Kept:
@@ -129,7 +129,7 @@ def _words(tree: Tree, kept: Kept, parameters: Parameters) -> list[str]:
 
 
 def _count_quotes_of_either(gold: Tree, candidate: Tree, kept: tuple[Kept, Kept], parameters: Parameters) -> None:
-    """Change in place what counts: a quote that counts in one tree, and in the other stands behind as many words."""
+    """Mark in place as counting: quotes that count in one tree only, but follow equally many words in both."""
     quotes = [[i for i, leaf in enumerate(t.leaves) if parameters.is_quote(leaf)] for t in (gold, candidate)]
     for j in quotes[1]:
         place = sum(kept[1][:j])
@@ -139,9 +139,10 @@ def _count_quotes_of_either(gold: Tree, candidate: Tree, kept: tuple[Kept, Kept]
 
 
 def _brackets(tree: Tree, kept: Kept, parameters: Parameters) -> Counter[Constituent]:
-    """The brackets that count, over the words that count: those with a word inside, and a label to compare.
+    """Return the brackets that count: those with a label that is not deleted, around at least one word that counts.
 
-    A label that is equal to a deleted one is deleted; of tags, which say what words count, only those named are.
+    Positions are numbered over the words that count.  EQ_LABEL applies before deletion: a label that is equal to a
+    deleted label is deleted, too.  For the tags of words, it does not.
     """
     deleted = {"", *map(parameters.label, parameters.deleted)}
     places = [0, *accumulate(kept)]
@@ -154,7 +155,7 @@ def _brackets(tree: Tree, kept: Kept, parameters: Parameters) -> Counter[Constit
 
 
 def _n_crossing(gold: Counter[Constituent], candidate: Counter[Constituent]) -> int:
-    """How many brackets of the candidate overlap one of the gold tree without one holding the other."""
+    """Count the candidate's brackets that overlap a gold bracket while neither contains the other."""
     spans = {(g.start, g.end) for g in gold}
     return sum(
         n
@@ -165,19 +166,19 @@ def _n_crossing(gold: Counter[Constituent], candidate: Counter[Constituent]) -> 
 
 @dataclass(frozen=True)
 class Summary:
-    """What EVALB says of a set of sentences; figures in percent but for the counts and ``average_crossing``."""
+    """EVALB's summary of a set of sentences; figures are in percent, except counts and ``average_crossing``."""
 
     comparisons: Sequence[Comparison]
     valid: Sequence[Comparison]
 
     @classmethod
     def of(cls, comparisons: Sequence[Comparison], longest: int | None = None) -> Self:
-        """The summary of all sentences, or of those of at most ``longest`` words."""
+        """Summarise all sentences, or those of at most ``longest`` words."""
         chosen = [c for c in comparisons if longest is None or c.length <= longest]
         return cls(chosen, [c for c in chosen if c.status is Status.VALID])
 
     def n_with(self, status: Status) -> int:
-        """How many sentences have a status."""
+        """Return the number of sentences with a status."""
         return sum(c.status is status for c in self.comparisons)
 
     def _total(self, count: str) -> int:
@@ -217,7 +218,7 @@ class Summary:
 
     @property
     def f1(self) -> float:
-        """Twice the matched brackets over those of both trees: the harmonic mean of recall and precision."""
+        """The harmonic mean of recall and precision: 2 · matched brackets / brackets of both trees."""
         return percent(2 * self.matched, self.gold + self.candidate)
 
     @property
@@ -229,7 +230,7 @@ class Summary:
         return self.crossing / len(self.valid) if self.valid else 0.0
 
     def crossing_at_most(self, n: int) -> float:
-        """Sentences with at most so many crossing brackets."""
+        """Return the percentage of sentences with at most ``n`` crossing brackets."""
         return percent(sum(c.crossing <= n for c in self.valid), len(self.valid))
 
     @property
@@ -238,5 +239,5 @@ class Summary:
 
 
 def percent(part: int, whole: int) -> float:
-    """100 part / whole; 0 of nothing."""
+    """Return 100 · part / whole; 0 if ``whole`` is 0."""
     return 100 * part / whole if whole else 0.0

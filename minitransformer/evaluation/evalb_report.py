@@ -1,4 +1,4 @@
-"""What EVALB prints and reads: its table of sentences and summaries, and its parameter files."""
+"""EVALB's file formats: its report, a table of sentences with summaries, and its parameter files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RULE = _HEAD.splitlines()[-1]
 
 
 def report(comparisons: Sequence[Comparison], cutoff_length: int = COLLINS.cutoff_length) -> Iterator[str]:
-    """The lines that EVALB prints: a line a sentence, totals, and two summaries."""
+    """Yield the lines that EVALB prints: one for each sentence, totals, and two summaries."""
     yield from _HEAD.splitlines()
     for number, c in enumerate(comparisons, 1):
         one = Summary.of([c])
@@ -61,11 +61,11 @@ def _summary_of(summary: Summary, name: str) -> Iterator[str]:
 
 
 def read_parameters(path: Path) -> Parameters:
-    """The parameters of a file in EVALB's format, such as COLLINS.prm.
+    """Read a parameter file in EVALB's format, such as COLLINS.prm.
 
-    DEBUG and MAX_ERROR are of no concern here: nothing is debugged, and no number of errors ends the evaluation.
+    DEBUG and MAX_ERROR are ignored: there is no debug output, and no number of errors ends the evaluation.
 
-    Raises: CorpusError naming file and line for anything else that is not labelled bracketing.
+    Raises: CorpusError with file and line for any other parameter that is unknown, or LABELED other than 1.
     """
     deleted, for_length, quotes = set[str](), set[str](), set[str]()
     labels, words, cutoff = dict[str, str](), dict[str, str](), 40
@@ -94,8 +94,8 @@ def read_parameters(path: Path) -> Parameters:
 
 
 def _make_equal(compared_as: dict[str, str], names: Sequence[str]) -> None:
-    """Change in place what names are compared as: these, and all that one of them is equal to already, as the same."""
+    """Make ``names``, and all names that are already equal to one of them, equal; change ``compared_as`` in place."""
     classes = [compared_as.get(name, name) for name in names]
     members = [name for name, other in compared_as.items() if other in classes]
     compared_as |= dict.fromkeys((*members, *classes), classes[0])
-    del compared_as[classes[0]]  # compared as itself
+    del compared_as[classes[0]]  # the representative needs no entry

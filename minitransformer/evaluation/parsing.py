@@ -1,4 +1,4 @@
-"""How good parsed trees are, in one figure."""
+"""A single score for parsed trees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minitransformer.trees.tree import Tree
 
 
 def bracketing_f1(candidates: Sequence[Tree], references: Sequence[Tree]) -> Score:
-    """Labelled bracketing F1 as EVALB has it with COLLINS.prm; tags, which tell punctuation, are the references'."""
+    """Compute labelled bracketing F1 as EVALB does with COLLINS.prm; the references' tags mark punctuation."""
     pairs = zip(references, candidates, strict=True)
     summary = Summary.of([compare(gold, with_tags_of(gold, tree)) for gold, tree in pairs])
     detail = (

@@ -1,1 +1,1 @@
-"""Pictures of what a model does, to look at and to keep."""
+"""Pages and pictures of a model's attention and of Table 1."""

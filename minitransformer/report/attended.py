@@ -1,4 +1,4 @@
-"""A sentence, its translation, and the attention between their tokens: what pages and pictures show."""
+"""The data of attention pages and pictures: a sentence, its translation, and the attention between their tokens."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Kind = Literal["encoder", "decoder", "encoder-decoder"]
 PictureKind = Literal["encoder", "decoder", "encoder-decoder", "alignment"]
 
 START_MARK, END_MARK = "<BOS>", "<EOS>"
-MOST_TOKENS = 256  # beyond that there is nothing to see, and a page weighs tens of megabytes
+MOST_TOKENS = 256  # with more, nothing can be read, and a page takes tens of megabytes
 
 
 @dataclass(frozen=True, eq=False)
 class AttendedPair:
-    """Tokens of both sides, as they are shown, and the weights between them.
+    """The displayed tokens of both sides, and the weights between them.
 
     The decoder reads ``inputs`` and writes ``outputs``: at step i it reads inputs[i] and writes outputs[i].
     """
@@ -42,12 +42,12 @@ class AttendedPair:
     sentence: str
     translation: str
     origin: str
-    """Model and code, in a line."""
+    """A line that describes the model and the version of the code."""
 
     def of_kind(self, kind: Kind) -> tuple[list[str], list[str], FloatArray]:
-        """What attends, what is attended to, and weights[layer, head, query, key].
+        """Return the tokens of the queries, the tokens of the keys, and weights[layer, head, query, key].
 
-        A step of encoder-decoder attention is named after the token that it writes.
+        A query of encoder-decoder attention is labelled with the token that the decoder writes at its step.
         """
         return {
             "encoder": (self.source, self.source, self.weights.encoder),
@@ -59,15 +59,15 @@ class AttendedPair:
 def attended_pair(
     translator: Translator, sentence: str, target: str | None = None, search: SearchConfig | None = None
 ) -> AttendedPair:
-    """``sentence`` and ``target``, or, without one, the translation that the model itself finds, and their attention.
+    """Compute the attention between ``sentence`` and ``target``.
 
-    Of a parser it is the tree that it finds; words of the sentence are what blanks separate.
+    Without a target, the model's own translation is used; from a parser, its tree over the words between blanks.
 
-    Raises: ReportError if there is nothing to show, or too much.
+    Raises: ReportError if a side is empty or too long, or if weights are not finite.
     """
-    model, tokenizer, room = translator.model, translator.tokenizer, translator.longest_source
+    model, tokenizer, longest = translator.model, translator.tokenizer, translator.longest_source
     source_ids = tokenizer.encode_source([sentence])[0]
-    _check_length("sentence", source_ids, room)
+    _check_length("sentence", source_ids, longest)
     source = shown_pieces(tokenizer.source_pieces(sentence))
     if target is None:
         target_ids = _found(translator, source_ids, sentence, search or SearchConfig())
@@ -76,7 +76,7 @@ def attended_pair(
     else:
         target_ids = tokenizer.encode_target([target])[0]
         pieces = tokenizer.target.encode(target, out_type=str)
-    _check_length("target", target_ids, room)
+    _check_length("target", target_ids, longest)
     written, weights = shown_pieces(pieces), attention_weights(model, source_ids, target_ids)
     if not all(np.isfinite(part).all() for part in (weights.encoder, weights.decoder, weights.encoder_decoder)):
         raise ReportError("attention: weights are not finite numbers; the model has diverged: take another checkpoint")
@@ -92,7 +92,7 @@ def attended_pair(
 
 
 def _found(translator: Translator, source_ids: list[int], sentence: str, search: SearchConfig) -> list[int]:
-    """The best target of the model's own: of a parser a tree over the words."""
+    """Return the ids of the model's best translation; from a parser, of a tree over the words."""
     symbols, constraint = translator.tokenizer.target_symbols, None
     if BracketVocabulary.makes_trees(symbols):
         search = dataclasses.replace(search, max_extra_tokens=PARSING.max_extra_tokens)
@@ -101,12 +101,12 @@ def _found(translator: Translator, source_ids: list[int], sentence: str, search:
 
 
 def shown_pieces(pieces: Sequence[str]) -> list[str]:
-    """Subwords as they are read: words without sentencepiece's mark "▁", what continues a word with a dot before it."""
+    """Format subwords for display: drop sentencepiece's mark "▁"; put a dot before a piece that continues a word."""
     return [(piece.removeprefix("▁") or "▁") if piece.startswith("▁") else f"·{piece}" for piece in pieces]
 
 
-def _check_length(name: str, ids: Sequence[Any], room: int) -> None:
-    limit = min(MOST_TOKENS, room)
+def _check_length(name: str, ids: Sequence[Any], longest: int) -> None:
+    limit = min(MOST_TOKENS, longest)
     if not 1 <= len(ids) <= limit:
         problem = "is empty" if not ids else f"has {len(ids):,} tokens"
         raise ReportError(f"attention: the {name} {problem}; give one of 1 to {limit} tokens")

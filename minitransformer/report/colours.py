@@ -1,4 +1,4 @@
-"""Colours of heads, to be told apart on white and on near-black."""
+"""Colours of heads, distinguishable on white and on near-black."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _COLOURS = (
 
 
 def head_colours(n_heads: int) -> list[str]:
-    """A colour for each head as "#rrggbb"; from the seventeenth on they come again."""
+    """Return a colour for each head as "#rrggbb"; sixteen colours repeat."""
     return [_COLOURS[i % len(_COLOURS)] for i in range(n_heads)]

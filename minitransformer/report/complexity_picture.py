@@ -1,4 +1,4 @@
-"""Table 1 as a picture: time against n and d, operations in a row and length of paths against n."""
+"""Table 1 as a picture: time against n and d, sequential operations and path lengths against n."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARKERS = "osD^v"
 
 
 def complexity_picture(rows: Sequence[Row]) -> Figure:
-    """Four panels with double logarithmic axes; dashed: the slope that the paper claims, through the last point."""
+    """Draw four panels with logarithmic axes; a dashed line has the paper's slope, through the last point."""
     figure = Figure(figsize=(9, 7.6), layout="constrained")
     axes = figure.subplots(2, 2)
     for row, colour, marker in zip(rows, head_colours(len(rows)), MARKERS, strict=False):
@@ -28,7 +28,7 @@ def complexity_picture(rows: Sequence[Row]) -> Figure:
         _draw_counts(axes[1, 1], row.paths, style)
     for place, title, variable in (
         (axes[0, 0], "CPU seconds of a forward pass", "n"), (axes[0, 1], "CPU seconds of a forward pass", "d"),
-        (axes[1, 0], "operations that wait for one another", "n"),
+        (axes[1, 0], "sequential operations", "n"),
         (axes[1, 1], "steps from the first position to the last", "n"),
     ):  # fmt: skip
         _finish(place, title, variable)

@@ -1,4 +1,4 @@
-"""What keeps a picture from being made."""
+"""Errors of pages and pictures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ReportError(UserError, ValueError):
 
 @contextmanager
 def matplotlib_needed() -> Iterator[None]:
-    """For the import of what draws with matplotlib, which is an extra.  Raises: ReportError with the remedy."""
+    """Guard imports of modules that need matplotlib, an optional extra.  Raises: ReportError with the remedy."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -27,6 +27,6 @@ def matplotlib_needed() -> Iterator[None]:
 
 
 def check_suffix(path: Path, known: tuple[str, ...]) -> None:
-    """Raises: ReportError unless the file's name ends in one of these."""
+    """Raise ReportError unless the file's name ends in one of the suffixes ``known``."""
     if path.suffix.lower() not in known:
-        raise ReportError(f"{path}: its name must tell the format; expected one of {', '.join(known)}")
+        raise ReportError(f"{path}: the suffix must name the format; expected one of {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Attention as one HTML file that needs nothing else: no network, no fonts, no library."""
+"""Attention as one self-contained HTML file: no network, no fonts, no library."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from minitransformer.inference.attention import FloatArray
 from minitransformer.report.attended import AttendedPair, Kind
 from minitransformer.report.colours import head_colours
 
-WEIGHT_STEPS = 65_535  # weights travel as 16 bits: 0 … 1 in steps of 1.5e-5
+WEIGHT_STEPS = 65_535  # weights are stored in 16 bits: 0 … 1 in steps of 1.5e-5
 
 
 def attention_page(pair: AttendedPair) -> str:
-    """The page: its data, its style and its script, and a policy that lets these two run and nothing else.
+    """Return the page: data, style, script, and a policy that allows only this style and this script.
 
-    Words are only ever data: the script puts them on the page as text, and within the file no character of theirs can
-    end the element that they stand in.
+    Words are data only: the script inserts them as text, and in the file they are escaped so that no word can end its
+    HTML element.
     """
     script, style = _part("state.js") + _part("draw.js"), _part("page.css")
     return Template(_part("page.html")).substitute(
@@ -36,7 +36,7 @@ def attention_page(pair: AttendedPair) -> str:
 
 
 def page_data(pair: AttendedPair) -> dict[str, Any]:
-    """What the script is given."""
+    """Return the data that the page's script reads."""
     kinds = {}
     for kind in get_args(Kind):
         queries, keys, weights = pair.of_kind(kind)
@@ -53,19 +53,19 @@ def page_data(pair: AttendedPair) -> dict[str, Any]:
 
 
 def packed_weights(weights: FloatArray) -> str:
-    """Weights in [0, 1] as base64 of little-endian 16-bit numbers, the last axis running fastest."""
+    """Encode weights in [0, 1] as base64 of little-endian 16-bit numbers, in C order."""
     steps = np.rint(np.clip(weights, 0, 1) * WEIGHT_STEPS).astype("<u2")
     return base64.b64encode(steps.tobytes()).decode("ascii")
 
 
 def embedded_json(data: Any) -> str:
-    """JSON that can stand in a script element: neither "<" nor a character beyond ASCII is left in it."""
+    """Return JSON that is safe in a script element: it contains neither "<" nor characters beyond ASCII."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _policy(script: str, style: str) -> str:
-    """The Content-Security-Policy: exactly this script and this style; no loading, no forms, no other base."""
+    """Return a Content-Security-Policy: only this script and this style; no loading, no forms, no other base."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:;"
         " base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""Attention as a picture to print: words in two columns, a line for every weight, a colour for every head.
+"""Attention as a picture for print: words in two columns, a line for every weight, a colour for every head.
 
 Source: the figures in the appendix of Vaswani et al. 2017.
 """
@@ -22,9 +22,9 @@ from minitransformer.report.colours import head_colours
 from minitransformer.report.saving import boxes_for_missing_letters
 
 ROW, MARGIN, GAP, TITLE = 0.21, 0.35, 0.35, 0.45  # inches: a word's height, and space
-HEADS, HEAD = 0.45, 0.25  # inches: before the heads' numbers, and for each
+HEADS, HEAD = 0.45, 0.25  # inches: before the heads' numbers, and for each number
 WORD_SIZE, HEADING_SIZE = 9, 11  # points
-# What XML forbids and no font shows: "␁" for controls, "\ufffd" for the two numbers that are no characters.
+# Replacements of characters that XML forbids: "␁" … for controls, "\ufffd" for the two noncharacters.
 CONTROLS = {number: 0x2400 + number for number in range(32)} | dict.fromkeys((0xFFFE, 0xFFFF), 0xFFFD)
 FAINT = "#5d6675"
 INVISIBLE = 0.002
@@ -33,10 +33,10 @@ INVISIBLE = 0.002
 def attention_picture(
     pair: AttendedPair, kinds: Sequence[PictureKind], layers: Sequence[int], heads: Sequence[int], *, end: bool = True
 ) -> Figure:
-    """A panel for every kind (rows) and layer (columns), with these heads; layers and heads are counted from 0.
+    """Draw a panel for every kind (rows) and layer (columns), with these heads; layers and heads are counted from 0.
 
     Args:
-        end: whether the source's end symbol is shown; where it is not, other weights are made to sum to 1.
+        end: whether to show the source's end symbol; without it, the other weights are divided by their sum.
     """
     panels = [_Panel(pair, kind, end=end) for kind in kinds]
     panel_width = max(panel.width for panel in panels)
@@ -56,14 +56,14 @@ def attention_picture(
 
 
 class _Panel:
-    """One kind of attention, to be drawn for any layer; sizes in inches."""
+    """A panel for one kind of attention, drawn for any layer; sizes are in inches."""
 
     def __init__(self, pair: AttendedPair, kind: PictureKind, *, end: bool) -> None:
         self.kind = kind
         self.queries, self.keys, self.weights = pair.of_kind("encoder-decoder" if kind == "alignment" else kind)
         if not end and kind != "decoder":
             self.keys, self.weights = self.keys[:-1], without_key(self.weights, len(self.keys) - 1)
-        self.lines = min(6.0, max(1.7, 0.08 * len(self.queries)))  # longer sentences make steeper lines
+        self.lines = min(6.0, max(1.7, 0.08 * len(self.queries)))  # wider for longer sentences, whose lines are steeper
         self.left, self.right = (_widest(words, WORD_SIZE) + 0.1 for words in (self.queries, self.keys))
 
     @property
@@ -79,7 +79,7 @@ class _Panel:
         return ROW * max(len(self.queries), len(self.keys))
 
     def draw(self, figure: Figure, left: float, top: float, layer: int, heads: Sequence[int]) -> None:
-        """Draw into ``figure``, with the corner at ``left`` and ``top``, counted from the bottom."""
+        """Draw into ``figure``; ``left`` and ``top`` locate the upper left corner, measured from the bottom left."""
         is_table = self.kind == "alignment"
         width, height = (ROW * len(self.keys), ROW * len(self.queries)) if is_table else (self.lines, self.height)
         x, y = left + self.left, top - self.height
@@ -94,17 +94,17 @@ class _Panel:
             self._draw_lines(axes, weights, [head_colours(self.weights.shape[1])[head] for head in heads])
 
     def _draw_lines(self, axes: Axes, weights: FloatArray, colours: Sequence[str]) -> None:
-        """Heads lie a little beside each other, so that none hides another."""
+        """Draw a line for each weight; lines of different heads are offset, so that none hides another."""
         axes.set_xlim(0, 1)
         axes.set_ylim(max(len(self.queries), len(self.keys)) - 0.5, -0.5)
-        for words, place, side in ((self.queries, -0.03, "right"), (self.keys, 1.03, "left")):
+        for words, x, side in ((self.queries, -0.03, "right"), (self.keys, 1.03, "left")):
             for row, word in enumerate(words):
-                axes.text(place, row, word.translate(CONTROLS), size=WORD_SIZE, ha=side, va="center", parse_math=False)
+                axes.text(x, row, word.translate(CONTROLS), size=WORD_SIZE, ha=side, va="center", parse_math=False)
         for number, (of_head, colour) in enumerate(zip(weights, colours, strict=True)):
-            aside = (number - (len(colours) - 1) / 2) * min(0.1, 0.5 / len(colours))
+            offset = (number - (len(colours) - 1) / 2) * min(0.1, 0.5 / len(colours))
             query, key = np.nonzero(of_head > INVISIBLE)
             ends = np.stack(
-                [np.stack([np.zeros(len(query)), query + aside], 1), np.stack([np.ones(len(key)), key + aside], 1)], 1
+                [np.stack([np.zeros(len(query)), query + offset], 1), np.stack([np.ones(len(key)), key + offset], 1)], 1
             )
             opacity = np.clip(of_head[query, key], 0, 1)
             colour_of_line = np.column_stack([np.tile(to_rgb(colour), (len(query), 1)), opacity])
@@ -120,7 +120,7 @@ class _Panel:
 
 
 def _widest(texts: Iterable[str], size: float) -> float:
-    """Inches that the widest text takes."""
+    """Return the width of the widest text in inches."""
     font = FontProperties(size=size)
     with boxes_for_missing_letters():
         sizes = [text_to_path.get_text_width_height_descent(text.translate(CONTROLS), font, False) for text in texts]
@@ -128,7 +128,7 @@ def _widest(texts: Iterable[str], size: float) -> float:
 
 
 def _write_heading(figure: Figure, lines: Sequence[str], heads: Sequence[int]) -> None:
-    """The two sentences, and which colour is which head."""
+    """Write the two sentences, and the heads' numbers in their colours."""
     width, height = figure.get_size_inches()
     for number, line in enumerate(lines):
         y = 1 - (MARGIN + ROW * number) / height

@@ -1,4 +1,4 @@
-"""Figures to files."""
+"""Writing figures to files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from minitransformer.files import written_whole
 from minitransformer.report.errors import ReportError
 
 DOTS_PER_INCH = 150  # of PNG
-MOST_PIXELS = 250_000_000  # they take a gigabyte while they are drawn
+MOST_PIXELS = 250_000_000  # drawing them takes a gigabyte of memory
 
 
 def save_picture(figure: Figure, path: Path) -> None:
-    """Write a figure in the format that the file's name ends in: PNG, SVG or PDF.
+    """Write a figure in the format that the file's suffix names: PNG, SVG or PDF.
 
-    The same figure gives the same bytes.  Letters that no font at hand has become boxes; in SVG the text stays text.
+    The same figure gives the same bytes.  Letters missing from all fonts become boxes; SVG keeps text as text.
 
-    Raises: ReportError if it has too many pixels for a PNG; CheckpointError if it cannot be written.
+    Raises: ReportError if a PNG would have too many pixels; CheckpointError if the file cannot be written.
     """
     kind = path.suffix.removeprefix(".").lower()
     if kind == "png":
@@ -38,7 +38,7 @@ def save_picture(figure: Figure, path: Path) -> None:
 
 @contextmanager
 def boxes_for_missing_letters() -> Iterator[None]:
-    """Within this context nothing is said of letters that no font at hand has."""
+    """Suppress matplotlib's warnings about letters that are missing from its font."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         yield

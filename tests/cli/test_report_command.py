@@ -55,7 +55,7 @@ def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["one", "--output", "a.gif"], "a.gif: its name must tell the format"),
+        (["one", "--output", "a.gif"], "a.gif: the suffix must name the format"),
         (["", "--output", "a.html"], "the sentence is empty"),
         (["one", "--output", "a.png", "--heads", "0"], "--heads: the model has 2 of them, counted from 1; got 0"),
         (

@@ -1,1 +1,1 @@
-"""Table 1 of the paper, measured: what a layer of each type costs, and how far its signals travel."""
+"""Table 1 of the paper, measured: cost, sequential operations and path length of each layer type."""

@@ -1,6 +1,6 @@
-"""The layer types that Table 1 compares, each made of the engine's operations.
+"""The layer types that Table 1 compares, each built from the operations of ``autograd``.
 
-Sentences of n positions and d features, packed: (B·n, d).  Every layer maps them to as many.
+Inputs are sentences of n positions and d features, packed: (B·n, d).  Every layer's outputs have the same shape.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from minitransformer.model.spans import self_attention_spans
 
 
 class SequenceLayer(Protocol):
-    """What can be measured.  Shapes: x (B, n, d)."""
+    """A layer that can be measured.  Shapes: x (B, n, d)."""
 
     def forward(self, x: Array) -> Tensor:
-        """The layer's result for a batch of sentences, or the last part of it, which awaits all the others."""
+        """Compute the layer's output for a batch of sentences, or its last part, which depends on all others."""
 
     def after(self, steps: int, x: Tensor) -> Tensor:
-        """What one sentence (n, d) has become after so many steps: what can be computed of all positions at once."""
+        """Compute one sentence (n, d) after ``steps`` steps, each of which updates all positions at once."""
 
 
 class SelfAttention(Layer):
     """Attention(X, X, X), equation 1, each position over the whole sentence.
 
-    The projections of queries, keys, values and results, which Table 1 leaves out, cost what a convolution with k = 4
-    does.
+    Table 1 leaves out the projections of queries, keys, values and results; together they cost as much as a convolution
+    with k = 4.
     """
 
     def forward(self, x: Array) -> Tensor:
@@ -49,8 +49,8 @@ class SelfAttention(Layer):
 class RestrictedSelfAttention(SelfAttention):
     """Self-attention of each position over the r positions on either side of it: section 4.
 
-    Queries come in blocks of r, whose keys lie in the block and its two neighbours: 3 r scores for each query are
-    computed, of which 2 r + 1 count.
+    Queries are grouped into blocks of r; their keys are in the block and its two neighbours.  So 3 r scores are
+    computed for each query, of which 2 r + 1 count.
     """
 
     def __init__(self, r: int) -> None:
@@ -64,7 +64,7 @@ class RestrictedSelfAttention(SelfAttention):
 
 
 def windows(sentences: Blocks, r: int) -> tuple[IntArray, KeySpans]:
-    """The positions that blocks of r queries need as keys, block after block, and each query's span among these."""
+    """Return the positions that blocks of r queries need as keys, block after block, and the mask over these keys."""
     query_blocks, key_places = [], []
     for start, length in zip(sentences.starts.tolist(), sentences.lengths.tolist(), strict=True):
         for first in range(start, start + length, r):
@@ -74,7 +74,7 @@ def windows(sentences: Blocks, r: int) -> tuple[IntArray, KeySpans]:
     keys, queries = Blocks.of_lengths([len(places) for places in key_places]), Blocks.of_lengths(query_blocks)
     places = np.concatenate(key_places)
     wanted = self_attention_spans(sentences, r)
-    shift = (keys.starts - places[keys.starts])[queries.block_of_token]  # from a position to its place among the keys
+    shift = (keys.starts - places[keys.starts])[queries.block_of_token]  # from a position to its index among the keys
     return places, KeySpans(wanted.first + shift, wanted.last + shift, queries, keys)
 
 
@@ -93,21 +93,21 @@ class Recurrent(Layer):
         self.bias = Parameter((4 * d,), zeros)
 
     def cell(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of every row.  Shapes: x, h and c (rows, d); returns h and c."""
+        """Compute one step of every row.  Shapes: x, h and c (rows, d); returns h and c."""
         gates = ops.linear(x, self.input, self.bias) + ops.linear(h, self.recurrent, None)
         i, f, g, o = (gates[:, part * self.d : (part + 1) * self.d] for part in range(4))
         c = _logistic(f) * c + _logistic(i) * ops.tanh(g)
         return _logistic(o) * ops.tanh(c), c
 
     def forward(self, x: Array) -> Tensor:
-        """The last h, one position after the other: each step needs the one before."""
+        """Compute the last h, position by position: each step needs the one before."""
         h = c = Tensor(np.zeros_like(x[:, 0]))
         for t in range(x.shape[1]):
             h, c = self.cell(Tensor(x[:, t]), h, c)
         return h
 
     def after(self, steps: int, x: Tensor) -> Tensor:
-        """All positions take a step at once, each from what its left neighbour was; after n steps that is the LSTM."""
+        """Update all positions at once, each from its left neighbour's last state; n steps give the LSTM's result."""
         neighbour, is_inside = np.maximum(np.arange(len(x)) - 1, 0), (np.arange(len(x)) > 0)[:, None]
         h = c = Tensor(np.zeros_like(x.value))
         for _ in range(steps):
@@ -116,16 +116,17 @@ class Recurrent(Layer):
 
 
 def _logistic(x: Tensor) -> Tensor:
-    """σ(x) = 1 / (1 + e^−x), by tanh, which never overflows."""
+    """Compute σ(x) = 1 / (1 + e^−x) by tanh, which never overflows."""
     return ops.tanh(x * 0.5) * 0.5 + 0.5
 
 
 class Convolutional(Layer):
-    """y_t = Σ_j x_{t − j·dilation} W_j over k positions, t and k − 1 before it (0 beyond the sentence's start).
+    """y_t = Σ_j x_{t − j·dilation} W_j over k positions: t and k − 1 before it (0 before the sentence's start).
 
-    Stacked, layer l has the dilation ``growth``^l: 1 for contiguous kernels; k for kernels that together look at every
-    position once.  Source: van den Oord et al. 2016 (WaveNet), section 2.1; Kalchbrenner et al. 2017, whose dilated
-    kernels are the log_k(n) of Table 1.
+    In a stack, layer l has the dilation ``growth``^l.  ``growth`` 1 gives contiguous kernels; ``growth`` k gives
+    dilated kernels whose receptive fields cover every position once.
+    Source: van den Oord et al. 2016 (WaveNet), section 2.1; Kalchbrenner et al. 2017, whose dilated kernels are the
+    log_k(n) of Table 1.
     Shapes: W (k·d, d).
     """
 

@@ -1,4 +1,4 @@
-"""Table 1 as words and as JSON: the paper's claims beside what was measured."""
+"""Table 1 as Markdown and as JSON: the paper's claims next to the measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADINGS = (
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """What stands in a row, under HEADINGS: a claim, and what was measured, in turn."""
+    """Return the cells of a row, in the order of HEADINGS: claims and measurements alternate."""
     claims = row.type
     return (
         claims.name,
@@ -30,7 +30,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The paper's layout, as a table in Markdown."""
+    """Return the table in the paper's layout, in Markdown."""
     lines = [HEADINGS, *map(cells, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, tuple("-" * width for width in widths))
@@ -40,7 +40,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def as_json(rows: Sequence[Row], **about: str) -> dict[str, Any]:
-    """All sizes, times (CPU seconds), counts and exponents."""
+    """Return all sizes, times (CPU seconds), counts and exponents."""
     return {**about, "rows": [_row_as_json(row) for row in rows]}
 
 
@@ -58,13 +58,13 @@ def _row_as_json(row: Row) -> dict[str, Any]:
 
 
 def _powers(order: Mapping[str, int], growths: Sequence[Growth], name: str) -> str:
-    """Fitted powers such as "n^2.00 · d^0.99", in the paper's order."""
+    """Format fitted powers such as "n^2.00 · d^0.99", in the paper's order."""
     fitted = {growth.variable: getattr(growth, name) for growth in growths}
     return " · ".join(f"{variable}^{fitted[variable]:.2f}" for variable in order if variable in fitted)
 
 
 def _chain(chains: Mapping[int, int]) -> str:
-    """Operations in a row as a function of n: chains grow by the same number with every position, or not at all."""
+    """Format the length of a chain as a function of n: constant, or linear in n."""
     (first, at_first), *_, (last, at_last) = chains.items()
     slope = (at_last - at_first) / (last - first)
     if not slope:

@@ -1,4 +1,4 @@
-"""What a layer costs and how far it reaches: seconds, multiply-adds, steps in a row, length of paths."""
+"""Measurements of a layer: seconds, multiply-adds, sequential operations, path lengths."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from minitransformer.evaluation.complexity.layers import SequenceLayer
 
 
 def seconds(layer: SequenceLayer, x: Array, repeats: int) -> float:
-    """CPU seconds of a forward pass on one BLAS thread: the least of several, after one with cold caches.
+    """Measure the CPU seconds of a forward pass on one BLAS thread: the least of several, after a warm-up pass.
 
-    CPU time, because the time that other processes take does not count in it.
+    CPU time does not include the time of other processes.
     """
     with no_tape(), threadpool_limits(1, user_api="blas"):
         layer.forward(x)
@@ -32,7 +32,7 @@ def _timed(run: Callable[[], object]) -> float:
 
 
 def multiply_adds(layer: SequenceLayer, x: Array) -> int:
-    """Multiplications (each with its addition) of the matrix products of a forward pass, counted as they happen."""
+    """Count the multiply-adds of all matrix products while a forward pass runs."""
     counted: _Counted = x.view(_Counted)
     counted.tally = [0]
     with no_tape():
@@ -41,7 +41,7 @@ def multiply_adds(layer: SequenceLayer, x: Array) -> int:
 
 
 class _Counted(np.ndarray[Any, Any]):
-    """An array whose products, and those of whatever is computed from it, are added up in ``tally``."""
+    """An array that counts its matrix products in ``tally``; arrays computed from it share the tally."""
 
     tally: list[int]
 
@@ -50,8 +50,8 @@ class _Counted(np.ndarray[Any, Any]):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
         plain = [x.view(np.ndarray) if isinstance(x, _Counted) else x for x in inputs]
-        room = {"out": tuple(x.view(np.ndarray) for x in out)} if out else {}
-        result = getattr(ufunc, method)(*plain, **room, **more)
+        outputs = {"out": tuple(x.view(np.ndarray) for x in out)} if out else {}
+        result = getattr(ufunc, method)(*plain, **outputs, **more)
         if ufunc is np.matmul:
             self.tally[0] += int(np.size(result)) * plain[0].shape[-1]
         counted: _Counted = np.asarray(result).view(_Counted)
@@ -60,7 +60,7 @@ class _Counted(np.ndarray[Any, Any]):
 
 
 def longest_chain(result: Tensor) -> int:
-    """Operations that must wait for one another: the longest path through the tape that leads to ``result``."""
+    """Return the number of sequential operations: the longest path through the tape that leads to ``result``."""
     lengths: dict[Node, int] = {}
     waiting = [result.node] if result.node else []
     while waiting:
@@ -75,10 +75,10 @@ def longest_chain(result: Tensor) -> int:
 
 
 def path_length(layer: SequenceLayer, n: int, d: int) -> int:
-    """The fewest steps after which the gradient of the last position reaches the first of n, by doubling and halving.
+    """Return the fewest steps after which the gradient of the last of n positions reaches the first.
 
-    Numbers are random, in float64: where there is a path, its gradient is not 0.  A stack of n layers, or n steps of
-    a recurrence, reaches across n positions.
+    The search doubles the steps until they suffice, then bisects; n layers or n recurrent steps always suffice.
+    Inputs are random and in float64, so that the gradient is not 0 where a path exists.
     """
     too_few, enough = 0, 1
     while not reaches(layer, enough, n, d):
@@ -90,7 +90,7 @@ def path_length(layer: SequenceLayer, n: int, d: int) -> int:
 
 
 def reaches(layer: SequenceLayer, steps: int, n: int, d: int) -> bool:
-    """Whether the last position after so many steps depends on what the first one was."""
+    """Return whether the last position after ``steps`` steps depends on the input at the first position."""
     x = Tensor(np.random.default_rng(1).standard_normal((n, d)))
     result = layer.after(steps, x)
     gradient = np.zeros(result.shape)
@@ -100,5 +100,5 @@ def reaches(layer: SequenceLayer, steps: int, n: int, d: int) -> bool:
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
-    """p of cost ≈ c · size^p: the slope of the line of least squares through their logarithms."""
+    """Return p of cost ≈ c · size^p: the least-squares slope through the logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])

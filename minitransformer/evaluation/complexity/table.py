@@ -1,4 +1,4 @@
-"""The rows of Table 1, what they claim, and what is measured of each."""
+"""The rows of Table 1: their claims, and their measurement."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from minitransformer.evaluation.complexity.measures import exponent, longest_cha
 Variable = Literal["n", "d", "r", "k"]
 Say = Callable[[str], None]
 
-WIDTH_OF_PATHS = 4  # features; how far signals reach does not depend on them
+WIDTH_OF_PATHS = 4  # features; path lengths do not depend on their number
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sentences of a batch, their length n, and their features d."""
+    """The sizes of a measurement: sentences in a batch, length n, features d, and r or k."""
 
     sentences: int
     n: int
@@ -35,12 +35,12 @@ class Sizes:
     """r or k; 0 for layers that have neither."""
 
     def inputs(self) -> Any:
-        """Random numbers (sentences, n, d), float32."""
+        """Return random inputs (sentences, n, d) in float32."""
         random = np.random.default_rng(1)
         return random.standard_normal((self.sentences, self.n, self.d), np.float32)
 
     def at(self, variable: Variable, size: int) -> Sizes:
-        """These sizes but for one."""
+        """Return these sizes with ``variable`` changed to ``size``."""
         changed = {"n": self.n, "d": self.d, "width": self.width}
         changed[variable if variable in ("n", "d") else "width"] = size
         return Sizes(self.sentences, **changed)
@@ -51,7 +51,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One variable takes sizes, in geometric order, that show how cost grows; all else stays."""
+    """The sizes of one variable, in geometric order, at which cost is measured; ``fixed`` holds the other sizes."""
 
     variable: Variable
     sizes: tuple[int, ...]
@@ -60,7 +60,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class LayerType:
-    """A row: its claims, and how to build the layer from d and r or k."""
+    """A row of Table 1: its claims, and how to build the layer from d and r or k."""
 
     name: str
     powers: Mapping[str, int]
@@ -73,15 +73,15 @@ class LayerType:
     sweeps: tuple[Sweep, ...]
     quick_sweeps: tuple[Sweep, ...]
     path_width: int = 0
-    """r or k for the measurement of paths."""
+    """r or k when path lengths are measured."""
 
     @property
     def complexity(self) -> str:
-        """As the paper writes it."""
+        """The complexity per layer in the paper's notation."""
         return " · ".join(f"{name}²" if power == 2 else name for name, power in self.powers.items())
 
     def made(self, d: int, width: int, dtype: str) -> SequenceLayer:
-        """The layer with random parameters."""
+        """Build the layer with random parameters."""
         layer = self.build(d, width)
         if isinstance(layer, Layer):
             ParameterBuffer(layer, seed=1, dtype=dtype)
@@ -90,7 +90,7 @@ class LayerType:
 
 @dataclass(frozen=True)
 class Growth:
-    """How the cost of one forward pass grew with one variable."""
+    """The measured cost of one forward pass at each size of one variable."""
 
     variable: Variable
     sizes: tuple[int, ...]
@@ -109,7 +109,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer type as it was measured; chains and paths by n."""
+    """The measurements of a layer type; ``chains`` and ``paths`` map n to a length."""
 
     type: LayerType
     growths: tuple[Growth, ...]
@@ -118,9 +118,9 @@ class Row:
 
 
 def measure_table(*, quick: bool = False, repeats: int = 5, say: Say = lambda line: None) -> list[Row]:
-    """Measure every row.  ``quick``: sizes of a few seconds in all, too small to see the exponents of time.
+    """Measure every row; return the rows in the paper's order.
 
-    Returns rows in the paper's order.
+    With ``quick``, the sizes take a few seconds in all, and are too small for meaningful exponents of time.
     """
     return [_measured(layer_type, quick, repeats, say) for layer_type in LAYER_TYPES]
 
@@ -149,7 +149,7 @@ def _grown(layer_type: LayerType, sweep: Sweep, repeats: int) -> Growth:
 
 
 def _sweeps(sentences: int, fixed: tuple[int, int, int], **sizes: tuple[int, ...]) -> tuple[Sweep, ...]:
-    """A sweep for every variable named; ``fixed``: n, d and width where they do not vary."""
+    """Return a sweep for each variable in ``sizes``; ``fixed`` gives n, d and width when they do not vary."""
     return tuple(Sweep(name, values, Sizes(sentences, *fixed)) for name, values in sizes.items())  # type: ignore[arg-type]
 
 

@@ -33,13 +33,13 @@ function buildControls() {
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
 }
 
-/** One stop of the Tab key for a group of buttons; arrows, Home and End move within it. */
+/** Make a group of buttons one stop of the Tab key; arrows, Home and End move within it. */
 function moveWithArrows(group, columns, onMove) {
   group.addEventListener("focusin", ({target}) => {
     for (const button of group.querySelectorAll("button")) button.tabIndex = button === target ? 0 : -1;
   });
   group.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's own: Alt and an arrow go back
+    if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's shortcuts, such as Alt and an arrow to go back
     const buttons = [...group.querySelectorAll("button")];
     const here = buttons.indexOf(document.activeElement), steps = {
       ArrowDown: columns(), ArrowUp: -columns(), ArrowRight: 1, ArrowLeft: -1, Home: -here, End: buttons.length - 1 - here,
@@ -83,7 +83,7 @@ function draw() {
 
 let overviewShows = "";
 
-/** Thumbnails are drawn anew only where other weights are shown; which of them are chosen is told every time. */
+/** Redraw thumbnails only if other weights are shown; update every time which of them are chosen. */
 function drawOverview() {
   const overview = byId("overview"), wanted = `${state.kind} ${state.end}`;
   if (wanted !== overviewShows) {
@@ -102,7 +102,7 @@ function drawOverview() {
   });
 }
 
-/** A button with a pixel for each weight of a head, as dark as its root, so that small weights can be seen. */
+/** Make a button with a pixel for each weight of a head; darkness is the square root, to show small weights. */
 function thumbnail(layer, head) {
   const view = shown(layer), width = view.keys.length, height = view.queries.length;
   const canvas = element("canvas", {width, height, className: width > 40 ? "fine" : ""}), context = canvas.getContext("2d");
@@ -150,7 +150,7 @@ function choose(word) {
   drawFocus();
 }
 
-/** What depends on the word looked at: its neighbours' shades, the lines, the sentence that says the same. */
+/** Draw all that depends on the selected word: the shades of other words, the lines, the description. */
 function drawFocus() {
   if (state.kind === "alignment") return;
   const view = shown(), word = hovered || state.word;
@@ -170,7 +170,7 @@ const NO_HEAD = "Choose a head.";
 
 function reading(view, word, weightWith) {
   if (!state.heads.size) return NO_HEAD;
-  if (!word) return "Choose a word (arrow keys move, Escape lets go) to see its attention alone.";
+  if (!word) return "Choose a word (arrow keys move, Escape deselects) to see its attention alone.";
   const [own, others] = word.side === "q" ? [view.queries, view.keys] : [view.keys, view.queries];
   const sorted = range(others.length).sort((a, b) => weightWith(b) - weightWith(a));
   const list = sorted.slice(0, 5).filter((place) => weightWith(place) >= 0.005);
@@ -179,7 +179,7 @@ function reading(view, word, weightWith) {
   return `${named(own, word.place)} ${verb} ${partners || "nothing here"}; ${headNames()}.`;
 }
 
-/** A word apart from the direction of the text around it, with its place where it is not the only one of its kind. */
+/** Isolate a word from the text direction around it; add its position if the word occurs more than once. */
 function named(words, place) {
   const isAlone = words.indexOf(words[place]) === words.lastIndexOf(words[place]);
   return `\u2068${words[place]}\u2069${isAlone ? "" : ` (${place + 1})`}`;
@@ -193,7 +193,7 @@ function headNames() {
   return heads.length === 1 ? `head ${heads[0]}` : `mean of heads ${heads.join(", ")}`;
 }
 
-/** A line for every weight, in its head's colour, as opaque as the weight is large; beside a chosen word's partners a box for every head. */
+/** Draw a line for every weight, with its head's colour and the weight as opacity; also boxes for a chosen word. */
 function drawLines(view, word) {
   const canvas = byId("canvas"), row = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row"));
   const width = canvas.clientWidth, height = row * Math.max(view.queries.length, view.keys.length), scale = devicePixelRatio || 1;
@@ -205,7 +205,7 @@ function drawLines(view, word) {
   context.scale(scale, scale);
   heads.forEach((head, number) => {
     context.strokeStyle = context.fillStyle = data.colours[head];
-    const aside = (number - (heads.length - 1) / 2) * strand; // so that no head hides another
+    const aside = (number - (heads.length - 1) / 2) * strand; // offset, so that no head hides another
     for (const q of range(view.queries.length)) {
       for (const k of range(view.keys.length)) {
         const weight = view.weight(head, q, k), chosen = word && (word.side === "q" ? q : k) === word.place;

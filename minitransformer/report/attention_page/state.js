@@ -7,27 +7,27 @@ const KIND_NAMES = {
 const NOTES = {
   "encoder": "Every source word attends to every source word.",
   "decoder": "Every word that the decoder has read attends to itself and to the words before it.",
-  "encoder-decoder": "Every step, named after the word that it writes, attends to the source words.",
+  "encoder-decoder": "Every decoder step, labelled with the word that it writes, attends to the source words.",
   "alignment": "How much each written word (row) attends to each source word (column), averaged over the chosen heads.",
 };
 const COLUMNS = {
   "encoder": ["attending", "attended to"], "decoder": ["attending", "attended to"],
   "encoder-decoder": ["written word", "source word"],
 };
-const DENSE = 24; // words from which on cells have no room for numbers
+const DENSE = 24; // from this number of words, cells are too small for numbers
 
 const byId = (id) => document.getElementById(id);
 const range = (n) => Array.from({length: n}, (_, i) => i);
 const nHeads = data.colours.length;
 
-/** 16-bit numbers from base64, as weights. */
+/** Decode base64 of 16-bit numbers into weights. */
 function unpacked(text) {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const view = new DataView(bytes.buffer);
   return Float32Array.from({length: bytes.length / 2}, (_, i) => view.getUint16(2 * i, true) / 65535);
 }
 
-/** What every row of weights sums to but for its last key, the end symbol: once, not anew for each weight that is drawn. */
+/** Sum every row of weights without its last key, the end symbol; computed once, not for each weight drawn. */
 function sumsWithoutEnd({weights, keys}) {
   return Float64Array.from({length: weights.length / keys.length}, (_, row) =>
     weights.subarray(row * keys.length, (row + 1) * keys.length - 1).reduce((sum, weight) => sum + weight, 0));
@@ -39,7 +39,7 @@ for (const kind of Object.values(data.kinds)) {
 }
 data.kinds["alignment"] = data.kinds["encoder-decoder"];
 
-// ---- what is shown: kept in the address, so that a view can be found again
+// ---- the view: stored in the address, so that a link restores it
 
 const state = {kind: "encoder", layer: 0, heads: new Set(range(nHeads)), word: null, end: true};
 let hovered = null;
@@ -65,7 +65,7 @@ function writeAddress() {
   history.replaceState(null, "", `#${parts.join("&")}`);
 }
 
-/** The words and weights(head, query, key) of the kind and layer shown; without the end symbol, where it is left out. */
+/** Return words and weights(head, query, key) of the current kind and layer, without a hidden end symbol. */
 function shown(layer = state.layer) {
   const {queries, keys, weights, sums} = data.kinds[state.kind], width = keys.length;
   const row = (head, q) => ((layer * nHeads) + head) * queries.length + q;
@@ -78,12 +78,12 @@ function shown(layer = state.layer) {
   };
 }
 
-/** Where the start or the end symbol stands: the decoder reads the former first, all else ends with the latter. */
+/** Return the index of the start or end symbol: first in the decoder's input, last in the other sequences. */
 const markOf = (side) => state.kind === "decoder" ? 0 : data.kinds[state.kind][side === "q" ? "queries" : "keys"].length - 1;
 
 const chosenHeads = () => range(nHeads).filter((head) => state.heads.has(head));
 
-/** The mean over the chosen heads of the weight with which query q attends to key k. */
+/** Return the mean over the chosen heads of the weight from query q to key k. */
 function meanWeight(view, q, k) {
   const heads = chosenHeads();
   return heads.length ? heads.reduce((sum, head) => sum + view.weight(head, q, k), 0) / heads.length : 0;
