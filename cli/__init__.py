@@ -1,1 +1,1 @@
-"""The commands: each reads its options, makes one call, shows the result."""
+"""The commands: each reads its options, makes one call and shows the result."""

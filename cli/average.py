@@ -1,4 +1,4 @@
-"""minitransformer-average: one model from the last checkpoints of a run."""
+"""minitransformer-average: average the last checkpoints of a run into one model."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ DESCRIPTION = "Average the weights of the last checkpoints of a run into a model
 
 @dataclass(frozen=True)
 class AverageOptions:
-    """What to average."""
+    """The options of minitransformer-average."""
 
     output: Path = Path("runs/averaged")
     """Directory for the averaged model and its tokenizer."""
     run: Path = Path("runs/demo")
     """Directory of a training run."""
     last: int = 5
-    """How many of its last checkpoints to average."""
+    """Number of the last checkpoints to average."""
 
 
 def main() -> int:
-    """Entry point."""
+    """Run the command."""
     return run_command(lambda: average(sys.argv[1:]))
 
 
 def average(arguments: Sequence[str]) -> int:
-    """Average as the options say."""
+    """Average the checkpoints that the options name, and write the model."""
     options = parse_options(AverageOptions, DESCRIPTION, arguments, default=AverageOptions())
     found = checkpoints_of_updates(options.run)
     if not 1 <= options.last <= len(found):

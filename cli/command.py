@@ -1,4 +1,4 @@
-"""What all commands share: an error is one line, not a page; and what is said goes to stderr."""
+"""Code shared by all commands: errors become one line, not a traceback; messages go to stderr."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from parallel.agreement import DisagreementError
 from parallel.communicator import Communicator
 from parallel.launch import LaunchError, all_or_none
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LESS = "a smaller model, smaller batches, shorter lines, a narrower beam"
 EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
 
 
 class RefusalError(UserError):
-    """The system does not give what was asked of it: memory, room on a disk, or a file."""
+    """A refusal by the operating system: of memory, disk space or access to a file."""
 
 
 def closed(name: str) -> RefusalError:
     """Return the error for a standard stream that the shell has closed."""
-    return RefusalError(f"standard {name} is closed: expected a file, a pipe or a terminal; /dev/null is one, too")
+    return RefusalError(f"standard {name} is closed: redirect it to a file, a pipe, a terminal or /dev/null")
 
 
 class _ClosedOutput(io.TextIOBase):
-    """A stand-in for a closed standard output (the shell's >&-): Python would lose a result without an error."""
+    """A replacement for a closed standard output (the shell's >&-): without it, results would be lost silently."""
 
     def write(self, text: str) -> int:
         raise closed("output")
@@ -43,12 +43,13 @@ class _ClosedOutput(io.TextIOBase):
 
 
 def run_command(main: Callable[[], int | None]) -> int:
-    """Run ``main``; turn errors that a user can mend, as a lack of memory, into one line on stderr and status 1.
+    """Run ``main``; turn errors that a user can correct, such as too little memory, into a line on stderr and status 1.
 
-    Standard output is flushed here, so that what cannot be written is told, and not by the interpreter's last words.
+    Standard output is flushed here, so that a write error is reported like any other; the interpreter would print a
+    traceback at its exit.
     """
     keep_freed_memory()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of Latin-1 has no "→": better "\\u2192" than no result
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a Latin-1 terminal has no "→"; print "\\u2192" rather than fail
         sys.stdout.reconfigure(errors="backslashreplace")
     if sys.stdout is None:
         sys.stdout = cast(TextIO, _ClosedOutput())
@@ -57,7 +58,7 @@ def run_command(main: Callable[[], int | None]) -> int:
     try:
         return _status_of(main)
     finally:
-        _drop_what_cannot_be_written(sys.stdout, sys.stderr)
+        _discard_unwritable(sys.stdout, sys.stderr)
 
 
 def _status_of(main: Callable[[], int | None]) -> int:
@@ -72,41 +73,41 @@ def _status_of(main: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return 130
-    except BrokenPipeError:  # the reader of our output has left, as "head" does
+    except BrokenPipeError:  # the reader of our output has closed it, as "head" does
         return 141
 
 
 @contextmanager
 def all_end_together(world: Communicator) -> Iterator[None]:
-    """Within this context what one rank of several cannot do ends them all, told as ``run_command`` tells it."""
+    """End all ranks if one raises an error within this context; report it as ``run_command`` does."""
     with all_or_none(world, EXPECTED), _refusals_as_errors():
         yield
 
 
 @contextmanager
 def _refusals_as_errors() -> Iterator[None]:
-    """Turn a lack of memory or room, and what the system has against a file, into an error of EXPECTED, with a remedy.
+    """Turn a lack of memory or disk space, and refused access to a file, into an error of EXPECTED with a remedy.
 
-    Not a file that is not there, for which we look ourselves: a traceback tells more of our own faults.
+    FileNotFoundError stays: all code checks for missing files itself, so it is a bug, and needs its traceback.
     """
     try:
         yield
-    except UserError:  # of memory, too
+    except UserError:  # may also be a MemoryError
         raise
     except MemoryError as error:
-        raise RefusalError(f"out of memory ({str(error) or 'there is no more'}); ask for less: {LESS}") from error
+        raise RefusalError(f"out of memory ({str(error) or 'no details'}); use less: {LESS}") from error
     except OSError as error:
-        if error.errno in NO_ROOM:
-            raise RefusalError(f"{error}; free some space, and give the same command again") from error
+        if error.errno in DISK_FULL:
+            raise RefusalError(f"{error}; free some disk space, and start the same command again") from error
         if error.filename is None or isinstance(error, FileNotFoundError):
             raise
         raise RefusalError(
-            f"{error.filename}: {error.strerror}; choose another place, or mend who may read and write there"
+            f"{error.filename}: {error.strerror}; choose another path, or correct its permissions"
         ) from error
 
 
-def _drop_what_cannot_be_written(*streams: TextIO) -> None:
-    """Where a stream takes nothing more, its buffer goes nowhere: the interpreter would fail over it at the end."""
+def _discard_unwritable(*streams: TextIO) -> None:
+    """Redirect a stream that cannot be flushed to /dev/null: the interpreter would fail on it at exit."""
     for stream in streams:
         try:
             stream.flush()
@@ -115,9 +116,9 @@ def _drop_what_cannot_be_written(*streams: TextIO) -> None:
 
 
 def say(line: str) -> None:
-    """Write a warning, or how the work goes, on stderr: standard output is for results.
+    """Write a warning or a progress line to stderr; standard output is for results.
 
-    What cannot be written is lost: no work ends because nobody can be told of it.
+    Ignore write errors: an unwritable stderr must not end the work.
     """
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The console of training: a progress bar on stderr, where there is somebody to see it."""
+"""The console of training: log lines, and on a terminal a progress bar, on stderr."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rich.console import Console
 
 
 def log_console(*, quiet: bool) -> Console:
-    """A console on stderr; as with ``say``, what cannot be written is lost, and nothing ends for it."""
+    """Return a console on stderr that ignores write errors, as ``say`` does."""
     return Console(file=cast(TextIO, _Lossy(sys.stderr)), highlight=False, quiet=quiet)
 
 
 class _Lossy:
-    """A stream that loses what cannot be written: the disk is full, or the reader has left, as "head" does."""
+    """A stream that ignores write errors: the disk is full, or the reader has closed it, as "head" does."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""minitransformer-doctor: what is there to train on, and whether it works."""
+"""minitransformer-doctor: examine the machine for training, and test it."""
 
 from __future__ import annotations
 
@@ -28,36 +28,37 @@ from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import LaunchError, communicator, n_launched_here, rank_launched
 from parallel.placement import Place
 
-DESCRIPTION = """Tell what is there to train on, and try it: versions, libraries, cores, GPUs, and under mpirun whether
-processes agree and what a sum over them costs. With the options of minitransformer-train (--config FILE, --preset
-NAME and --compat SYSTEM, too): what that run needs. Exit status 0 if nothing is wrong; else 1, and what mends it.
-Start it as you will start the training: mpirun -n 8 minitransformer-doctor ...
+DESCRIPTION = """Examine the machine for training, and test it: versions, libraries, cores, GPUs; under mpirun also
+whether the processes agree, and the time of a sum over them. With the options of minitransformer-train (--config FILE,
+--preset NAME and --compat SYSTEM, too), also what that run needs. The exit status is 0 if nothing is wrong; else it is
+1, and each problem comes with its remedy. Start it as you will start the training:
+mpirun -n 8 minitransformer-doctor ...
 
-Three more options: --try-largest-batch computes the largest batch once, and tells what memory that took.
---explain-compat [SYSTEM] tells what tensor2tensor, fairseq or marian decides otherwise than the paper, and what each of
-it changes in the run's model. --replay DIRECTORY computes the update of a divergence capsule again, in float32 and in
-float64, and tells where to look."""
+Three more options: --try-largest-batch computes the largest batch once, and prints the memory that it took.
+--explain-compat [SYSTEM] lists how tensor2tensor, fairseq or marian differs from the paper, and what each difference
+changes in the run's model. --replay DIRECTORY repeats the step of a repro bundle, which training writes when it
+diverges, in float32 and in float64, and prints where to look."""
 
 TRY, EXPLAIN, REPLAY = "--try-largest-batch", "--explain-compat", "--replay"
 
 
 def main() -> int:
-    """Entry point."""
+    """Run the command."""
     return run_command(lambda: doctor(sys.argv[1:]))
 
 
 def doctor(arguments: Sequence[str]) -> int:
-    """Examine, explain or replay as the options say; 0 if nothing is wrong."""
-    capsule, words = take_option(arguments, REPLAY)
+    """Examine, explain or replay as the options request; return 0 if nothing is wrong."""
+    bundle, words = take_option(arguments, REPLAY)
     system, words = take_word(words, EXPLAIN)
     try_largest, words = TRY in words, [word for word in words if word != TRY]
-    if capsule is None and system is None:
+    if bundle is None and system is None:
         return examination(words, try_largest=try_largest)
     config = read_options(words, DESCRIPTION)
     if rank_launched() == 0:
         console = Console(highlight=False)
-        if capsule is not None:
-            for line in diagnosis(Path(capsule)):
+        if bundle is not None:
+            for line in diagnosis(Path(bundle)):
                 console.print(line, markup=False, soft_wrap=True)
         if system is not None:
             explain_compat(config, system, console)
@@ -65,33 +66,35 @@ def doctor(arguments: Sequence[str]) -> int:
 
 
 def examination(words: Sequence[str], *, try_largest: bool) -> int:
-    """Examine a run of these options, and show what was found; 0 if nothing is wrong."""
-    world, of_launch = launch()  # before options are read: the other ranks would wait for one that refuses its own
+    """Examine a run with these options, and print the findings; return 0 if nothing is wrong."""
+    world, of_launch = (
+        launch()
+    )  # before reading options: if one rank rejects its options, the others must not wait for it
     with all_end_together(world):
         config = read_options(words, DESCRIPTION)
         findings = merged(world.allgather([*of_launch, *examine(config, world, try_largest=try_largest)]))
     if rank_launched() == 0:
-        Console(highlight=False).print(shown(findings), verdict(findings))
+        Console(highlight=False).print(shown(findings), summary(findings))
     return int(any(finding.remedy for finding in findings))
 
 
 def launch() -> tuple[Communicator, list[Finding]]:
-    """The communicator, and what is to be said of getting one.
+    """Return the communicator, and findings about the launch.
 
-    MPI is not started where it would crash for want of memory.  Where processes cannot speak to each other, the first
-    examines its own place alone.
+    MPI is not started if it would crash for lack of shared memory.  If processes cannot communicate, each examines its
+    own machine alone.
     """
-    room = shared_memory(n_launched_here())
-    if room.remedy:
-        return SerialCommunicator(), [room]
+    memory = shared_memory(n_launched_here())
+    if memory.remedy:
+        return SerialCommunicator(), [memory]
     try:
-        return communicator(), [room]
+        return communicator(), [memory]
     except LaunchError as error:
-        return SerialCommunicator(), [room, Finding("launch", error.problem, error.remedy)]
+        return SerialCommunicator(), [memory, Finding("launch", error.problem, error.remedy)]
 
 
 def examine(config: RunConfig, world: Communicator, *, try_largest: bool) -> list[Finding]:
-    """What this rank finds, and what all find together; all must call."""
+    """Return the findings of this rank, and those of all ranks together; every rank must call this."""
     device, places = place_of_ranks(config.device, world)
     training = config.training
     return [
@@ -102,7 +105,7 @@ def examine(config: RunConfig, world: Communicator, *, try_largest: bool) -> lis
 
 
 def place_of_ranks(wanted: Device, world: Communicator) -> tuple[Device, list[Place]]:
-    """Where ranks can compute: on the device that is wanted, if all have it, else on the CPU."""
+    """Return the device, and each rank's placement: the wanted device if all ranks have it, else the CPU."""
     try:
         places, missing = take_place(wanted, world), False
     except DeviceError:
@@ -111,24 +114,24 @@ def place_of_ranks(wanted: Device, world: Communicator) -> tuple[Device, list[Pl
 
 
 def shown(findings: Sequence[Finding]) -> Table:
-    """A line for each finding, with its remedy below it; as wide as the terminal allows."""
+    """Return a table with a line for each finding and its remedy below; rows fold to the terminal's width."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for finding in findings:
         mark = Text("wrong", style="bold red") if finding.remedy else Text("ok", style="green")
-        told = Text(finding.found)
+        description = Text(finding.found)
         if finding.remedy:
-            told.append(f"\n→ {finding.remedy}", style="bold")
-        table.add_row(mark, Text(finding.what), told)
+            description.append(f"\n→ {finding.remedy}", style="bold")
+        table.add_row(mark, Text(finding.what), description)
     return table
 
 
-def verdict(findings: Sequence[Finding]) -> Text:
-    """The last line."""
+def summary(findings: Sequence[Finding]) -> Text:
+    """Return the last line: the number of problems."""
     n_wrong = sum(bool(finding.remedy) for finding in findings)
     if not n_wrong:
         return Text("nothing is wrong", style="bold green")
     things = "one thing is" if n_wrong == 1 else f"{n_wrong} things are"
-    return Text(f"{things} wrong: what mends it stands below each (→)", style="bold red")
+    return Text(f"{things} wrong; each remedy is in the line that begins with →", style="bold red")

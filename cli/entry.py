@@ -1,4 +1,4 @@
-"""Entry points of the commands, which import a command only when it is started, so that Ctrl-C ends that, too."""
+"""Entry points of the commands; each imports its command only when started, so that Ctrl-C also ends the import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib import import_module
 def start(name: str) -> int:
     """Import the command ``name`` and run it; return its status.
 
-    While it is imported, Ctrl-C ends the process at once: modules written in C make other errors of KeyboardInterrupt.
+    During the import, Ctrl-C ends the process at once: C modules would turn KeyboardInterrupt into other errors.
     """
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not if the shell ignores Ctrl-C
     if interruptible:

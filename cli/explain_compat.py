@@ -1,4 +1,4 @@
-"""minitransformer-doctor --explain-compat: what other systems do differently, and how much each of it matters."""
+"""minitransformer-doctor --explain-compat: how other systems differ from the paper, and the effect of each switch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from minitransformer.run import RunConfig
 
 LENGTHS = (5, 20, 80)
 UNTRAINED = "A switch may also give an untrained model other initial values."
-TRAINED = "The weights stay: what decides initial values changes nothing, nor does a bias, which begins with 0 here."
+TRAINED = "The weights stay the same: a switch of initial values has no effect, nor has a new bias, which is 0."
 
 
 def explain_compat(config: RunConfig, system: str, console: Console) -> None:
     """Print a table of switches, and the length penalties, for one system, or for all if ``system`` is empty.
 
-    Raises: ConfigError for a system that is unknown, or is the paper itself; CheckpointError for a damaged model or
-    damaged data.
+    Raises: ConfigError for an unknown system, or the paper itself; CheckpointError for a corrupt model or corrupt data.
     """
     others = [name for name in CONVENTIONS if name != "paper"]
     if system and system not in others:
@@ -29,7 +28,7 @@ def explain_compat(config: RunConfig, system: str, console: Console) -> None:
     subject = Subject.of(config)
     console.print(f"Measured on {subject.what}.", markup=False)
     console.print(
-        "Each switch is turned alone. Loss: mean nats per target token, smoothed as in training, without dropout."
+        "Each switch is changed alone. Loss: mean nats per target token, smoothed as in training, without dropout."
         " |Δ log p|: the greatest change of any word's log-probability, in nats."
     )
     console.print(UNTRAINED if subject.weights is None else TRAINED)
@@ -50,13 +49,13 @@ def _table(subject: Subject, system: str) -> Table:
 
 def _effect(switch: Switch) -> tuple[str, str]:
     if switch.effect is None:
-        return "the model has it already", ""
+        return "already set in the model", ""
     of = switch.effect
     return f"{of.loss_before:.6f} → {of.loss_after:.6f}", f"{of.largest_change:.2g}"
 
 
 def setting(value: Any) -> str:
-    """A setting for people."""
+    """Format a setting for display."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

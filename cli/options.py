@@ -1,4 +1,4 @@
-"""Options from three places: a preset, then a TOML file, then the command line; the later wins."""
+"""Options from three sources: a preset, a TOML file, the command line; each overrides those before it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ def parse_options(
     ignored: Sequence[str] = (),
     file_remedy: str = "",
 ) -> Options:
-    """Options of a command from ``--config FILE`` and the command line.
+    """Read the options of a command from ``--config FILE`` and the command line.
 
     Each key of the file is an option: ``warmup_steps`` in the table ``[training]`` is ``--training.warmup-steps``.
-    ``ignored`` names what of the file does not concern this command.  ``file_remedy`` tells how to name a file that is
-    given without an option; {file} in it is this file.
 
-    Raises: ConfigError for a file that is missing, not TOML, or has unknown keys, or that is given without an option if
-    there is a remedy; SystemExit for the command line.
+    Args:
+        ignored: keys of the file that this command does not use.
+        file_remedy: advice for a file name that is given without an option; {file} in it stands for that name.
+
+    Raises: ConfigError if the TOML file is missing, is not TOML or has unknown keys, and for a file name without an
+    option if there is a ``file_remedy``; SystemExit for other errors of the command line.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     file, words = take_option(words, "--config")
@@ -46,18 +48,18 @@ def parse_options(
     if not unknown:
         return chosen
     if file_remedy and not unknown[0].startswith("-"):
-        raise ConfigError(f"{unknown[0]}: no option stands before it; {file_remedy.format(file=unknown[0])}")
-    return tyro.cli(options, description=description, args=words, default=default)  # tells which options are similar
+        raise ConfigError(f"{unknown[0]}: it follows no option; {file_remedy.format(file=unknown[0])}")
+    return tyro.cli(options, description=description, args=words, default=default)  # prints similar options, and exits
 
 
 def require_threads(n: int | None) -> None:
-    """Raise ConfigError if a number of threads is given that no machine can start."""
+    """Raise ConfigError if ``n`` is given and is not between 1 and MOST_THREADS."""
     if n is not None and not 1 <= n <= MOST_THREADS:
         raise ConfigError(f"--threads must be at least 1 and at most {MOST_THREADS:,}; got {n}")
 
 
 def take_option(words: Sequence[str], name: str) -> tuple[str | None, list[str]]:
-    """Take ``name VALUE`` or ``name=VALUE`` out of the words of a command line."""
+    """Remove ``name VALUE`` or ``name=VALUE`` from the words of a command line; return the value and the rest."""
     rest = list(words)
     for i, word in enumerate(rest):
         if word.startswith(f"{name}="):
@@ -70,7 +72,7 @@ def take_option(words: Sequence[str], name: str) -> tuple[str | None, list[str]]
 
 
 def take_word(words: Sequence[str], name: str) -> tuple[str | None, list[str]]:
-    """Take ``name``, ``name VALUE`` or ``name=VALUE`` out of the words of a command line; "" if no value follows."""
+    """Remove ``name``, ``name VALUE`` or ``name=VALUE`` as ``take_option`` does; the value is "" if none follows."""
     if name in words:
         after = words.index(name) + 1
         if after == len(words) or words[after].startswith("-"):
@@ -79,20 +81,24 @@ def take_word(words: Sequence[str], name: str) -> tuple[str | None, list[str]]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file, with or without a byte order mark.
+    """Read a TOML file, with or without a byte order mark.
 
-    Raises: ConfigError naming the file, and the line if it is not TOML.
+    Raises: ConfigError with the file's name, and the line if it is not TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: not found; expected a TOML file, such as recipes/multi30k-en-de.toml") from error
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, a number without end
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: not UTF-8, not TOML, a number with too many digits
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
 
 
 def name_of(key: str, table: Mapping[str, Any], file: str | None) -> str | None:
-    """The preset or the system that a file names, which other options start from.  Raises: ConfigError if no name."""
+    """Return the name that a file gives for ``key``, a preset or a system.  Raises: ConfigError if not a string."""
     name = table.get(key)
     if not isinstance(name, str | None):
         raise ConfigError(f"{file}: {key} must be a name; got {name!r}")
@@ -102,7 +108,7 @@ def name_of(key: str, table: Mapping[str, Any], file: str | None) -> str | None:
 def _as_words(
     table: Mapping[str, Any], options: Any, file: str, ignored: Sequence[str] = (), prefix: str = ""
 ) -> list[str]:
-    """Return the options that a table stands for, in the words of the command line."""
+    """Return the options of a table as words of a command line."""
     kinds = get_type_hints(options)
     words: list[str] = []
     for key, value in table.items():
@@ -122,6 +128,6 @@ def _as_words(
 
 
 def _known(key: str, known: Sequence[str], prefix: str) -> str:
-    """Return the known key that a misspelt one is nearly, or else all of them."""
+    """Return a hint: the known key that is similar to a misspelt one, or else all known keys."""
     similar = difflib.get_close_matches(key, known, n=1)
     return f"did you mean {prefix + similar[0]!r}?" if similar else f"known here: {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""minitransformer-parse: sentences in, constituency trees out."""
+"""minitransformer-parse: parse sentences into constituency trees."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from minitransformer.trees.penn import EXPECTED_TREES, read_trees, write_tree
 from minitransformer.trees.plain import plain
 from minitransformer.trees.words import Splitting, split_words
 
-DESCRIPTION = """Parse the sentences on standard input, one a line, into trees in Penn bracket format on standard
-output, one a line. With --treebank FILE: parse the words of its trees instead; then minitransformer-score trees
-compares."""
+DESCRIPTION = """Parse the sentences on standard input, one per line, into trees in Penn bracket format on standard
+output, one per line. With --treebank FILE: parse the words of its trees instead; then compare the two files with
+minitransformer-score trees."""
 
-SENTENCES_AT_ONCE = 512  # sorted by length together; their trees appear together
+SENTENCES_AT_ONCE = 512  # batched together by length; their trees are written together
 
 
 @dataclass(frozen=True)
 class ParseOptions:
-    """What to parse with."""
+    """The options of minitransformer-parse."""
 
     run: Path = Path("runs/parsing-craft")
     """Directory of a training run on a treebank."""
     treebank: Path | None = None
     """Parse the words of these trees (Penn bracket format, plain, .gz or .xz) instead of standard input."""
     words: Splitting = "penn"
-    """How lines become words: as in the Penn Treebank; "ontonotes": with hyphens and slashes apart, nearly as in CRAFT;
-    or at blanks."""
+    """How to split lines into words: "penn", as in the Penn Treebank; "ontonotes", which also splits at hyphens and
+    slashes, nearly as in CRAFT; or "blanks"."""
     beam: int = PARSING.beam
-    """Hypotheses kept alive for each sentence; 1 is greedy search, and the quickest."""
+    """Hypotheses kept alive for each sentence; 1 is greedy search, the fastest."""
     alpha: float = PARSING.alpha
     """Exponent of the length penalty."""
     threads: int | None = None
@@ -49,18 +49,18 @@ class ParseOptions:
 
     @property
     def search(self) -> SearchConfig:
-        """How to search.  Raises: ConfigError for options that make no search."""
+        """The settings of the search.  Raises: ConfigError for invalid options."""
         require_threads(self.threads)
         return SearchConfig(beam=self.beam, alpha=self.alpha, max_extra_tokens=PARSING.max_extra_tokens)
 
 
 def main() -> int:
-    """Entry point."""
+    """Run the command."""
     return run_command(lambda: parse(sys.argv[1:], *standard_streams()))
 
 
 def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
-    """Parse ``source``, or a treebank's words, into ``target`` as the options say."""
+    """Parse ``source``, or the words of a treebank, and write the trees to ``target``."""
     remedy = 'to parse a file of sentences, give "< {file}"; the words of a file of trees, "--treebank {file}"'
     options = parse_options(ParseOptions, DESCRIPTION, arguments, default=ParseOptions(), file_remedy=remedy)
     search, parser = options.search, Parser.load(options.run, device=options.device)
@@ -75,12 +75,12 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
             target.write(f"{write_tree(tree)}\n".encode())
         target.flush()
     if options.treebank is not None and n_before == 0:
-        raise CorpusError(f"{options.treebank}: holds no tree; {EXPECTED_TREES}")
+        raise CorpusError(f"{options.treebank}: contains no tree; {EXPECTED_TREES}")
     return 0
 
 
 def _groups(options: ParseOptions, source: Source) -> Iterator[list[list[str]]]:
-    """The words of sentences, many together."""
+    """Yield the words of sentences, in groups."""
     if options.treebank is None:
         n_before = 0
         for lines in groups_of_lines(source, SENTENCES_AT_ONCE):

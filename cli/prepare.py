@@ -1,4 +1,4 @@
-"""minitransformer-prepare: raw parallel text to a directory of token shards."""
+"""minitransformer-prepare: turn raw parallel text into a directory of token shards."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from minitransformer.run import RunConfig
 
 DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
 pairs. --config FILE reads options from the [data] table of a TOML file. --preset NAME, or a preset that the file names,
-decides about vocabularies, as with minitransformer-train."""
+sets the options of vocabularies, as with minitransformer-train."""
 
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """What to prepare."""
+    """The options of minitransformer-prepare."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    """The text."""
+    """The options of the text."""
     run: Path = Path("runs/demo")
-    """Directory of the run that the data is for: the data goes into its "data", unless data.directory is given."""
+    """Directory of the run; the data is written to its folder "data", unless data.directory is given."""
     download: bool = False
-    """First fetch missing files from data.download_from into data.raw, and check their sha256 sums."""
+    """First download missing files from data.download_from into data.raw, and check their sha256 sums."""
 
 
 def main() -> int:
-    """Entry point."""
+    """Run the command."""
     return run_command(lambda: prepare_data(sys.argv[1:]))
 
 
 def prepare_data(arguments: Sequence[str]) -> int:
-    """Prepare as the options say."""
+    """Prepare the data that the options describe."""
     preset, words = take_option(arguments, "--preset")
     preset = preset or _preset_of_file(words)
     default = PrepareOptions() if preset is None else PrepareOptions(data=RunConfig.of_preset(preset).data)

@@ -1,4 +1,4 @@
-"""minitransformer-report: what a model attends to, as a page or a picture."""
+"""minitransformer-report: draw a model's attention as a page or a picture."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ from minitransformer.report.attended import AttendedPair, PictureKind, attended_
 from minitransformer.report.errors import PICTURES, ReportError, check_suffix, matplotlib_needed
 from minitransformer.report.page import attention_page
 
-DESCRIPTION = """Look at what a model does. "attention" draws every head of every layer for one sentence."""
+DESCRIPTION = """Draw what a model computes. "attention" draws every head of every layer for one sentence."""
 
 
 @dataclass(frozen=True)
 class AttentionOptions:
-    """Draw every head of every layer for one sentence: as a page that needs nothing but a browser, or as a picture."""
+    """Draw every head of every layer for one sentence, as a self-contained HTML page or as a picture."""
 
     sentence: tyro.conf.Positional[str]
     """The sentence to translate, in quotes."""
     run: Path = Path("runs/demo")
     """Directory of a training run, or any directory with a model and its tokenizer."""
     target: str | None = None
-    """A translation to look at; without one the model's own is."""
+    """The translation to draw; the model's own if not given."""
     output: Path = Path("attention.html")
-    """What to write: .html for the page, .png, .svg or .pdf for a picture."""
+    """File to write: .html for the page; .png, .svg or .pdf for a picture."""
     beam: int = 4
     """Hypotheses kept alive while the model translates; 1 is greedy search."""
     alpha: float = 0.6
     """Exponent of the length penalty."""
     kinds: tuple[PictureKind, ...] = ("encoder", "decoder", "encoder-decoder")
-    """For a picture: which attention to draw. "alignment" is encoder-decoder attention averaged over heads."""
+    """For a picture: kinds of attention to draw. "alignment" is encoder-decoder attention averaged over heads."""
     layers: tuple[int, ...] = ()
-    """For a picture: layers to draw, counted from 1; all if none is named."""
+    """For a picture: layers to draw, counted from 1; all if none is given."""
     heads: tuple[int, ...] = ()
-    """For a picture: heads to draw, counted from 1; all if none is named."""
+    """For a picture: heads to draw, counted from 1; all if none is given."""
     end: bool = True
-    """For a picture: show the source's end symbol; else the other weights are made to sum to 1."""
+    """For a picture: show the source's end symbol; without it, the other weights are divided by their sum."""
 
 
 def main() -> int:
-    """Entry point."""
+    """Run the command."""
     return run_command(lambda: report(sys.argv[1:]))
 
 
 def report(arguments: Sequence[str]) -> int:
-    """Draw as the options say."""
+    """Draw the page or the picture that the options describe."""
     options: AttentionOptions = tyro.extras.subcommand_cli_from_dict(
         {"attention": AttentionOptions}, description=DESCRIPTION, args=list(arguments)
     )
@@ -70,7 +70,7 @@ def report(arguments: Sequence[str]) -> int:
 
 
 def as_text(name: str, argument: str) -> str:
-    """An argument of the command line; what in it is no text is read with replacements, and a warning says so."""
+    """Decode a command-line argument as UTF-8; replace invalid bytes, with a warning."""
     text = argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if text != argument:
         say(f"warning: the {name} is not UTF-8; read with replacements")
@@ -78,7 +78,7 @@ def as_text(name: str, argument: str) -> str:
 
 
 def draw(pair: AttendedPair, options: AttentionOptions) -> None:
-    """Write a picture of the kinds, layers and heads asked for."""
+    """Write a picture of the kinds, layers and heads that the options name."""
     with matplotlib_needed():
         from minitransformer.report.picture import attention_picture  # noqa: PLC0415
         from minitransformer.report.saving import save_picture  # noqa: PLC0415
@@ -90,7 +90,7 @@ def draw(pair: AttendedPair, options: AttentionOptions) -> None:
 
 
 def chosen(name: str, numbers: Sequence[int], n: int) -> list[int]:
-    """Numbers counted from 1 as places counted from 0; all ``n`` if there are none.  Raises: ReportError."""
+    """Convert numbers counted from 1 to indices; without numbers, return all ``n``.  Raises: ReportError."""
     if wrong := [number for number in numbers if not 1 <= number <= n]:
         raise ReportError(f"--{name}: the model has {n} of them, counted from 1; got {wrong[0]}")
     return [number - 1 for number in numbers] or list(range(n))

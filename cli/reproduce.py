@@ -1,4 +1,4 @@
-"""minitransformer-reproduce: the paper's tables, measured."""
+"""minitransformer-reproduce: measure the paper's tables."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from minitransformer.provenance import code_version
 from minitransformer.report.errors import matplotlib_needed
 
 DESCRIPTION = """Measure what the paper's tables claim. "table1": complexity, sequential operations and
-maximum path length of layer types. "table3": variations on the Transformer, trained at a scale of one's own."""
+maximum path length of layer types. "table3": variations on the Transformer, trained at a scale of your choice."""
 
 
 @dataclass(frozen=True)
 class Table1Options:
-    """Table 1: the claims beside counted multiply-adds, times, operations that wait for one another, lengths of paths.
+    """Compare Table 1's claims with counted multiply-adds, measured times, sequential operations and path lengths.
 
-    Self-attention, recurrent, convolutional and restricted self-attention layers, in a minute or two.
+    Self-attention, recurrent, convolutional and restricted self-attention layers are measured, in a minute or two.
     """
 
     output: Path = Path("runs/table1")
     """Directory for table1.json and table1.svg."""
     quick: bool = False
-    """Small sizes: seconds in all, but too small for the exponents of time to mean anything."""
+    """Use small sizes: it takes seconds in all, but exponents of time are meaningless."""
     repeats: int = 5
-    """Forward passes of which the shortest counts."""
+    """Number of forward passes; the shortest counts."""
 
 
 def main() -> int:
-    """Entry point."""
+    """Run the command."""
     return run_command(lambda: reproduce(sys.argv[1:]))
 
 
 def reproduce(arguments: Sequence[str]) -> int:
-    """Measure as the options say; the table goes to stdout, progress to stderr."""
+    """Measure the table that the options name; print it on stdout, and progress on stderr."""
     options: Table1Options | Table3Options = tyro.extras.subcommand_cli_from_dict(
         {"table1": Table1Options, "table3": Table3Options}, description=DESCRIPTION, args=list(arguments)
     )
@@ -52,13 +52,15 @@ def reproduce(arguments: Sequence[str]) -> int:
 
 
 def reproduce_table1(options: Table1Options) -> int:
-    """Print the table, and write it as JSON and as a picture."""
+    """Print Table 1, and write it as JSON and as a picture."""
     if options.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {options.repeats}")
-    with matplotlib_needed():  # before minutes of measuring
+    with matplotlib_needed():  # check this before minutes of measuring
         from minitransformer.report.complexity_picture import complexity_picture  # noqa: PLC0415
         from minitransformer.report.saving import save_picture  # noqa: PLC0415
-    with written_whole(options.output / "table1.json") as unfinished:  # fails now, not after minutes
+    with written_whole(
+        options.output / "table1.json"
+    ) as unfinished:  # an unwritable directory fails here, not after minutes
         rows = measure_table(quick=options.quick, repeats=options.repeats, say=say)
         unfinished.write_text(json.dumps(as_json(rows, code=code_version()), indent=1) + "\n", encoding="utf-8")
     print(markdown(rows), end="")

@@ -1,4 +1,4 @@
-"""minitransformer-reproduce table3: variations on the Transformer, trained and compared as in the paper."""
+"""minitransformer-reproduce table3: train variations on the Transformer, and compare them as the paper does."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from parallel.launch import communicator
 
 @dataclass(frozen=True)
 class Table3Options:
-    """Train rows of Table 3 at a scale of one's own, and print the table beside the paper's.
+    """Train rows of Table 3 at a scale of your choice, and print the table next to the paper's.
 
-    Interrupted, it goes on when the same command is given again; cells that are finished are not trained again.
+    After an interruption, the same command continues; finished cells are not trained again.
     """
 
     corpus: Path | None = None
-    """TOML file with the text (prepared, or where its raw says), batches and schedule, such as
-    recipes/multi30k-en-de.toml; without, the demonstration's.  Its model and numbers of updates do not count."""
+    """TOML file with the text (prepared, or in its folder raw), batches and schedule, such as
+    recipes/multi30k-en-de.toml; the demonstration's if not given.  Its model and numbers of steps are ignored."""
     rows: tuple[str, ...] = ()
-    """Letters (A B C D E), "big", or names such as A-h1; all rows if none is named."""
+    """Letters (A B C D E), "big", or names such as A-h1; all rows if none is given."""
     budget: int = 1_000
-    """Updates of each model; the big one has three times as many, as in the paper."""
+    """Training steps of each model; the big one has three times as many, as in the paper."""
     seeds: tuple[int, ...] = (1,)
-    """Each row is trained once with each; from two seeds on there are intervals."""
+    """Seeds; each row is trained once with each.  Two or more give intervals."""
     d_model: int = 128
-    """Width of the base row, a multiple of 32 (512 in the paper); the other widths are in proportion."""
+    """Width of the base row, a multiple of 32 (512 in the paper); the other widths are scaled in proportion."""
     n_layers: int = 3
     """Layers of the base row, a multiple of 3 (6 in the paper)."""
     directory: Path = Path("runs/table3")
-    """Where all runs go, and the tables: table3.md."""
+    """Directory for all runs, and for the tables: table3.md."""
 
 
 def reproduce_table3(options: Table3Options) -> int:
-    """Train what is not trained yet, and print the tables; 130 when interrupted."""
-    world = communicator()  # first of all: the other ranks would wait for one that ends before it has started MPI
+    """Train the cells that have no result, and print the tables; return 130 if interrupted."""
+    world = communicator()  # first: a rank that ended before starting MPI would leave the others waiting
     console = log_console(quiet=world.rank != 0)
     with all_end_together(world):
         template = read_options(["--config", str(options.corpus)] if options.corpus else [])
@@ -72,7 +72,7 @@ def reproduce_table3(options: Table3Options) -> int:
 
 
 def _require_text(experiment: Experiment, options: Table3Options) -> None:
-    """Say what to do where neither the text nor what is prepared from it is there: no option here names its folder."""
+    """Raise CorpusError with a remedy if text and prepared data are missing; no option names the text's folder."""
     cell = experiment.cell("base", experiment.seeds[0])
     missing = [path for path in text_files(cell.data).values() if not path.exists()]
     if not missing or PreparedData.is_in(cell.data_directory):
@@ -86,7 +86,7 @@ def _require_text(experiment: Experiment, options: Table3Options) -> None:
 
 
 def _train_all(experiment: Experiment, world: Communicator, console: Console) -> bool:
-    """Train every cell that has no result yet; False when interrupted."""
+    """Train every cell that has no result yet; return False if interrupted."""
 
     def say(line: str) -> None:
         console.print(line, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""minitransformer-score: how good translations are, or how likely a model finds given ones."""
+"""minitransformer-score: score translations, by references or by a model's log-probability."""
 
 from __future__ import annotations
 
@@ -25,58 +25,58 @@ from minitransformer.trees.linear import WORD
 from minitransformer.trees.penn import read_gold_trees, read_tree_lines
 
 DESCRIPTION = """Score translations: "bleu" compares a file of translations with references; "audit" does so under every
-convention that papers have used; "pairs" gives the log-probability of given translations under a model; "trees"
-compares parsed trees with gold ones, as EVALB does."""
+convention used in papers; "pairs" gives the log-probability of given translations under a model; "trees"
+compares parsed trees with gold trees, as EVALB does."""
 
 
 @dataclass(frozen=True)
 class BleuOptions:
-    """BLEU and chrF of a file of translations, with sacrebleu's signatures."""
+    """Compute BLEU and chrF of a file of translations, with sacrebleu's signatures."""
 
     hypothesis: tyro.conf.Positional[Path]
     """File of translations, detokenised, a sentence a line."""
     references: tyro.conf.Positional[tuple[Path, ...]]
-    """One file or more of reference translations, line by line alike."""
+    """One or more files of reference translations, aligned line by line."""
     lowercase: bool = False
-    """Compare without regard to case."""
+    """Ignore case."""
 
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """BLEU under every convention that papers have used, and which of their figures each may be compared with."""
+    """Compute BLEU under every convention used in papers, each with the published figures it compares to."""
 
     hypothesis: tyro.conf.Positional[Path]
     """File of translations, detokenised, a sentence a line."""
     references: tyro.conf.Positional[tuple[Path, ...]]
-    """One file or more of reference translations, line by line alike, detokenised."""
+    """One or more files of reference translations, aligned line by line, detokenised."""
     language: Language = "de"
     """Language of the translations."""
 
 
 @dataclass(frozen=True)
 class PairsOptions:
-    """Log-probability (nats) of each target line given its source line, then loss and perplexity of the whole."""
+    """Compute the log-probability (nats) of each target line given its source line, and loss and perplexity of all."""
 
     source: tyro.conf.Positional[Path]
     """File of source lines."""
     target: tyro.conf.Positional[Path]
-    """File of target lines, aligned with it."""
+    """File of target lines, aligned with the source lines."""
     run: Path = Path("runs/demo")
     """Directory of a training run."""
 
 
 @dataclass(frozen=True)
 class TreesOptions:
-    """Labelled bracketing of parsed trees, as EVALB computes and prints it."""
+    """Compute labelled bracketing scores of parsed trees, and print them as EVALB does."""
 
     gold: tyro.conf.Positional[Path]
-    """File of gold trees in Penn bracket format, one a line, or each over several, as the treebank has them."""
+    """File of gold trees in Penn bracket format; a tree may span several lines, as in the treebank."""
     candidate: tyro.conf.Positional[Path]
-    """File of parsed trees, line by line of the same sentences."""
+    """File of parsed trees of the same sentences, one per line."""
     parameters: Path | None = None
-    """File of EVALB's parameters; those of COLLINS.prm if not given."""
+    """EVALB parameter file; COLLINS.prm if not given."""
     gold_tags: bool = False
-    """Give the words of parsed trees the gold tags, which tell punctuation, where the parser makes none (XX)."""
+    """Take the words' tags from the gold trees, for parsers without tags (XX); tags mark punctuation."""
 
 
 Options = (
@@ -88,12 +88,12 @@ Options = (
 
 
 def main() -> int:
-    """Entry point."""
+    """Run the command."""
     return run_command(lambda: score(sys.argv[1:]))
 
 
 def score(arguments: Sequence[str]) -> int:
-    """Score as the options say; scores of single lines go to stdout, the rest to stderr."""
+    """Compute the scores that the options name; print scores on stdout, other lines on stderr."""
     options: BleuOptions | AuditOptions | PairsOptions | TreesOptions = tyro.cli(
         Options, description=DESCRIPTION, args=list(arguments)
     )
@@ -118,7 +118,7 @@ def score_bleu(options: BleuOptions) -> int:
 
 
 def score_audit(options: AuditOptions) -> int:
-    """Print for every convention the score with its interval, its signature, and what it may be compared with."""
+    """Print for every convention the score with its interval, its signature, and comparable figures."""
     hypotheses, references = _read(options)
     for audited in audit(hypotheses, references, language=options.language):
         score = audited.score
@@ -131,7 +131,7 @@ def score_audit(options: AuditOptions) -> int:
 
 
 def _read(options: BleuOptions | AuditOptions) -> tuple[list[str], list[list[str]]]:
-    """The lines of the translations, and of every set of references."""
+    """Read the lines of the translations, and of every set of references."""
     if not options.references:
         raise CorpusError("score: name at least one file of references after the file of translations")
     hypotheses = list(read_lines(options.hypothesis))
@@ -161,20 +161,20 @@ def score_with_model(options: PairsOptions) -> int:
 
 
 def score_trees(options: TreesOptions) -> int:
-    """Print what EVALB prints: a line a sentence, and summaries."""
+    """Print EVALB's report: a line for each sentence, and summaries."""
     parameters = COLLINS if options.parameters is None else read_parameters(options.parameters)
     gold, candidates = list(read_gold_trees(options.gold)), list(read_tree_lines(options.candidate))
     if len(gold) != len(candidates):
         raise CorpusError(
             f"{options.candidate}: has {len(candidates):,} trees, but {options.gold} has {len(gold):,};"
-            f" line n of {options.candidate} must be of the same sentence as the gold tree of number n"
+            f" line n of {options.candidate} must be the tree of the same sentence as gold tree n"
         )
     if not gold:
         raise CorpusError(f"{options.gold}: is empty")
     if options.gold_tags:
         candidates = [with_tags_of(right, tree) for right, tree in zip(gold, candidates, strict=True)]
     elif any(leaf.tag == WORD for tree in candidates for leaf in tree.leaves):
-        say(f"warning: {options.candidate}: has tags {WORD}; --gold-tags takes the gold ones")
+        say(f"warning: {options.candidate}: has tags {WORD}; --gold-tags takes the tags from the gold trees")
     compared = [compare(right, tree, parameters) for right, tree in zip(gold, candidates, strict=True)]
     print("\n".join(report(compared, parameters.cutoff_length)))
     return 0

@@ -10,7 +10,7 @@ from minitransformer.inference.stream import Source
 
 
 def standard_streams() -> tuple[Source, BinaryIO]:
-    """Return standard input and output.  Raises: RefusalError if one is closed, as "<&-" in a shell leaves it."""
+    """Return standard input and output.  Raises: RefusalError if one is closed, as by "<&-" in a shell."""
     if sys.stdin is None:
         raise closed("input")
     return cast(Source, sys.stdin.buffer), sys.stdout.buffer  # run_command has replaced a closed output

@@ -1,4 +1,4 @@
-"""minitransformer-translate: raw lines in, their translations out; through pipes, or from file to file."""
+"""minitransformer-translate: translate raw lines, from stdin to stdout or from file to file."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from minitransformer.inference.translator import Translator
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
 With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".
-With --input FILE --output FILE --resume a large file can be cut off at any moment; the same command goes on."""
+With --input FILE --output FILE --resume, the same command continues after an interruption at any moment."""
 
 
 @dataclass(frozen=True)
 class TranslateOptions:
-    """What to translate with."""
+    """The options of minitransformer-translate."""
 
     run: Path = Path("runs/demo")
     """Directory of a training run, or any directory with a model and its tokenizer."""
@@ -43,7 +43,7 @@ class TranslateOptions:
     """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the model's own,
     which is "gnmt" unless it was trained with another (--compat)."""
     n_best: int | None = None
-    """Print so many translations of each line, with their scores."""
+    """Number of translations to print for each line, with their scores."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -53,24 +53,24 @@ class TranslateOptions:
     output: Path | None = None
     """File to write (--input must be given too); standard output if not given."""
     resume: bool = False
-    """Go on with an output that was cut off, or begin it; nothing is lost or repeated."""
+    """Continue an interrupted output, or begin one; nothing is lost or repeated."""
 
     def check(self) -> None:
-        """Raises: ConfigError for options that do not go together."""
+        """Raise ConfigError for options that cannot be combined."""
         require_threads(self.threads)
         if self.output and not self.input:
             raise ConfigError("--output: needs --input FILE; standard input goes to standard output")
         if self.output and self.output.suffix in COMPRESSED:
             raise ConfigError(
-                f"--output {self.output}: would be plain text, and read as {self.output.suffix}; name it without, and"
-                " compress it when all is done"
+                f"--output {self.output}: the output is plain text; choose a name without {self.output.suffix}, and"
+                " compress the file afterwards"
             )
         if self.resume and not self.output:
             raise ConfigError("--resume: needs --input FILE and --output FILE")
 
     @property
     def search(self) -> SearchConfig:
-        """How to search.  Raises: ConfigError for options that make no search."""
+        """The settings of the search.  Raises: ConfigError for invalid options."""
         return SearchConfig(
             beam=self.beam,
             alpha=self.alpha,
@@ -80,12 +80,12 @@ class TranslateOptions:
 
 
 def main() -> int:
-    """Entry point."""
+    """Run the command."""
     return run_command(lambda: translate(sys.argv[1:], *standard_streams()))
 
 
 def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
-    """Translate ``source`` into ``target``, or the files that the options name."""
+    """Translate from ``source`` to ``target``, or between the files that the options name."""
     remedy = 'to translate a file, give "< {file}" or "--input {file}"'
     options = parse_options(TranslateOptions, DESCRIPTION, arguments, default=TranslateOptions(), file_remedy=remedy)
     options.check()
@@ -105,7 +105,7 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
 
 
 def translate_groups(translation: LineTranslator, groups: Iterable[list[bytes]], target: BinaryIO) -> None:
-    """Write the translations of each group of lines as soon as there are any."""
+    """Write the translations of each group of lines as soon as they are computed."""
     n_lines = 0
     for lines in groups:
         target.write(translation(lines, n_lines))

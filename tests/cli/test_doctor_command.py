@@ -20,7 +20,7 @@ from mpirun import MPIRUN, SIZE_VARIABLES, needs_mpi, run
 from rich.console import Console
 from small_run import Trained
 
-from cli.doctor import doctor, shown, verdict
+from cli.doctor import doctor, shown, summary
 from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
 from minitransformer.doctor import machine, plan, together
 from minitransformer.doctor.finding import Finding, merged
@@ -73,7 +73,7 @@ def test_a_run_that_was_trained_is_recognised(trained: Trained, capsys: pytest.C
     assert status == 1
     assert "wrong run" in told
     assert "holds another run: model.d_ff is" in told
-    assert told.endswith("one thing is wrong: what mends it stands below each (→)")
+    assert told.endswith("one thing is wrong; each remedy is in the line that begins with →")
 
 
 def test_a_directory_that_cannot_be_written_is_wrong(
@@ -265,7 +265,7 @@ def test_in_a_narrow_terminal_nothing_is_cut_off(width: int) -> None:
     long = "one two three four five six seven eight nine ten [bold]eleven"
     findings = [Finding("what", long, "do " + long), Finding("[red]", long)]
     screen = io.StringIO()
-    Console(file=screen, width=width).print(shown(findings), verdict(findings))
+    Console(file=screen, width=width).print(shown(findings), summary(findings))
     assert max(map(len, screen.getvalue().splitlines())) <= width
     assert screen.getvalue().count("[bold]eleven") == 3
     assert "[red]" in screen.getvalue()

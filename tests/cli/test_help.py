@@ -81,7 +81,7 @@ def test_help_explains_every_option(name: str) -> None:
             [
                 "--config FILE",
                 "--preset NAME",
-                "Exit status",
+                "exit status",
                 "mpirun",
                 "--try-largest-batch",
                 "--explain-compat",
@@ -92,11 +92,11 @@ def test_help_explains_every_option(name: str) -> None:
         ("translate", ["one line out for each line in", "--n-best N"]),
         ("score bleu", ["BLEU and chrF", "reference translations"]),
         ("score audit", ["every convention", "reference translations"]),
-        ("score pairs", ["Log-probability (nats)"]),
+        ("score pairs", ["log-probability (nats)"]),
         ("reproduce table1", ["in a minute or two"]),
-        ("reproduce table3", ["goes on when the same command is given again"]),
+        ("reproduce table3", ["the same command continues"]),
         ("report attention", ["every head of every layer", "counted from 1"]),
-        ("score trees", ["as EVALB computes and prints it"]),
+        ("score trees", ["as EVALB does"]),
         ("parse", ["Penn bracket format", "--treebank FILE", "minitransformer-score trees"]),
     ],
 )

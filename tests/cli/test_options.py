@@ -255,7 +255,7 @@ def test_an_option_is_taken_out_of_the_words(words: list[str], value: str | None
 def test_a_file_without_an_option_is_told_how_to_give_it(
     command: Callable[[list[str], BytesIO, BytesIO], int], remedy: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"test.en: no option stands before it; to .*{remedy}"):
+    with pytest.raises(ConfigError, match=f"test.en: it follows no option; to .*{remedy}"):
         command(["--beam", "1", "test.en"], BytesIO(), BytesIO())
 
 

@@ -113,7 +113,7 @@ def test_sentences_that_are_cut_are_named(
 
 def test_a_treebank_without_trees_is_an_error_that_names_it(trained_parser: TrainedParser) -> None:
     empty = written(trained_parser.folder / "empty.mrg", "\n\n")
-    with pytest.raises(CorpusError, match=r"empty\.mrg: holds no tree; expected Penn brackets"):
+    with pytest.raises(CorpusError, match=r"empty\.mrg: contains no tree; expected Penn brackets"):
         parsed(trained_parser, "", "--treebank", empty)
 
 
@@ -165,7 +165,7 @@ def test_gold_trees_score_100_and_tags_that_are_none_are_pointed_out(
     candidate = written(tmp_path / "candidate", "(S (NP (XX a)) (VP (XX b)))\n(NP (XX x) (XX .))\n")
     assert summary_of([gold, candidate], capsys)["Tagging accuracy"] == 0
     score(["trees", gold, candidate])
-    assert "candidate: has tags XX; --gold-tags takes the gold ones" in capsys.readouterr().err
+    assert "candidate: has tags XX; --gold-tags takes the tags from the gold trees" in capsys.readouterr().err
 
 
 def test_parameters_of_evalb_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +176,7 @@ def test_parameters_of_evalb_can_be_given(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_model_that_translates_is_no_parser(trained: Trained) -> None:
-    with pytest.raises(CheckpointError, match="run: a model that makes no trees"):
+    with pytest.raises(CheckpointError, match="run: the model makes no trees"):
         parse(["--run", str(trained.run)], io.BytesIO(b"a\n"), io.BytesIO())
 
 
