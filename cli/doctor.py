@@ -67,9 +67,7 @@ def doctor(arguments: Sequence[str]) -> int:
 
 def examination(words: Sequence[str], *, try_largest: bool) -> int:
     """Examine a run with these options, and print the findings; return 0 if nothing is wrong."""
-    world, of_launch = (
-        launch()
-    )  # before reading options: if one rank rejects its options, the others must not wait for it
+    world, of_launch = launch()  # before reading options: if a rank rejects them, the others must not wait for it
     with all_end_together(world):
         config = read_options(words, DESCRIPTION)
         findings = merged(world.allgather([*of_launch, *examine(config, world, try_largest=try_largest)]))
@@ -81,8 +79,8 @@ def examination(words: Sequence[str], *, try_largest: bool) -> int:
 def launch() -> tuple[Communicator, list[Finding]]:
     """Return the communicator, and findings about the launch.
 
-    MPI is not started if it would crash for lack of shared memory.  If processes cannot communicate, each examines its
-    own machine alone.
+    MPI is not started if it would crash for lack of shared memory.  If processes cannot communicate, rank 0
+    reports on its own machine alone.
     """
     memory = shared_memory(n_launched_here())
     if memory.remedy:

@@ -89,11 +89,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: not found; expected a TOML file, such as recipes/multi30k-en-de.toml") from error
-    except (
-        OSError,
-        ValueError,
-        RecursionError,
-    ) as error:  # ValueError: not UTF-8, not TOML, a number with too many digits
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, too long a number
         raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
 
 

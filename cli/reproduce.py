@@ -58,9 +58,7 @@ def reproduce_table1(options: Table1Options) -> int:
     with matplotlib_needed():  # check this before minutes of measuring
         from minitransformer.report.complexity_picture import complexity_picture  # noqa: PLC0415
         from minitransformer.report.saving import save_picture  # noqa: PLC0415
-    with written_whole(
-        options.output / "table1.json"
-    ) as unfinished:  # an unwritable directory fails here, not after minutes
+    with written_whole(options.output / "table1.json") as unfinished:  # fails early if the directory is unwritable
         rows = measure_table(quick=options.quick, repeats=options.repeats, say=say)
         unfinished.write_text(json.dumps(as_json(rows, code=code_version()), indent=1) + "\n", encoding="utf-8")
     print(markdown(rows), end="")

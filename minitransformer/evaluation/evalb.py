@@ -132,9 +132,9 @@ def _count_quotes_of_either(gold: Tree, candidate: Tree, kept: tuple[Kept, Kept]
     """Mark in place as counting: quotes that count in one tree only, but follow equally many words in both."""
     quotes = [[i for i, leaf in enumerate(t.leaves) if parameters.is_quote(leaf)] for t in (gold, candidate)]
     for j in quotes[1]:
-        place = sum(kept[1][:j])
+        n_before = sum(kept[1][:j])
         for i in quotes[0]:
-            if sum(kept[0][:i]) == place and kept[0][i] != kept[1][j]:
+            if sum(kept[0][:i]) == n_before and kept[0][i] != kept[1][j]:
                 kept[0][i] = kept[1][j] = True
 
 
@@ -142,7 +142,7 @@ def _brackets(tree: Tree, kept: Kept, parameters: Parameters) -> Counter[Constit
     """Return the brackets that count: those with a label that is not deleted, around at least one word that counts.
 
     Positions are numbered over the words that count.  EQ_LABEL applies before deletion: a label that is equal to a
-    deleted label is deleted, too.  For the tags of words, it does not.
+    deleted label is deleted, too.  A word is deleted only if its own tag is listed (``is_deleted``).
     """
     deleted = {"", *map(parameters.label, parameters.deleted)}
     places = [0, *accumulate(kept)]

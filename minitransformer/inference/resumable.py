@@ -163,9 +163,7 @@ class _Run:
 
     def _read_as_far_as(self, progress: Progress, lines: Iterator[bytes], source: Path) -> None:
         """Read the recorded part of input and output.  Raises: ResumeError if either has changed."""
-        for _, line in zip(
-            range(progress.n_lines), lines, strict=False
-        ):  # range first, so that zip takes no line too many
+        for _, line in zip(range(progress.n_lines), lines, strict=False):  # range first: zip takes no line too many
             self._count([line], b"")
         if (self.n_lines, self.read.hexdigest()) != (progress.n_lines, progress.input):
             raise self._refusal(f"{source} has changed since {progress.n_lines:,} of its lines were translated")

@@ -69,7 +69,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """Return up to ``config.n_best`` translations of each line, best first; at least one.
 
-        Lines are translated in batches of similar length, on ``n_threads`` threads (all cores if None).
+        Lines are translated in batches of similar length, on ``n_threads`` threads (None: all cores; 1 on a GPU).
         ``constraint_of`` returns the constraint of the search for the lines with the given indices.
         """
         sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(lines)]
@@ -128,7 +128,7 @@ def _one_line(text: str) -> str:
 
 
 def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[IntArray]:
-    """Return batches of the indices of non-empty sources, longest first; the hypotheses of a batch are bounded.
+    """Return batches of the indices of non-empty sources, longest first; a batch has a bounded number of hypotheses.
 
     Batches of very long sources are smaller, because attention scores grow with the square of the length.  The batches
     do not depend on the number of threads, so that it changes no bit of the results.  Two batches are formed at once:

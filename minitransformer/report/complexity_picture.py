@@ -20,18 +20,18 @@ def complexity_picture(rows: Sequence[Row]) -> Figure:
     axes = figure.subplots(2, 2)
     for row, colour, marker in zip(rows, head_colours(len(rows)), MARKERS, strict=False):
         style = {"color": colour, "marker": marker, "markersize": 5, "label": row.type.name}
-        for place, variable in ((axes[0, 0], "n"), (axes[0, 1], "d")):
+        for panel, variable in ((axes[0, 0], "n"), (axes[0, 1], "d")):
             for growth in (growth for growth in row.growths if growth.variable == variable):
-                place.plot(growth.sizes, growth.seconds, linestyle="-", **style)
-                _draw_claim(place, growth.sizes, growth.seconds, row.type.powers[variable], colour)
+                panel.plot(growth.sizes, growth.seconds, linestyle="-", **style)
+                _draw_claim(panel, growth.sizes, growth.seconds, row.type.powers[variable], colour)
         _draw_counts(axes[1, 0], row.chains, style)
         _draw_counts(axes[1, 1], row.paths, style)
-    for place, title, variable in (
+    for panel, title, variable in (
         (axes[0, 0], "CPU seconds of a forward pass", "n"), (axes[0, 1], "CPU seconds of a forward pass", "d"),
         (axes[1, 0], "sequential operations", "n"),
         (axes[1, 1], "steps from the first position to the last", "n"),
     ):  # fmt: skip
-        _finish(place, title, variable)
+        _finish(panel, title, variable)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     return figure
 
