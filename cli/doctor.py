@@ -22,11 +22,11 @@ from minitransformer.doctor.machine import machine, shared_memory
 from minitransformer.doctor.plan import plan
 from minitransformer.doctor.replay import diagnosis
 from minitransformer.doctor.together import together
-from minitransformer.place import take_place
+from minitransformer.placement import choose_placements
 from minitransformer.run import RunConfig
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import LaunchError, communicator, n_launched_here, rank_launched
-from parallel.placement import Place
+from parallel.placement import Placement
 
 DESCRIPTION = """Examine the machine for training, and test it: versions, libraries, cores, GPUs; under mpirun also
 whether the processes agree, and the time of a sum over them. With the options of minitransformer-train (--config FILE,
@@ -93,22 +93,22 @@ def launch() -> tuple[Communicator, list[Finding]]:
 
 def examine(config: RunConfig, world: Communicator, *, try_largest: bool) -> list[Finding]:
     """Return the findings of this rank, and those of all ranks together; every rank must call this."""
-    device, places = place_of_ranks(config.device, world)
+    device, placements = placements_of_ranks(config.device, world)
     training = config.training
     return [
-        *machine(config.device, world, places),
-        *together(world, places, device, training.n_shards, training.sum),
-        *plan(dataclasses.replace(config, device=device), world, places, try_largest=try_largest),
+        *machine(config.device, world, placements),
+        *together(world, placements, device, training.n_shards, training.sum),
+        *plan(dataclasses.replace(config, device=device), world, placements, try_largest=try_largest),
     ]
 
 
-def place_of_ranks(wanted: Device, world: Communicator) -> tuple[Device, list[Place]]:
+def placements_of_ranks(wanted: Device, world: Communicator) -> tuple[Device, list[Placement]]:
     """Return the device, and each rank's placement: the wanted device if all ranks have it, else the CPU."""
     try:
-        places, missing = take_place(wanted, world), False
+        placements, missing = choose_placements(wanted, world), False
     except DeviceError:
-        places, missing = [], True
-    return ("cpu", take_place("cpu", world)) if world.any(missing) else (wanted, places)
+        placements, missing = [], True
+    return ("cpu", choose_placements("cpu", world)) if world.any(missing) else (wanted, placements)
 
 
 def shown(findings: Sequence[Finding]) -> Table:

@@ -1,1 +1,1 @@
-"""Who I am among N processes, and how their arrays are summed."""
+"""Communication between the N processes of a program: their ranks, and sums over their arrays."""

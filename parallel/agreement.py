@@ -1,4 +1,4 @@
-"""Ranks that disagree would train something that nobody asked for: compare them, and say which differ and how."""
+"""Comparison of ranks: different code or settings on one rank would silently spoil the training of all."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from parallel.communicator import Communicator
 
 
 class DisagreementError(RuntimeError):
-    """Two ranks were started, or have become, different where they must be the same."""
+    """Two ranks have different values of a fact that must be the same on all ranks."""
 
 
 def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, remedy: str) -> None:
     """Compare facts, such as {"code": "4f2a"}, of all ranks; all must call.
 
     Args:
-        when: what the message begins with, such as "at the start".
-        remedy: what it ends with.
+        when: the beginning of the error message, such as "at the start".
+        remedy: the end of the error message.
 
-    Raises: DisagreementError on rank 0, if another rank says otherwise; the others wait to be ended by it.
+    Raises: DisagreementError on rank 0, if a fact differs on another rank.  The other ranks then wait at a barrier
+    until rank 0 ends them.
     """
     if world.size == 1:
         return
-    said = world.allgather((socket.gethostname(), dict(facts)))
-    host, expected = said[0]
+    of_all = world.allgather((socket.gethostname(), dict(facts)))
+    host, expected = of_all[0]
     differences = [
         f"{name} is {theirs.get(name)} on rank {rank} ({their_host}), {fact} on rank 0 ({host})"
-        for rank, (their_host, theirs) in enumerate(said)
+        for rank, (their_host, theirs) in enumerate(of_all)
         for name, fact in expected.items()
         if theirs.get(name) != fact
     ]
@@ -44,5 +45,5 @@ def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, re
 
 
 def checksum(array: np.ndarray[Any, Any]) -> str:
-    """The CRC-32 of the numbers, as eight hexadecimal digits."""
+    """Return the CRC-32 of an array's bytes, as eight hexadecimal digits."""
     return f"{zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data):08x}"

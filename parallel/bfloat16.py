@@ -1,6 +1,6 @@
-"""Messages in bfloat16: the upper half of a float32, with 8 bits of precision.
+"""Conversion of messages to bfloat16, the upper half of a float32, with 8 bits of precision.
 
-Arrays of NumPy and CuPy are flat here.  The bits lie in uint16, which every library can send.
+Arrays are flat, of NumPy or CuPy.  The bits are stored as uint16, a type that every library can send.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-CHUNK = 1 << 15  # elements rounded at once on a host, so that intermediate arrays stay in a cache
+CHUNK = 1 << 15  # elements rounded at once on a host, so that intermediate arrays stay in the CPU's cache
 
 
 def round_to_bfloat16(x: Any, bits: Any) -> None:

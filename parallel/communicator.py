@@ -1,4 +1,4 @@
-"""The processes that run one program together, called ranks, and what each of them computes."""
+"""The communicator of the processes (ranks) that run one program together, and the division of work among them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 Value = TypeVar("Value")
-SumOrder: TypeAlias = Literal["exact", "fast"]  # the same order for any number of ranks, or one that depends on it
+SumOrder: TypeAlias = Literal["exact", "fast"]  # "exact": the same order for any number of ranks
 SentIn: TypeAlias = Literal["float32", "bfloat16"]  # the type that gradients have in messages
 
-ALIGNMENT = 64  # elements of a flat array that one shard holds whole: two ranks never write to one line of a cache
-SECONDS_TO_FORWARD = 1.0  # mpirun forwards what a rank prints, but drops what is in its pipes when ranks are ended
+ALIGNMENT = 64  # shards begin at multiples of so many elements, so that two ranks never write to one cache line
+SECONDS_TO_FORWARD = 1.0  # time for mpirun to forward a rank's output; it drops the rest when it ends the ranks
 
 
 class Ranks(Protocol):
-    """Processes that call each other's collective functions, which have the names and meanings of MPI's."""
+    """A group of processes and its collective calls, which have the names and meanings of MPI's."""
 
     rank: int
-    """This process among them, from 0."""
+    """Number of this process in the group, from 0."""
     size: int
     """Number of processes."""
 
@@ -26,7 +26,7 @@ class Ranks(Protocol):
         """Return the sum of one number from each rank, on every rank."""
 
     def any(self, flag: bool) -> bool:
-        """Return on every rank whether the flag is set on any."""
+        """Return on every rank whether the flag is set on any rank."""
 
     def bcast(self, value: Value) -> Value:
         """Return rank 0's value (anything that can be pickled) on every rank."""
@@ -38,41 +38,41 @@ class Ranks(Protocol):
         """Return when all ranks have called."""
 
     def allreduce_array(self, array: Any) -> None:
-        """Sum ``array`` over all ranks, in place.  The library chooses the order, so bits depend on ``size``."""
+        """Sum ``array`` over all ranks, in place.  The library chooses the order, so the bits depend on ``size``."""
 
     def bcast_array(self, array: Any) -> None:
         """Overwrite ``array`` with rank 0's."""
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
-        """Send one array to a rank and receive another from it.  On a GPU, too, if the library reads its memory."""
+        """Send one array to a rank and receive another from it; arrays on a GPU only if the library reads them."""
 
     def gatherv_array(self, array: Any, lengths: Sequence[int]) -> Any | None:
         """Concatenate flat arrays of these lengths, one from each rank, on rank 0; return None on the others."""
 
 
 class Communicator(Ranks, Protocol):
-    """All N processes of a program."""
+    """The group of all N processes of a program."""
 
     local_rank: int
-    """This process among those of its machine, from 0."""
+    """Number of this process among the processes of its machine, from 0."""
     local_size: int
     """Number of processes on this machine, which share its cores."""
     library: str
-    """Name and version of the library that carries the messages."""
+    """Name and version of the library that sends the messages."""
 
     @property
     def node(self) -> Ranks:
         """The ranks that share memory with this one, in the order of their ranks."""
 
     def waiting_for_rank_0(self) -> AbstractContextManager[None]:
-        """Return a context in which rank 0 works alone.  The others wait at its end, for as long as rank 0 is alive."""
+        """Return a context in which rank 0 works alone; the others wait at its end for as long as rank 0 is alive."""
 
     def abort(self) -> None:
         """End all ranks at once."""
 
 
 class SerialCommunicator:
-    """One process, alone."""
+    """The communicator of a single process."""
 
     rank = 0
     size = 1
@@ -127,16 +127,16 @@ class SerialCommunicator:
 
 
 def working_ranks(size: int, n_micro_batches: int, order: SumOrder = "exact") -> int:
-    """Return how many of ``size`` ranks compute micro-batches; they are the first ones.
+    """Return how many of ``size`` ranks compute micro-batches; these are the first ranks.
 
-    In the exact order it is the largest power of two that is at most ``size`` and ``n_micro_batches``.
+    In the exact order this is the largest power of two that is at most ``size`` and ``n_micro_batches``.
     """
     n_most = min(size, n_micro_batches)
     return n_most if order == "fast" else 1 << (n_most.bit_length() - 1)
 
 
 def micro_batches_of_rank(rank: int, size: int, n_micro_batches: int, order: SumOrder = "exact") -> range:
-    """Return the micro-batches that a rank computes: in the exact order those of one subtree; none if it is idle."""
+    """Return the micro-batches that a rank computes; none if it is idle.  In the exact order they are one subtree."""
     n_working = working_ranks(size, n_micro_batches, order)
     if rank >= n_working:
         return range(0)

@@ -1,6 +1,6 @@
-"""Whether the MPI library can read the memory of a GPU: the library is asked, nothing is tried.
+"""A query of the MPI library: can it read the memory of a GPU?
 
-A library that cannot, and is given an address on a GPU all the same, crashes.
+The library is asked and no message is tried, because a library without this ability crashes on a GPU's address.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _MAPPED_FILES = Path("/proc/self/maps")
 
 
 def reads_gpu_memory() -> bool | None:
-    """What the MPI library that this process has loaded answers; None if there is none, or it has no answer.
+    """Return whether the loaded MPI library reads the memory of GPUs; None if none is loaded or it has no answer.
 
-    MPI must have been initialised.  Source: MPIX_Query_cuda_support, an extension that both Open MPI and MPICH have
-    (docs.open-mpi.org, "MPIX_Query_cuda_support"); it answers for the library as it was built and configured.
+    MPI must have been initialised.  Source: MPIX_Query_cuda_support, an extension of both Open MPI and MPICH
+    (docs.open-mpi.org, "MPIX_Query_cuda_support").  Its answer depends on how the library was built and configured.
     """
     for path in loaded_mpi_libraries():
         try:
@@ -30,7 +30,7 @@ def reads_gpu_memory() -> bool | None:
 
 
 def loaded_mpi_libraries() -> list[str]:
-    """The files of MPI libraries in this process' memory; none where the system does not list them (not Linux)."""
+    """Return the files of the MPI libraries that this process has loaded; none on systems other than Linux."""
     try:
         files = {line.split(maxsplit=5)[-1].strip() for line in _MAPPED_FILES.read_text().splitlines()}
     except OSError:

@@ -12,20 +12,20 @@ from parallel.host_reducer import HostReducer
 
 Value = TypeVar("Value")
 
-PINNED_BYTES = 64 << 20  # of host memory that a GPU copies from and to by itself; arrays go through it in pieces
+PINNED_BYTES = 64 << 20  # size of the pinned host buffer; arrays are copied through it in pieces
 
 
 class DeviceReducer:
-    """See ``parallel.reducer.GradientReducer``; every rank gets the whole sum and updates all values.
+    """A reducer of arrays on GPUs (see ``GradientReducer``): every rank gets the whole sum and updates all values.
 
     Args:
-        cupy: the module.
-        allreduce: replaces a flat array on the GPU with its sum over ranks.
-        is_idle: this rank has no gradients to add.
+        cupy: the module ``cupy``.
+        allreduce: a function that replaces a flat array on the GPU with its sum over ranks.
+        is_idle: whether this rank has no gradients to add.
     """
 
     shard = slice(None)
-    seconds_waited = 0.0  # not known: the libraries wait by themselves
+    seconds_waited = 0.0  # not measured: the libraries wait internally
 
     def __init__(
         self, world: Communicator, cupy: Any, allreduce: Callable[[Any], None], description: str, *, is_idle: bool
@@ -45,7 +45,7 @@ class DeviceReducer:
         self._allreduce(self._gradients)
 
     def allreduce(self, number: Any) -> float:
-        """Return the sum of one number from each rank; this waits for the device."""
+        """Return the sum of one number from each rank; the call waits for the device."""
         return self._world.allreduce(float(number))
 
     def all_gather(self) -> None:
@@ -61,30 +61,33 @@ class DeviceReducer:
 
 
 class MpiTransport:
-    """The messages of an MPI library that reads the memory of GPUs.  It does not wait for the GPU to finish: we do."""
+    """A transport through an MPI library that reads the memory of GPUs.
+
+    MPI does not wait until the GPU has written an array, so each call synchronises the stream first.
+    """
 
     def __init__(self, cupy: Any, world: Communicator) -> None:
         self.rank, self.size = world.rank, world.size
         self._cuda, self._world = cupy.cuda, world
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
-        """See ``Communicator``."""
+        """Send one array to a rank and receive another from it."""
         self._cuda.get_current_stream().synchronize()
         self._world.sendrecv_array(sent, received, partner)
 
     def bcast_array(self, array: Any) -> None:
-        """See ``Communicator``."""
+        """Overwrite ``array`` with rank 0's."""
         self._cuda.get_current_stream().synchronize()
         self._world.bcast_array(array)
 
     def allreduce_array(self, array: Any) -> None:
-        """See ``Communicator``."""
+        """Sum ``array`` over all ranks, in place, in the order that the library chooses."""
         self._cuda.get_current_stream().synchronize()
         self._world.allreduce_array(array)
 
 
 class PinnedAllreduce:
-    """Copies an array from a GPU to the host, sums it there over ranks, and copies it back; piece by piece."""
+    """A sum over ranks in host memory: an array is copied from the GPU, summed, and copied back, piece by piece."""
 
     def __init__(self, cupy: Any, host: HostReducer) -> None:
         self._cuda, self._host = cupy.cuda, host

@@ -1,4 +1,4 @@
-"""The order in which ranks that do not share memory send to and receive from each other."""
+"""The send/receive schedule of ranks that do not share memory."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Exchange:
-    """One call of sendrecv between this rank and a partner of another node; at least one of them sends."""
+    """One sendrecv call between this rank and a partner on another node; at least one of the two sends."""
 
     partner: int
     sends: bool
-    """This rank sends what its node has; the partner needs it."""
+    """Whether this rank sends its node's sums to the partner."""
     receives: bool
-    """The partner sends what its own node has."""
+    """Whether the partner sends its node's sums to this rank."""
 
 
 def exchange_schedule(nodes: Sequence[Sequence[int]], rank: int) -> Iterator[Exchange]:
-    """Yield this rank's exchanges in an order in which no ranks wait for each other in a circle.
+    """Yield this rank's exchanges in an order that is free of deadlocks.
 
-    Every rank receives from one rank of every other node, and the ranks of a node share the sending.  Ranks of the same
-    index in their nodes are partners.  Where a node has fewer ranks, some of them have several partners.
+    Every rank receives from one rank of every other node, and the ranks of a node share the sending.  Ranks with the
+    same index in their nodes are partners.  If a node has fewer ranks than another, some of its ranks have several
+    partners.
 
     Args:
         nodes: the ranks that share memory with each other; every rank is in one node.

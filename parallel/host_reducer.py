@@ -22,16 +22,16 @@ PIECE = 4 << 20  # elements sent at once: large messages are faster in pieces, a
 
 
 class HostReducer:
-    """See ``parallel.reducer.GradientReducer``; the arrays lie in host memory.
+    """A reducer of arrays in host memory (see ``GradientReducer``).
 
-    Each rank adds its shard of the gradients of its node where they lie, and updates its shard of the values where the
-    whole node sees it.  From every other node one rank sends it the sums over those subtrees whose leaves that node
-    holds.  So a number leaves a node once for every other node, before the update and after it.
+    Within a node, ranks share memory: each rank adds its shard of all gradients in place, and updates its shard of
+    the one array of values.  From every other node, one rank sends it that node's sums over subtrees.  So each number
+    leaves a node once for every other node, before the update and after it.
 
     Args:
-        n_working: how many of the first ranks have gradients to add.
+        n_working: number of ranks, the first ones, that have gradients to add.
         order: a phrase about the order of additions, for ``description``.
-        rounds: gradients go from node to node in bfloat16.
+        rounds: whether gradients are sent from node to node in bfloat16.
         n_threads: threads that add.
     """
 
@@ -47,7 +47,7 @@ class HostReducer:
         self._n_threads = n_threads
 
     def allocate(self, n: int, dtype: Any) -> tuple[FlatArray, FlatArray]:
-        """Return values and gradients; shared by the ranks of a node where the system allows it.
+        """Return values and gradients, in memory that the ranks of a node share if the system allows it.
 
         Raises: ValueError if gradients that are not float32 are to be sent in bfloat16.
         """
@@ -69,7 +69,7 @@ class HostReducer:
         return self._values, self._gradients
 
     def _allocate_for_node(self, n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray], str]:
-        """Return values, gradients by rank, and why memory is not shared (empty if it is, or nobody is there)."""
+        """Return values, gradients by rank, and why memory is not shared (empty if it is, or with a single rank)."""
         node, obstacle = self._world.node, ""
         if node.size > 1:
             try:
@@ -105,14 +105,14 @@ class HostReducer:
         return self._world.allreduce(float(number))
 
     def all_gather(self) -> None:
-        """Copy the shards of other nodes, and wait until nobody reads this rank's gradients any more."""
+        """Copy the shards of other nodes, and wait until no rank reads this rank's gradients any more."""
         for shards in self._pieces() if self._exchanges else []:
             self._exchange_values(shards)
         if self._shares_memory:
             self._world.node.barrier()
 
     def gather(self, shard: FlatArray) -> FlatArray | None:
-        """Return the array that all ranks' shards make, on rank 0."""
+        """Concatenate the shards of all ranks on rank 0; return None on the others."""
         whole: FlatArray | None = self._world.gatherv_array(shard, [_length(of_rank) for of_rank in self._shards])
         return whole
 
@@ -128,7 +128,7 @@ class HostReducer:
         add_along_tree(slice_tree(self._trees_of_node[0], within), self._gradients[within])
 
     def _sum_by_messages(self) -> None:
-        """Sum the shard piece by piece, on one thread: messages take longer than additions."""
+        """Sum the shard piece by piece, on one thread, because messages take longer than additions."""
         n_received = sum(len(self._subtrees[exchange.partner]) for exchange in self._exchanges if exchange.receives)
         n_rows = n_received + len(self._trees_of_node)
         buffer = np.empty(n_rows * self._elements_at_once, self._gradients.dtype)
@@ -171,11 +171,11 @@ class HostReducer:
 
     @property
     def _elements_at_once(self) -> int:
-        """Elements of each shard in a piece."""
+        """Number of elements that a piece has of each shard."""
         return PIECE // self._world.size
 
     def _pieces(self) -> list[list[slice]]:
-        """Return the shards of all ranks, cut into slices that are sent at once."""
+        """Cut the shards of all ranks into pieces; return the slices of all ranks for each piece."""
         longest, n = max(map(_length, self._shards)), self._elements_at_once
         return [
             [slice(min(shard.start + i, shard.stop), min(shard.start + i + n, shard.stop)) for shard in self._shards]
@@ -188,5 +188,5 @@ def _length(of: slice) -> int:
 
 
 def _take_rows(buffer: FlatArray, n_rows: int, length: int) -> tuple[FlatArray, FlatArray]:
-    """Return the beginning of a buffer as rows, and the rest of it."""
+    """Return the first elements of a buffer as rows, and the remaining elements."""
     return buffer[: n_rows * length].reshape(n_rows, length), buffer[n_rows * length :]

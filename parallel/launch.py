@@ -1,4 +1,4 @@
-"""Finding out how this process was started, and ending all ranks when one of them fails."""
+"""The start and the end of ranks: read the launcher's environment, and end all ranks when one of them fails."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from parallel.watchdog import PATIENCE
 
 STDERR = 2  # the file descriptor
 
-# Set by the launchers of MPICH and its relatives, and of Open MPI; Slurm's srun sets its own whatever it speaks to MPI.
-# The first that is set counts: under mpirun within srun those of mpirun are true.
+# Variables that launchers set: MPICH and its relatives, Open MPI, and Slurm's srun (always, with any MPI library).
+# The first variable that is set counts: when mpirun runs within srun, the variables of mpirun are the right ones.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 _NODE_SIZE_VARIABLES = (
@@ -29,7 +29,7 @@ _NODE_SIZE_VARIABLES = (
 
 
 class LaunchError(RuntimeError):
-    """The process was started as one of many, but cannot speak to the others."""
+    """The process was started as one of several, but cannot communicate with the others."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}; {remedy}")
@@ -37,30 +37,30 @@ class LaunchError(RuntimeError):
 
 
 def n_launched() -> int:
-    """How many processes mpirun or srun started, by what it left in the environment; 1 without them."""
+    """Return how many processes mpirun or srun started, read from the environment; 1 without a launcher."""
     return _first_of(_SIZE_VARIABLES, 1)
 
 
 def n_launched_here() -> int:
-    """How many of them on this machine; all, where the launcher does not tell."""
+    """Return how many of these processes run on this machine; all of them, if the launcher sets no such variable."""
     on_machines = _by_machine(os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
     machine = _first_of(["SLURM_NODEID"], 0)
     return _first_of(_NODE_SIZE_VARIABLES, on_machines[machine] if machine < len(on_machines) else n_launched())
 
 
 def _by_machine(counts: str) -> list[int]:
-    """Slurm writes "8(x2),4" for eight on each of two machines and four on a third."""
+    """Expand Slurm's counts of processes: "8(x2),4" means eight on each of two machines and four on a third."""
     groups = (re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", group) for group in counts.split(","))
     return [int(group[1]) for group in groups if group for _ in range(int(group[2] or 1))]
 
 
 def rank_launched() -> int:
-    """The rank that the launcher gave this process, whether MPI can be used or not."""
+    """Return the rank that the launcher gave this process, even if MPI cannot be used."""
     return _first_of(_RANK_VARIABLES, 0)
 
 
 def _first_of(variables: Sequence[str], default: int) -> int:
-    """The number that the first variable has which has one."""
+    """Return the number in the first of the variables that holds one."""
     numbers = (re.fullmatch(r"\d+", os.environ.get(name, "")) for name in variables)
     return next((int(number[0]) for number in numbers if number), default)
 
@@ -68,15 +68,15 @@ def _first_of(variables: Sequence[str], default: int) -> int:
 def communicator(patience: float = PATIENCE) -> Communicator:
     """Return MPI's communicator if mpirun or srun started several processes, else the serial one.
 
-    Ends this process with a traceback, and with it all others, if after ``patience`` seconds not all ranks have
-    started MPI.
+    If not all ranks have started MPI after ``patience`` seconds, this process ends with a traceback, and the launcher
+    then ends the others.
 
-    Raises: LaunchError if several processes were started that cannot speak to each other.
+    Raises: LaunchError if several processes were started that cannot communicate with each other.
     """
     expected = n_launched()
     if expected == 1:
         return SerialCommunicator()
-    faulthandler.dump_traceback_later(patience, exit=True, file=STDERR)  # MPI keeps Python's threads from running
+    faulthandler.dump_traceback_later(patience, exit=True, file=STDERR)  # Python's threads cannot run meanwhile
     try:
         from parallel.mpi import MpiCommunicator  # noqa: PLC0415  (importing it starts MPI)
 
@@ -98,29 +98,29 @@ def communicator(patience: float = PATIENCE) -> Communicator:
 
 def _right_launcher(n_processes: int) -> str:
     if os.environ.get("SLURM_STEP_NUM_TASKS") == str(n_processes):
-        return "srun --mpi=pmi2 with MPICH, srun --mpi=pmix with Open MPI (srun --mpi=list tells what there is)"
+        return "srun --mpi=pmi2 with MPICH, srun --mpi=pmix with Open MPI (srun --mpi=list shows the choices)"
     return 'the mpirun of this environment, from pip install -e ".[mpi]" in the clone'
 
 
 @contextmanager
 def all_or_none(world: Communicator, expected: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Within this context an exception on one rank of several ends them all, so that none waits for it for ever.
+    """End all ranks if this context raises an exception on one of several, so that no rank waits for it for ever.
 
-    An expected one is told in a line, Ctrl-C in a word, another one with its traceback.  An exit with a status has
-    said why; with status 0, as after help, it ends nobody else.
+    Print an expected exception in one line, Ctrl-C as "interrupted", and any other exception with its traceback.  An
+    exit with a status has printed its reason already.  An exit with status 0, as after --help, ends no other rank.
     """
     try:
         yield
     except BaseException as error:
-        has_said_why = isinstance(error, SystemExit) and isinstance(error.code, int | None)
+        has_printed_reason = isinstance(error, SystemExit) and isinstance(error.code, int | None)
         if world.size > 1 and not (isinstance(error, SystemExit) and not error.code):
             host = socket.gethostname()
             ended = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-            with suppress(OSError):  # of a log that cannot be written the others must be ended all the same
+            with suppress(OSError):  # end the others even if the log cannot be written
                 print(f"rank {world.rank} of {world.size} ({host}) {ended}; ending all ranks", file=sys.stderr)
                 if isinstance(error, expected):
                     print(f"error: {error}", file=sys.stderr)
-                elif ended == "failed" and not has_said_why:
+                elif ended == "failed" and not has_printed_reason:
                     traceback.print_exc()
                 sys.stderr.flush()
             time.sleep(SECONDS_TO_FORWARD)

@@ -1,4 +1,4 @@
-"""The communicator over MPI, by mpi4py."""
+"""The communicator over MPI, through mpi4py."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from parallel.watchdog import PATIENCE, Watchdog
 
 Value = TypeVar("Value")
 
-LONGEST_PULSE = 5.0  # seconds between signs of life
-PIECE = 4 << 20  # elements summed at once: large messages are faster in pieces, and so is memory bounded
+LONGEST_PULSE = 5.0  # seconds between heartbeats, at most
+PIECE = 4 << 20  # elements summed at once: large messages are faster in pieces, and need less memory
 
 
 class MpiRanks:
-    """The collective calls of some ranks, each under a watchdog.  See ``parallel.communicator.Communicator``."""
+    """A group of ranks whose collective calls a watchdog times.  See ``parallel.communicator.Ranks``."""
 
     def __init__(self, ranks: MPI.Intracomm, watchdog: Watchdog) -> None:
         self._ranks, self._watchdog = ranks, watchdog
@@ -34,7 +34,7 @@ class MpiRanks:
             return float(self._ranks.allreduce(number, op=MPI.SUM))
 
     def any(self, flag: bool) -> bool:
-        """Return on every rank whether the flag is set on any."""
+        """Return on every rank whether the flag is set on any rank."""
         with self._watchdog.waiting("MPI_Allreduce"):
             return bool(self._ranks.allreduce(flag, op=MPI.LOR))
 
@@ -80,15 +80,15 @@ class MpiRanks:
 
 
 class MpiCommunicator(MpiRanks):
-    """All ranks that mpirun started.
+    """The group of all ranks that mpirun started.
 
-    A rank that waits longer than ``patience`` seconds for others ends them all.  While it waits for what rank 0 does
-    alone, every sign of life from rank 0 resets the time.
+    A rank that waits longer than ``patience`` seconds for others ends them all.  While rank 0 works alone, each of its
+    heartbeats resets this time.
 
     Args:
-        node_group: ranks of a machine share memory if this function of their ``local_rank`` is the same.
+        node_group: a function of ``local_rank``; ranks of a machine share memory if its result is the same.
 
-    Raises: RuntimeError if the MPI library does not allow the thread that sends signs of life.
+    Raises: RuntimeError if the MPI library does not allow a thread, which sends the heartbeats.
     """
 
     def __init__(self, patience: float = PATIENCE, *, node_group: Callable[[int], int] = lambda local_rank: 0) -> None:
@@ -107,12 +107,12 @@ class MpiCommunicator(MpiRanks):
 
     @contextmanager
     def waiting_for_rank_0(self) -> Iterator[None]:
-        """Let rank 0 work alone; it sends signs of life, and the others leave when it does."""
+        """Let rank 0 work alone within this context; it sends heartbeats, and the others leave when it does."""
         with self._pulse.beating() if self.rank == 0 else nullcontext():
             yield
-        self._sleep_until_all_have_come()
+        self._sleep_at_barrier()
 
-    def _sleep_until_all_have_come(self) -> None:
+    def _sleep_at_barrier(self) -> None:
         """Wait at a barrier without taking a core from rank 0."""
         request = self._ranks.Ibarrier()
         with self._watchdog.waiting("MPI_Ibarrier, for what rank 0 does alone"):
@@ -126,6 +126,6 @@ class MpiCommunicator(MpiRanks):
         self._ranks.Abort(1)
 
     def _end_after_message(self) -> None:
-        """End this process: the main thread is inside of MPI and stays there.  mpirun then ends the others."""
+        """End this process, whose main thread is blocked in MPI; mpirun then ends the others."""
         time.sleep(SECONDS_TO_FORWARD)
         os._exit(1)

@@ -1,4 +1,4 @@
-"""Messages and sums between GPUs through NCCL, NVIDIA's library."""
+"""The transport between GPUs through NCCL, NVIDIA's library."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from parallel.communicator import Communicator
 def load_nccl(cupy: Any) -> Any:
     """Import and return CuPy's module of NCCL, which ``import cupy`` does not load (github.com/cupy/cupy/issues/8710).
 
-    Where the library is missing, its ``available`` is False and CuPy warns how to install it.
+    If the library is missing, the module's ``available`` is False and CuPy warns how to install it.
     """
     return importlib.import_module(f"{cupy.__name__}.cuda.nccl")
 
 
 class NcclTransport:
-    """A transport between GPUs, of which every rank must have one of its own.
+    """A transport between GPUs; every rank must have a GPU of its own.
 
-    All calls are asynchronous, in the current stream of CuPy.  A rank that does not call is noticed where ranks wait in
-    MPI, at the end of the update.
+    All calls are asynchronous, in the current stream of CuPy.  If a rank does not call, the watchdog reports it at the
+    end of the update, where ranks wait in MPI.
 
     Args:
-        cupy: the module; the rank's GPU must have been chosen.
-        world: over which the ranks agree on an id.
+        cupy: the module ``cupy``; the rank's GPU must have been chosen.
+        world: the communicator that sends NCCL's id to all ranks.
     """
 
     def __init__(self, cupy: Any, world: Communicator) -> None:

@@ -1,4 +1,4 @@
-"""Where ranks are: who shares a machine, its cores and its GPUs."""
+"""The placement of ranks on machines, cores and GPUs."""
 
 from __future__ import annotations
 
@@ -9,52 +9,53 @@ from fractions import Fraction
 
 
 @dataclass(frozen=True)
-class Place:
-    """What one rank computes on."""
+class Placement:
+    """The hardware of one rank: its machine, cores and GPU."""
 
     cores: frozenset[int]
-    """Cores that the system lets its process use."""
+    """Cores that the system allows the rank's process to use."""
     gpu: int | None = None
-    """Its GPU, by its number among those that the process sees; None if it computes on the CPU."""
+    """Number of the rank's GPU among the GPUs that the process sees; None if the rank computes on the CPU."""
     n_gpus: int = 0
-    """GPUs that the process sees."""
+    """Number of GPUs that the process sees."""
     host: str = field(default_factory=socket.gethostname)
 
 
 def gpu_of_rank(local_rank: int, n_gpus: int) -> int | None:
-    """Ranks of a machine take its GPUs in turn; None where there are none."""
+    """Return the GPU of a rank: ranks of a machine take its GPUs in turn.  Return None if there is no GPU."""
     return local_rank % n_gpus if n_gpus else None
 
 
 def share_of_cores(mine: Collection[int], of_all: Sequence[Collection[int]]) -> int:
-    """Cores for a rank, at least one; those that several ranks of its machine may use are divided among them.
+    """Return the number of cores for a rank, at least one.
 
+    A core that several ranks of the machine may use is divided among them.
     Launchers differ: MPICH's lets every rank use all cores, Open MPI's and Slurm's bind a rank to some of them.
     """
     shares = [Fraction(1, sum(core in cores for cores in of_all)) for core in mine]
     return max(1, int(sum(shares)))
 
 
-def cores_of(rank: int, places: Sequence[Place]) -> int:
-    """Cores for a rank: its share of those of its machine."""
-    mine = places[rank]
-    return share_of_cores(mine.cores, [place.cores for place in places if place.host == mine.host])
+def cores_of(rank: int, placements: Sequence[Placement]) -> int:
+    """Return the number of cores for a rank: its share of its machine's cores."""
+    mine = placements[rank]
+    return share_of_cores(mine.cores, [placement.cores for placement in placements if placement.host == mine.host])
 
 
-def described(places: Sequence[Place]) -> list[str]:
-    """A line a machine: its ranks, and their GPUs."""
+def describe(placements: Sequence[Placement]) -> list[str]:
+    """Return one line for each machine, with its ranks and their GPUs."""
     lines = []
-    for host, ranks in ranks_by_host([place.host for place in places]).items():
+    for host, ranks in ranks_by_host([placement.host for placement in placements]).items():
         line = f"{host}: {numbered('rank', ranks)}"
-        gpus = [places[rank].gpu for rank in ranks]
+        gpus = [placements[rank].gpu for rank in ranks]
         if gpus[0] is not None:
-            line += f" on GPU {', '.join(map(str, gpus))} of {places[ranks[0]].n_gpus}"
+            line += f" on GPU {', '.join(map(str, gpus))} of {placements[ranks[0]].n_gpus}"
         lines.append(line)
     return lines
 
 
 def ranks_by_host(hosts: Sequence[str]) -> dict[str, list[int]]:
-    """The ranks on every host, given the host of every rank."""
+    """Return the ranks of each host, given the host of every rank."""
     ranks: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts):
         ranks.setdefault(host, []).append(rank)
@@ -62,7 +63,7 @@ def ranks_by_host(hosts: Sequence[str]) -> dict[str, list[int]]:
 
 
 def numbered(noun: str, numbers: Sequence[int]) -> str:
-    """Such as "rank 3", "ranks 0 to 7", or "ranks 0, 2, 4"; numbers ascend."""
+    """Return a noun with its numbers in ascending order: "rank 3", "ranks 0 to 7", or "ranks 0, 2, 4"."""
     if len(numbers) == 1:
         return f"{noun} {numbers[0]}"
     in_a_row = len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1

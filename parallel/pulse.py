@@ -1,4 +1,4 @@
-"""Signs of life that rank 0 sends while the others wait for what it does alone."""
+"""Heartbeats: rank 0 sends them while it works alone and the other ranks wait for it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mpi4py import MPI
 
 
 class Pulse:
-    """Empty messages from rank 0 to the others, from a thread: a process that is stopped sends none.
+    """Empty messages from rank 0 to the other ranks, sent by a thread; a process that is stopped sends none.
 
     Args:
-        ranks: where no other messages pass.
-        interval: seconds between beats.
+        ranks: a communicator that carries no other messages.
+        interval: seconds between messages.
     """
 
     def __init__(self, ranks: MPI.Intracomm, interval: float) -> None:
@@ -22,24 +22,24 @@ class Pulse:
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Within this context, on rank 0, the pulse beats."""
-        over = threading.Event()
-        thread = threading.Thread(target=self._beat, args=(over,), name="pulse", daemon=True)
+        """Send heartbeats from rank 0 within this context."""
+        stopped = threading.Event()
+        thread = threading.Thread(target=self._beat, args=(stopped,), name="pulse", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            over.set()
+            stopped.set()
             thread.join()
 
-    def _beat(self, over: threading.Event) -> None:
-        on_their_way: list[MPI.Request] = []
-        while not over.wait(self._interval):
+    def _beat(self, stopped: threading.Event) -> None:
+        pending: list[MPI.Request] = []
+        while not stopped.wait(self._interval):
             beats = [self._ranks.Isend(b"", dest=rank) for rank in range(1, self._ranks.Get_size())]
-            on_their_way = [beat for beat in on_their_way + beats if not beat.Test()]
+            pending = [beat for beat in pending + beats if not beat.Test()]
 
     def was_felt(self) -> bool:
-        """Whether it has beaten since this rank last asked."""
+        """Return whether a heartbeat has arrived since the last call."""
         felt = False
         while self._ranks.Iprobe(source=0):
             self._ranks.Recv(bytearray(), source=0)

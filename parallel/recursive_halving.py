@@ -1,4 +1,4 @@
-"""The exact sum by messages between pairs of ranks, whatever carries them."""
+"""The exact sum by messages between pairs of ranks, over any transport."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from parallel.bfloat16 import round_to_bfloat16, widen_to_float32
 
 
 class Transport(Protocol):
-    """Carries flat arrays between ranks; they may lie on a GPU."""
+    """A way to send flat arrays between ranks; the arrays may lie on a GPU."""
 
     rank: int
     size: int
@@ -26,28 +26,28 @@ class Transport(Protocol):
 def allreduce_exactly(flat: Any, transport: Transport, n_working: int, piece: int, *, rounds: bool = False) -> None:
     """Replace ``flat`` with its sum along the binary tree over the first ``n_working`` ranks, on all ranks.
 
-    Recursive halving, then doubling: in round k ranks that differ in bit k share the work on what both have, so that
-    each sums one half of it; then the finished halves go back the same way.  Addition of two numbers commutes, so an
-    element is (r₀ + r₁) + (r₂ + r₃) … on every rank.  A rank sends 2(1 − 1/n) times the array, all in all.
+    This is recursive halving, then doubling.  In round k, two ranks that differ in bit k hold the same slice; each
+    sums one half of it.  Then the finished halves are sent back along the same pairs.  Addition of two numbers
+    commutes, so an element is (r₀ + r₁) + (r₂ + r₃) … on every rank.  A rank sends 2(1 − 1/n) times the array in total.
 
     Args:
         n_working: a power of two.
         piece: elements summed at once; half as many are received at a time.
-        rounds: round sums (of float32) to bfloat16 before each of the log₂ n messages that they go through, and when
-            they are finished, so that all ranks have the same.
+        rounds: round float32 sums to bfloat16 before each of the log₂ n messages that carry them.  Finished sums are
+            rounded, too, so that all ranks have the same bits.
 
     Source: Thakur, Rabenseifner & Gropp (2005), "Optimization of Collective Communication Operations in MPICH".
     """
-    spare = flat[: (min(piece, flat.size) + 1) // 2].copy()
+    buffer = flat[: (min(piece, flat.size) + 1) // 2].copy()
     for start in range(0, flat.size, piece):
         part = flat[start : start + piece]
         if transport.rank < n_working:
-            _halve_and_double(part, spare, transport, n_working, rounds)
+            _halve_and_double(part, buffer, transport, n_working, rounds)
         if n_working < transport.size:
             transport.bcast_array(part)
 
 
-def _halve_and_double(flat: Any, spare: Any, transport: Transport, n_working: int, rounds: bool) -> None:
+def _halve_and_double(flat: Any, buffer: Any, transport: Transport, n_working: int, rounds: bool) -> None:
     halvings: list[tuple[int, slice, slice]] = []
     begin, end, distance = 0, flat.size, 1
     while distance < n_working:
@@ -55,7 +55,7 @@ def _halve_and_double(flat: Any, spare: Any, transport: Transport, n_working: in
         kept, given = slice(begin, middle), slice(middle, end)
         if transport.rank & distance:
             kept, given = given, kept
-        partner, received = transport.rank ^ distance, spare[: kept.stop - kept.start]
+        partner, received = transport.rank ^ distance, buffer[: kept.stop - kept.start]
         _sendrecv(flat[given], received, partner, transport, rounds)
         flat[kept] += received
         halvings.append((partner, kept, given))
@@ -79,5 +79,5 @@ def _sendrecv(sent: Any, received: Any, partner: int, transport: Transport, roun
 
 
 def _bits_like(x: Any) -> Any:
-    """Return as many uint16 on the same device."""
+    """Return a uint16 array of as many elements on the same device; its content is arbitrary."""
     return x[: (x.size + 1) // 2].copy().view("uint16")[: x.size]

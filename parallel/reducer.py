@@ -1,4 +1,4 @@
-"""Gradients summed over ranks: one protocol, and the choice among its implementations."""
+"""The sum of gradients over ranks: one protocol, and the choice among its implementations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parallel.placement import numbered
 from parallel.recursive_halving import Transport, allreduce_exactly
 
 Value = TypeVar("Value")
-DEVICE_PIECE = 1 << 25  # elements on a GPU summed at once: so many that the start of a message does not count
+DEVICE_PIECE = 1 << 25  # elements on a GPU summed at once: so many that the latency of a message does not count
 
 _ORDERS = {
     "exact": 'added in one fixed order (training.sum = "exact")',
@@ -27,40 +27,41 @@ _ORDERS = {
 
 
 class GradientReducer(Protocol):
-    """Sums gradients over ranks, and gives every rank the values that the others have updated.
+    """A sum of gradients over ranks, and an exchange of the updated values.
 
-    In an update every rank computes its gradients, calls ``reduce_scatter``, updates its shard of the values by its
-    shard of the gradients, and calls ``all_gather``.  All ranks must make the same calls in the same order.
+    In an update every rank computes its gradients and calls ``reduce_scatter``.  It then updates its shard of the
+    values from its shard of the gradients, and calls ``all_gather``.  All ranks must make the same calls in the same
+    order.
     """
 
     shard: slice
     """The slice of the flat arrays that this rank updates; known after ``allocate``."""
     description: str
-    """One line for people: the transport, the order of additions, and the reason for both."""
+    """One line for the log: the transport, the order of additions, and the reason for both."""
     seconds_waited: float
-    """Seconds that this rank has waited for the gradients of slower ones; 0 where that is not known."""
+    """Seconds that this rank has waited for the gradients of slower ranks; 0 if that is not measured."""
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
-        """Return two flat arrays of zeros, values and gradients, in memory that this reducer can exchange."""
+        """Return two flat arrays of zeros, values and gradients, in memory that this reducer can use."""
 
     def reduce_scatter(self) -> None:
         """Replace this rank's shard of its gradients with the sum over ranks; the rest of them is undefined."""
 
     def allreduce(self, number: Any) -> Any:
-        """Return the sum of one number from each rank; with one rank it stays on its device."""
+        """Return the sum of one number from each rank; with one rank the number stays on its device."""
 
     def all_gather(self) -> None:
         """Copy every rank's shard of the values to all ranks."""
 
     def gather(self, shard: Any) -> Any | None:
-        """Return the flat array that all ranks' shards make, on rank 0; None on the others."""
+        """Concatenate the shards of all ranks to one flat array on rank 0; return None on the others."""
 
     def allgather_of_shards(self, value: Value) -> list[Value]:
-        """Return one value for each different shard, in their order."""
+        """Return one value for each different shard, in the order of the shards."""
 
 
 class LocalReducer:
-    """The reducer of a single process: its shard is everything."""
+    """The reducer of a single process: its shard is the whole array."""
 
     shard = slice(None)
     description = "gradients stay in one process"
@@ -70,7 +71,7 @@ class LocalReducer:
         self._array_module = array_module
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
-        """Return two arrays, of NumPy or CuPy."""
+        """Return two arrays of zeros, of NumPy or CuPy."""
         return self._array_module.zeros(n, dtype), self._array_module.zeros(n, dtype)
 
     def reduce_scatter(self) -> None:
@@ -101,13 +102,14 @@ def choose_reducer(
     *,
     n_threads: int = 1,
 ) -> GradientReducer:
-    """Return the fastest reducer that all ranks can use; all must call, each after it has chosen its GPU.
+    """Return the fastest reducer that all ranks can use.  All ranks must call, each after it has chosen its GPU.
 
     Args:
-        cupy: the module of that name if the arrays lie on GPUs, None if in host memory.
-        n_micro_batches: of a batch, on all ranks.
-        order: "exact" adds along one tree for any number of ranks; "fast" lets all ranks work, and NCCL or MPI choose.
-        sent_in: the type that gradients have in messages; libraries that choose the order do not round.
+        cupy: the module ``cupy`` if the arrays lie on GPUs; None if they lie in host memory.
+        n_micro_batches: micro-batches of one batch, over all ranks.
+        order: "exact" adds along one tree for any number of ranks.  "fast" uses all ranks, and between GPUs NCCL or MPI
+            chooses the order.
+        sent_in: the type of gradients in messages; where a library chooses the order, nothing is rounded.
         n_threads: threads of this rank that may add.
     """
     if world.size == 1:
@@ -118,25 +120,25 @@ def choose_reducer(
         return host
     without_nccl, without_mpi = _obstacles(world, cupy)
     if without_nccl and without_mpi:
-        described = f"pinned host memory, because {without_nccl}, and {world.library} {without_mpi}"
+        route = f"pinned host memory, because {without_nccl}, and {world.library} {without_mpi}"
         allreduce: Any = PinnedAllreduce(cupy, host)
         rounding = ", rounded to bfloat16 in messages"
     else:
         transport: Transport
         if not without_nccl:
-            transport, described = NcclTransport(cupy, world), "NCCL, because every rank has a GPU of its own"
+            transport, route = NcclTransport(cupy, world), "NCCL, because every rank has a GPU of its own"
         else:
             because = f"says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
-            transport, described = MpiTransport(cupy, world), f"{world.library}, because it {because}"
+            transport, route = MpiTransport(cupy, world), f"{world.library}, because it {because}"
         exact = partial(allreduce_exactly, transport=transport, n_working=n_working, piece=DEVICE_PIECE, rounds=rounds)
         allreduce = exact if order == "exact" else transport.allreduce_array
         rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
-    description = f"gradients travel through {described}{rounding if rounds else ''}; {_ORDERS[order]}"
+    description = f"gradients travel through {route}{rounding if rounds else ''}; {_ORDERS[order]}"
     return DeviceReducer(world, cupy, allreduce, description, is_idle=world.rank >= n_working)
 
 
 def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:
-    """Return why NCCL cannot carry the gradients, and why MPI cannot read them; empty where they can."""
+    """Return why NCCL cannot sum the gradients, and why MPI cannot read them; an empty string means that it can."""
     has_nccl = bool(load_nccl(cupy).available)
     mine = (socket.gethostname(), cupy.cuda.Device().pci_bus_id, has_nccl, reads_gpu_memory())
     of_all = world.allgather(mine)
@@ -155,7 +157,7 @@ def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:
 
 
 def _ranks_that_share(gpus: Sequence[tuple[str, str]]) -> list[int]:
-    """Return the ranks on the first GPU that more than one rank has."""
+    """Return the ranks on the first GPU that more than one rank uses; none if each rank has its own GPU."""
     for gpu in gpus:
         if gpus.count(gpu) > 1:
             return [rank for rank, other in enumerate(gpus) if other == gpu]

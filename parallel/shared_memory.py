@@ -16,16 +16,16 @@ LINE = 256  # bytes: the second array in one file begins at a multiple of it
 
 
 class NoSharedMemoryError(OSError):
-    """A rank cannot allocate or open memory in common with the others."""
+    """A rank cannot allocate or open memory that it shares with other ranks."""
 
 
 def allocate_shared(node: Ranks, ranks: list[int], n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray]]:
-    """Return zeros that all ranks of a node see: values, and gradients by rank.  All of them must call.
+    """Return zeros that all ranks of a node see: one array of values, and gradients by rank.  All of them must call.
 
     Args:
-        ranks: the ranks of the node, among all ranks.
+        ranks: the numbers that the node's ranks have among all ranks.
 
-    Raises: NoSharedMemoryError, on all of them.
+    Raises: NoSharedMemoryError, on all ranks of the node.
     """
     n_bytes = n * np.dtype(dtype).itemsize
     after_gradients = -(-n_bytes // LINE) * LINE
@@ -36,16 +36,17 @@ def allocate_shared(node: Ranks, ranks: list[int], n: int, dtype: Any) -> tuple[
 
 
 def _map_files_of_all(node: Ranks, n_bytes: int) -> list[mmap.mmap]:
-    """Allocate ``n_bytes`` of zeros on this rank, and map what every rank of the node has allocated.
+    """Allocate ``n_bytes`` of zeros on this rank, and map the memory that every rank of the node has allocated.
 
-    They are files without a name.  So none is left behind when a process is killed, and no limit of /dev/shm counts.
+    The memory is in files without names.  So no file remains when a process is killed, and the size of /dev/shm is no
+    limit.
     """
     file, path_and_inode, files, reason = -1, None, [], ""
     try:
         file = os.memfd_create("minitransformer")
-        os.posix_fallocate(file, 0, max(1, n_bytes))  # so that a lack of memory shows here and not in an update
+        os.posix_fallocate(file, 0, max(1, n_bytes))  # report a lack of memory here and not in an update
         path_and_inode = f"/proc/{os.getpid()}/fd/{file}", os.fstat(file).st_ino
-    except (OSError, AttributeError) as error:  # AttributeError: Linux alone has such files
+    except (OSError, AttributeError) as error:  # AttributeError: only Linux has such files
         reason = str(error)
     try:
         files = [_map(*found) for found in node.allgather(path_and_inode) if found]
@@ -63,7 +64,7 @@ def _map(path: str, inode: int) -> mmap.mmap:
     """Map an open file of another process, if it has this inode."""
     file = os.open(path, os.O_RDWR)
     try:
-        if os.fstat(file).st_ino != inode:  # in another container the same process id is another process
+        if os.fstat(file).st_ino != inode:  # another container may use the same process id
             raise OSError(f"{path} belongs to another process")
         return mmap.mmap(file, 0)
     finally:

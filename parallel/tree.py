@@ -1,4 +1,4 @@
-"""The fixed binary tree along which arrays are added, so that the sum has the same bits wherever its summands lie."""
+"""The fixed binary tree along which arrays are added: the sum has the same bits for any number of ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 FlatArray: TypeAlias = np.ndarray[Any, Any]
 Tree: TypeAlias = "FlatArray | tuple[Tree, Tree]"
 
-CHUNK = 1 << 15  # elements added at once, so that intermediate sums stay in a cache
+CHUNK = 1 << 15  # elements added at once, so that intermediate sums stay in the CPU's cache
 
 
 def subtrees_within(ranks: Collection[int], whole: range) -> list[range]:
@@ -23,7 +23,7 @@ def subtrees_within(ranks: Collection[int], whole: range) -> list[range]:
 def tree_of(whole: range, sums: Mapping[range, FlatArray], first: int) -> Tree:
     """Return the tree over ``whole``, whose leaves are the subtrees with known sums.
 
-    The subtree that holds rank ``first`` comes first among siblings.  Addition commutes, so bits stay the same.
+    Of two siblings, the subtree that contains rank ``first`` comes first.  Addition commutes, so bits do not change.
     """
     if whole in sums:
         return sums[whole]
@@ -39,7 +39,7 @@ def _halves(whole: range) -> tuple[range, range]:
 
 
 def slice_tree(tree: Tree, within: slice) -> Tree:
-    """Return the tree over the same slice of all its arrays."""
+    """Return the same tree with each array cut to the slice ``within``."""
     return (slice_tree(tree[0], within), slice_tree(tree[1], within)) if isinstance(tree, tuple) else tree[within]
 
 
@@ -59,7 +59,7 @@ def _add(tree: Tree, out: FlatArray) -> None:
         _add(left, out)
         left = out
     if isinstance(right, tuple):
-        of_right = np.empty_like(out)
-        _add(right, of_right)
-        right = of_right
+        right_sum = np.empty_like(out)
+        _add(right, right_sum)
+        right = right_sum
     np.add(left, right, out=out)

@@ -1,4 +1,4 @@
-"""A thread ends the process when a call that waits for other ranks takes longer than it may."""
+"""A time limit on calls that wait for other ranks: a thread ends the process when it is exceeded."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-PATIENCE = 600.0  # seconds that a rank waits for others, which are at most a few updates behind
+PATIENCE = 600.0  # seconds that a rank waits for others; a healthy rank is at most a few updates behind
 
 
 class Watchdog:
-    """Watches over calls that wait for other ranks.
+    """A timer for calls that wait for other ranks.
 
     Args:
-        patience: seconds that a call may take; those in which this process was stopped, too, do not count.
-        end: ends all ranks; called on the watchdog's own thread, when a call has taken longer.
+        patience: seconds that a call may take.  Seconds in which this process itself was stopped do not count.
+        end: a function that ends all ranks; the watchdog's thread calls it when a call has taken longer.
     """
 
     def __init__(self, rank: int, patience: float, end: Callable[[], None]) -> None:
         self._rank, self._patience, self._end = rank, patience, end
         self._changed = threading.Condition()
         self._waits_for: str | None = None
-        self._waited = 0.0  # seconds, of which those count in which this process ran, too
+        self._waited = 0.0  # seconds, without those in which this process was stopped
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Within this context, which lies in no other of its kind, the process waits for other ranks in ``what``."""
+        """Time a call named ``what`` that waits for other ranks, within this context.  Contexts do not nest."""
         self._set(what)
         try:
             yield
@@ -37,7 +37,7 @@ class Watchdog:
             self._set(None)
 
     def start_over(self) -> None:
-        """Who is waited for lives: the call may take as long again."""
+        """Reset the timer of the current call: the peer is alive."""
         with self._changed:
             self._waited = 0.0
 
@@ -49,12 +49,12 @@ class Watchdog:
     def _watch(self) -> None:
         with self._changed:
             while self._waits_for is None or self._waited < self._patience:
-                a_while = None if self._waits_for is None else min(1.0, self._patience - self._waited)
+                timeout = None if self._waits_for is None else min(1.0, self._patience - self._waited)
                 start = time.monotonic()
-                if not self._changed.wait(a_while) and a_while is not None:
-                    self._waited += min(a_while, time.monotonic() - start)
+                if not self._changed.wait(timeout) and timeout is not None:
+                    self._waited += min(timeout, time.monotonic() - start)
             what = self._waits_for
-        with suppress(OSError):  # of a log that cannot be written the ranks must be ended all the same
+        with suppress(OSError):  # end the ranks even if the log cannot be written
             print(
                 f"rank {self._rank} ({socket.gethostname()}) has waited {self._patience:g} s for the other ranks, in"
                 f" {what}: one of them is frozen or cut off; ending all ranks. The last checkpoint is unharmed",

@@ -17,15 +17,21 @@ from minitransformer.doctor.finding import SAME_EVERYWHERE, Finding
 from minitransformer.provenance import code_version
 from parallel.communicator import Communicator
 from parallel.cuda_aware import reads_gpu_memory
-from parallel.placement import Place, cores_of
+from parallel.placement import Placement, cores_of
 
 SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
 ROOM_OF_RANK = 8_000_000  # bytes that an MPI library takes there, measured; docs/parallel.md
 
 
-def machine(device: Device, world: Communicator, places: list[Place]) -> list[Finding]:
+def machine(device: Device, world: Communicator, placements: list[Placement]) -> list[Finding]:
     """All findings of this rank, the same things on every rank; ``device`` is what a run asks for."""
-    return [*versions(), *blas(), cores(device, world.rank, places), mpi(world), gpus(device, places[world.rank])]
+    return [
+        *versions(),
+        *blas(),
+        cores(device, world.rank, placements),
+        mpi(world),
+        gpus(device, placements[world.rank]),
+    ]
 
 
 def versions() -> list[Finding]:
@@ -46,12 +52,14 @@ def blas() -> list[Finding]:
     return [Finding("BLAS", " and ".join(names), if_ranks_differ=SAME_EVERYWHERE)]
 
 
-def cores(device: Device, rank: int, places: list[Place]) -> Finding:
+def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:
     """How many this process computes on, of those that it may use."""
-    mine, host = places[rank].cores, places[rank].host
-    n_ranks = sum(place.host == host for place in places)
-    n_cores = len(frozenset[int]().union(*(place.cores for place in places if place.host == host)))
-    found = f"{cores_of(rank, places)} of the {len(mine)} that this process may use; the machine has {os.cpu_count()}"
+    mine, host = placements[rank].cores, placements[rank].host
+    n_ranks = sum(placement.host == host for placement in placements)
+    n_cores = len(frozenset[int]().union(*(placement.cores for placement in placements if placement.host == host)))
+    found = (
+        f"{cores_of(rank, placements)} of the {len(mine)} that this process may use; the machine has {os.cpu_count()}"
+    )
     crowded = device == "cpu" and n_ranks > n_cores
     remedy = f"{n_ranks} processes on {host} take turns at {n_cores} cores: start at most {n_cores} there"
     return Finding("cores", found, remedy if crowded else "")
@@ -73,7 +81,7 @@ def mpi(world: Communicator) -> Finding:
         return Finding("MPI", 'none: several processes need, in the clone, pip install -e ".[mpi]"')
 
 
-def gpus(device: Device, place: Place) -> Finding:
+def gpus(device: Device, placement: Placement) -> Finding:
     """The GPU of this rank, or why there is none; that is wrong only if the run asks for one."""
     try:
         n_gpus = count_gpus("cuda")
@@ -81,8 +89,8 @@ def gpus(device: Device, place: Place) -> Finding:
         return Finding("GPU", f"none: {error.problem}", error.remedy if device == "cuda" else "")
     cupy = gpu_module("cuda")
     assert cupy is not None
-    name = cupy.cuda.runtime.getDeviceProperties(place.gpu or 0)["name"].decode()
-    used = f"number {place.gpu} of {n_gpus}" if place.gpu is not None else f"{n_gpus}, not used (--device cuda)"
+    name = cupy.cuda.runtime.getDeviceProperties(placement.gpu or 0)["name"].decode()
+    used = f"number {placement.gpu} of {n_gpus}" if placement.gpu is not None else f"{n_gpus}, not used (--device cuda)"
     return Finding("GPU", f"{used}; {name}, CuPy {cupy.__version__}")
 
 

@@ -26,19 +26,19 @@ from minitransformer.training.largest_batch import (
 from minitransformer.training.run_data import sized
 from minitransformer.training.trainer import Trainer, reducer_for
 from parallel.communicator import Communicator, micro_batches_of_rank
-from parallel.placement import Place, cores_of
+from parallel.placement import Placement, cores_of
 
 TRIAL = "largest batch"
 _STATUS, _CLEAR_REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-def memory(config: RunConfig, world: Communicator, places: list[Place], *, try_largest: bool) -> list[Finding]:
+def memory(config: RunConfig, world: Communicator, placements: list[Placement], *, try_largest: bool) -> list[Finding]:
     """What the largest batch of the first epoch needs, and with ``try_largest`` what it took; all ranks must call."""
     unready = [finding for finding in world.allgather(_unready(config, asked=try_largest)) if finding]
     if unready:
         return [unready[0]]
-    n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
-    findings = [_of_tightest(config, world, places, n_threads)]
+    n_threads = 1 if config.device == "cuda" else cores_of(world.rank, placements)
+    findings = [_of_tightest(config, world, placements, n_threads)]
     return [*findings, _tried(config, world, n_threads)] if try_largest else findings
 
 
@@ -56,11 +56,11 @@ def _unready(config: RunConfig, *, asked: bool) -> Finding | None:
     return None
 
 
-def _of_tightest(config: RunConfig, world: Communicator, places: list[Place], n_threads: int) -> Finding:
+def _of_tightest(config: RunConfig, world: Communicator, placements: list[Placement], n_threads: int) -> Finding:
     """The prediction for the process that has least to spare: the same on every rank."""
     if config.device == "cuda":
         return Finding("memory", "of GPUs is not predicted; training tries its largest batch first")
-    n_here = sum(place.host == places[world.rank].host for place in places)
+    n_here = sum(placement.host == placements[world.rank].host for placement in placements)
     predicted, free = _prediction(config, world, n_threads), free_memory(n_here)
     footprint = predicted(config.training)
     found = needed_and_free(footprint, free, n_here)

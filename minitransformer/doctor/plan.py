@@ -16,15 +16,17 @@ from minitransformer.provenance import short_hash
 from minitransformer.run import RunConfig
 from minitransformer.training.run_data import sized
 from parallel.communicator import Communicator, working_ranks
-from parallel.placement import Place
+from parallel.placement import Placement
 
 SHARE = "all machines must see the same directories"
 
 
-def plan(config: RunConfig, world: Communicator, places: list[Place], *, try_largest: bool = False) -> list[Finding]:
+def plan(
+    config: RunConfig, world: Communicator, placements: list[Placement], *, try_largest: bool = False
+) -> list[Finding]:
     """Findings about a run; all ranks must call."""
     of_options = [run(config), data(config), parameters(config), batch(config, world.size)]
-    return [*of_options, *memory(config, world, places, try_largest=try_largest)]
+    return [*of_options, *memory(config, world, placements, try_largest=try_largest)]
 
 
 def run(config: RunConfig) -> Finding:

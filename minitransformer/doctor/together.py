@@ -12,21 +12,23 @@ from autograd.array import Device, gpu_module
 from minitransformer.doctor.finding import Finding
 from parallel.agreement import checksum
 from parallel.communicator import Communicator, SumOrder, working_ranks
-from parallel.placement import Place, described, numbered
+from parallel.placement import Placement, describe, numbered
 from parallel.reducer import GradientReducer, choose_reducer
 
 N_ELEMENTS = 1 << 22  # float32: 17 MB, so that starting a message does not count
 ROUNDS = 5
 
 
-def together(world: Communicator, places: list[Place], device: Device, n_shards: int, order: SumOrder) -> list[Finding]:
+def together(
+    world: Communicator, placements: list[Placement], device: Device, n_shards: int, order: SumOrder
+) -> list[Finding]:
     """The same findings on every rank; all must call."""
     if world.size == 1:
-        return [Finding("processes", f"1, on {places[0].host}")]
+        return [Finding("processes", f"1, on {placements[0].host}")]
     reducer = choose_reducer(world, gpu_module(device), n_shards, order)
     found = sum_over_ranks(world, reducer, working_ranks(world.size, n_shards, order))
     return [
-        Finding("processes", "\n".join([f"{world.size} processes", *described(places)])),
+        Finding("processes", "\n".join([f"{world.size} processes", *describe(placements)])),
         Finding("gradients", reducer.description.removeprefix("gradients ")),
         found,
     ]

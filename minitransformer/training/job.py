@@ -16,7 +16,7 @@ from minitransformer.evaluation.cost import Cost, sustained_flops_per_second
 from minitransformer.files import CheckpointError, DamagedError, read_json, write_text
 from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer
-from minitransformer.place import take_place
+from minitransformer.placement import choose_placements
 from minitransformer.provenance import code_version, short_hash
 from minitransformer.run import RUN_FILE, RunConfig
 from minitransformer.training.callbacks import Callback
@@ -28,7 +28,7 @@ from minitransformer.training.validation import BEST, Validation
 from minitransformer.training.writer import LostDirectoryError
 from parallel.agreement import check_agreement
 from parallel.communicator import Communicator, working_ranks
-from parallel.placement import cores_of, described
+from parallel.placement import cores_of, describe
 
 SAME_START = "Start all ranks with the same code, options and data"
 
@@ -50,11 +50,11 @@ class TrainingJob:
         DeviceError; DisagreementError before ranks share memory for a model.
         """
         _compare_ranks(world, {"code": code_version(), **config.settings()})
-        places = take_place(config.device, world)
+        placements = choose_placements(config.device, world)
         data = shared_data(config, world, say)
         _compare_ranks(world, {"prepared data": data.digest})
         training = config.training
-        n_threads = 1 if config.device == "cuda" else cores_of(world.rank, places)
+        n_threads = 1 if config.device == "cuda" else cores_of(world.rank, placements)
         reducer = reducer_for(training, world, config.device, n_threads)
         model = Transformer(
             sized(config.model, data), seed=training.seed, dtype=training.precision, device=config.device,
@@ -70,7 +70,7 @@ class TrainingJob:
             f" processes {world.size}, threads each {n_threads}"
         )
         if world.size > 1:
-            for line in (*described(places), reducer.description):
+            for line in (*describe(placements), reducer.description):
                 say(line)
         for line in _about_idleness(config.training, world, n_threads):
             say(line)

@@ -29,7 +29,7 @@ from minitransformer.doctor.plan import batch
 from minitransformer.model.transformer import Transformer
 from minitransformer.run import RunConfig
 from parallel.communicator import SerialCommunicator
-from parallel.placement import Place
+from parallel.placement import Placement
 from parallel.reducer import LocalReducer
 
 DOCTOR = "from cli.doctor import main; raise SystemExit(main())"
@@ -163,7 +163,7 @@ def test_an_unknown_blas_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_processes_than_cores_are_wrong_on_the_cpu() -> None:
-    crowded = [Place(frozenset({0, 1}), host="a")] * 3 + [Place(frozenset({0, 1}), host="b")]
+    crowded = [Placement(frozenset({0, 1}), host="a")] * 3 + [Placement(frozenset({0, 1}), host="b")]
     assert cores("cpu", 0, crowded).remedy == "3 processes on a take turns at 2 cores: start at most 2 there"
     assert cores("cpu", 3, crowded).remedy == ""
     assert cores("cuda", 0, crowded).remedy == ""

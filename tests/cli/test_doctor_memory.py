@@ -19,7 +19,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.training.footprint import in_words, predict
 from minitransformer.training.largest_batch import OutOfMemoryError
 from parallel.communicator import SerialCommunicator
-from parallel.placement import Place
+from parallel.placement import Placement
 
 SIZE = r"([\d.,]+) ([MG]B)"
 
@@ -33,9 +33,9 @@ def plain_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def found_of(trained: Trained, *options: str, n_processes: int = 1, try_largest: bool = False) -> list[Finding]:
-    places = [Place(frozenset({0, 1}), host="a")] * n_processes
+    placements = [Placement(frozenset({0, 1}), host="a")] * n_processes
     config = read_options([*trained.arguments, *options])
-    return memory.memory(config, SerialCommunicator(), places, try_largest=try_largest)
+    return memory.memory(config, SerialCommunicator(), placements, try_largest=try_largest)
 
 
 def megabytes(text: str) -> float:
@@ -81,8 +81,8 @@ def test_the_process_that_has_least_to_spare_is_told_of(trained: Trained, monkey
         def allgather(self, value: object) -> list[object]:
             return [(1e30, Finding("memory", "of rank 0")), value] if isinstance(value, tuple) else [value]
 
-    places = [Place(frozenset({0}), host="a"), Place(frozenset({0}), host="b")]
-    (finding,) = memory.memory(read_options(trained.arguments), Second(), places, try_largest=False)
+    placements = [Placement(frozenset({0}), host="a"), Placement(frozenset({0}), host="b")]
+    (finding,) = memory.memory(read_options(trained.arguments), Second(), placements, try_largest=False)
     assert finding.found.startswith("rank 1, which has least to spare: about ")
 
 

@@ -12,15 +12,15 @@ from training_ranks import MODEL, TRAINING, corpus_in
 
 from autograd import DeviceError
 from autograd.array import count_gpus, staying_here, use_gpu
-from minitransformer import Transformer, place
+from minitransformer import Transformer, placement
 from minitransformer.config import DataConfig
 from minitransformer.data.store import TokenStore
-from minitransformer.place import take_place
+from minitransformer.placement import choose_placements
 from minitransformer.run import RunConfig
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
-from parallel.placement import Place, cores_of, described, gpu_of_rank, numbered, share_of_cores
+from parallel.placement import Placement, cores_of, describe, gpu_of_rank, numbered, share_of_cores
 
 
 def test_ranks_take_gpus_in_turn() -> None:
@@ -44,15 +44,15 @@ def test_cores_are_divided_among_the_ranks_that_may_use_them(cores: list[range],
 
 
 def test_cores_of_another_machine_are_others_though_their_numbers_are_the_same() -> None:
-    places = [Place(frozenset(range(4)), host=host) for host in ("a", "a", "b")]
-    assert [cores_of(rank, places) for rank in range(3)] == [2, 2, 4]
+    placements = [Placement(frozenset(range(4)), host=host) for host in ("a", "a", "b")]
+    assert [cores_of(rank, placements) for rank in range(3)] == [2, 2, 4]
 
 
 def test_a_line_a_machine_tells_its_ranks_and_gpus() -> None:
     cores = frozenset({0})
-    on_gpus = [Place(cores, gpu, 2, host) for host, gpu in (("a", 0), ("a", 1), ("a", 0), ("b", 0))]
-    assert described(on_gpus) == ["a: ranks 0 to 2 on GPU 0, 1, 0 of 2", "b: rank 3 on GPU 0 of 2"]
-    assert described([Place(cores, host="a"), Place(cores, host="a")]) == ["a: ranks 0, 1"]
+    on_gpus = [Placement(cores, gpu, 2, host) for host, gpu in (("a", 0), ("a", 1), ("a", 0), ("b", 0))]
+    assert describe(on_gpus) == ["a: ranks 0 to 2 on GPU 0, 1, 0 of 2", "b: rank 3 on GPU 0 of 2"]
+    assert describe([Placement(cores, host="a"), Placement(cores, host="a")]) == ["a: ranks 0, 1"]
 
 
 def test_numbers_in_a_row_are_told_by_their_ends() -> None:
@@ -76,8 +76,8 @@ def test_a_rank_computes_on_its_gpu_and_so_do_its_threads(monkeypatch: pytest.Mo
         seen.append(fake_cuda.Device().id)
 
     try:
-        (place,) = take_place("cuda", SecondOfThree())
-        assert (place.gpu, place.n_gpus, fake_cuda.Device().id) == (1, 2, 1)
+        (placement,) = choose_placements("cuda", SecondOfThree())
+        assert (placement.gpu, placement.n_gpus, fake_cuda.Device().id) == (1, 2, 1)
         for before in (lambda: None, staying_here("cuda")):
             thread = threading.Thread(target=look, args=(before,))
             thread.start()
@@ -106,15 +106,15 @@ def test_the_threads_of_training_compute_on_the_gpu_of_their_rank(
 def test_training_computes_on_all_cores_that_its_process_may_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(place, "allowed_cores", lambda: frozenset(range(3)))
+    monkeypatch.setattr(placement, "allowed_cores", lambda: frozenset(range(3)))
     said: list[str] = []
     TrainingJob.of(RunConfig(run=tmp_path, data=DataConfig(vocabulary_size=300)), SerialCommunicator(), said.append)
     assert any(line.endswith("processes 1, threads each 3") for line in said)
 
 
 def test_on_the_cpu_no_gpu_is_looked_for() -> None:
-    (place,) = take_place("cpu", SerialCommunicator())
-    assert (place.gpu, place.n_gpus, count_gpus("cpu")) == (None, 0, 0)
+    (placement,) = choose_placements("cpu", SerialCommunicator())
+    assert (placement.gpu, placement.n_gpus, count_gpus("cpu")) == (None, 0, 0)
     staying_here("cpu")()
 
 
@@ -125,4 +125,4 @@ def test_a_machine_without_a_gpu_is_told_in_plain_words(
 ) -> None:
     monkeypatch.setattr(fake_cuda, "N_GPUS", n_gpus)
     with pytest.raises(DeviceError, match=rf'device: .*{told}.*nvidia-smi lists a GPU, or use device "cpu"'):
-        take_place("cuda", SerialCommunicator())
+        choose_placements("cuda", SerialCommunicator())

@@ -13,7 +13,7 @@ import fake_cuda
 import numpy as np
 import pytest
 
-from minitransformer.place import take_place
+from minitransformer.placement import choose_placements
 from parallel.agreement import checksum
 from parallel.communicator import ALIGNMENT, Communicator, SentIn, SumOrder, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
@@ -147,14 +147,14 @@ def sum_on_gpus(
     fake_cuda.nccl.available = way != "MPI"
     reducer.DEVICE_PIECE, device_reducer.PINNED_BYTES = 3_000_000, 10_000_000
     reducer.reads_gpu_memory = lambda: way == "MPI"
-    place = take_place("cuda", world)[world.rank]
+    placement = choose_placements("cuda", world)[world.rank]
     chosen = choose_reducer(cast(Communicator, GpuAwareWorld(world)), cupy, N_SHARDS, order, sent_in)
     sums = Sums(chosen, N_SUMMED)
     fake_cuda.CALLS[:] = [call for call in fake_cuda.CALLS if call[0] not in COPIES]
     array = sums.allreduce(cupy.asarray(summand(world.rank)))
     np.save(directory / f"{world.rank}.npy", array.get())
     return {
-        "gpu": place.gpu, "said": chosen.description,
+        "gpu": placement.gpu, "said": chosen.description,
         "calls": [call for call in fake_cuda.CALLS if call[0] not in COPIES],
         "sum": hashlib.blake2b(array.get()).hexdigest(), "error": distance_of_sum(array.get(), world, order),
     }  # fmt: skip
