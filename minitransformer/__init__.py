@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 
 def _require_sister_packages() -> None:
-    """Refuse to run on a mixture: modules of users and other distributions have the names of our packages, too.
+    """Raise ImportError if Python finds another ``autograd`` or ``parallel`` than this distribution's.
 
-    The library does not import ``cli``, so a user's own module of that name may stand beside a script.
+    Users' modules and other distributions have these names, too.  The library does not import ``cli``, so a user's own
+    ``cli.py`` beside a script does no harm.
     """
     here = Path(__file__).resolve().parent.parent
     for name in ("autograd", "parallel"):

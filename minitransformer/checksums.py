@@ -1,7 +1,6 @@
-"""Size and SHA-256 of the files of a directory, by which damage is noticed when they are read.
+"""A list of the size and SHA-256 of the files in a directory, which detects corrupt files when they are read.
 
-The list is written last, and removed before a file that it lists changes in its place: a list that is there
-is never an old one.
+The list is written last, and removed before a listed file changes in place.  So an existing list is never out of date.
 """
 
 from __future__ import annotations
@@ -15,45 +14,45 @@ from typing import Any
 from minitransformer.files import CheckpointError, DamagedError, UnfitError, read_json, write_text
 
 CHECKSUMS_FILE = "checksums.json"
-FORMAT = 1  # of checkpoints and model directories as a whole; raised when an older program could not read them
+FORMAT = 1  # of checkpoints and model directories; increased when older versions could not read the new ones
 
 
 def checksums_of(directory: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the size and the digest of each file.  Raises: OSError."""
+    """Return the size and the SHA-256 of each file.  Raises: OSError."""
     return {
         name: {"size": (directory / name).stat().st_size, "sha256": _sha256(directory / name)} for name in sorted(names)
     }
 
 
 def write_checksums(directory: Path, names: Iterable[str], into: str = CHECKSUMS_FILE) -> None:
-    """Note sizes and digests of files that are all in their places.  Raises: CheckpointError."""
+    """Write the list of sizes and checksums; all files must exist.  Raises: CheckpointError."""
     write_text(directory / into, _as_text({"format": FORMAT, "files": checksums_of(directory, names)}))
 
 
 def remove_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> None:
-    """Take the list away before the files that it lists change; it is gone for good when the directory is synced."""
+    """Remove the list before the listed files change; the removal is durable once the directory is synced."""
     (directory / of).unlink(missing_ok=True)
 
 
 def has_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> bool:
-    """Whether a directory has a list (what earlier versions wrote has none)."""
+    """Return whether a directory has a list; earlier versions wrote none."""
     return (directory / of).exists()
 
 
 def check_files(directory: Path, names: Iterable[str], listed_in: str = CHECKSUMS_FILE) -> None:
-    """Compare every byte of files with the list.
+    """Compare files with the list: their sizes, and the SHA-256 of their bytes.
 
-    Only the given names are opened, whatever the list says.
-    Raises: DamagedError naming the file; UnfitError if the directory is of an older format, CheckpointError if of a
-    newer one.
+    Only the given names are opened, even if the list has other names.
+    Raises: DamagedError naming a corrupt file; UnfitError if the directory has an older format, CheckpointError if it
+    has a newer one.
     """
     compare_files(directory, names, _read(directory / listed_in), listed_in)
 
 
 def compare_files(directory: Path, names: Iterable[str], listed: Mapping[str, Any], listed_in: str) -> None:
-    """Compare files with what ``checksums_of`` once gave, and the file ``listed_in`` holds.
+    """Compare files with ``listed``, an earlier result of ``checksums_of`` that the file ``listed_in`` holds.
 
-    Raises: DamagedError naming the file.
+    Raises: DamagedError naming a corrupt file.
     """
     for name in names:
         path, entry = directory / name, listed.get(name)

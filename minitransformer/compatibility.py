@@ -1,6 +1,6 @@
-"""The hidden switches of other Transformers: what each system does differently from the paper, and how much it matters.
+"""The conventions of other Transformers: how each system differs from the paper, and by how much that changes a model.
 
-Sources, read in their code: tensor2tensor bafdc1b6 (``transformer_base_v1``, by which the paper's models were made),
+Sources, from their code: tensor2tensor bafdc1b6 (``transformer_base_v1``, by which the paper's models were made),
 fairseq 3d262bb2 (``transformer_wmt_en_de``), marian-dev 0888d122 (``--task transformer-base``).
 """
 
@@ -24,13 +24,15 @@ System = Literal["paper", "tensor2tensor", "fairseq", "marian"]
 
 @dataclass(frozen=True)
 class Conventions:
-    """What a system does where others do something else.
+    """The settings in which a system may differ from the others: fields of ``ModelConfig`` and the length penalty.
 
-    Left out, as they matter before the first updates only: initial embeddings of Marian are uniform, with the same
-    variance as ours, which are normal; fairseq's feed-forward matrices, and the biases there and of queries, keys and
-    values, begin uniform in ±1/√inputs (PyTorch's Linear), where Glorot's matrices and biases of 0 are here.
-    Left out, though trained: the vector that tensor2tensor adds to every source embedding for the kind of the target
-    (``use_target_space_embedding``), the same one throughout where there is one kind.
+    Two differences of initial values are left out, because they vanish with the first updates.  Marian's embeddings
+    begin uniform; ours begin normal, with the same variance.  fairseq's feed-forward matrices and biases, and its
+    biases of queries, keys and values, begin uniform in ±1/√inputs (PyTorch's Linear); ours begin with Glorot's
+    matrices and biases of 0.
+
+    One trained parameter is left out: the vector that tensor2tensor adds to every source embedding for the kind of
+    target (``use_target_space_embedding``).  With a single kind it is the same vector for all sentences.
     """
 
     model: dict[str, Any]
@@ -43,7 +45,7 @@ CONVENTIONS: dict[str, Conventions] = {
     "fairseq": Conventions(
         {
             "positions": "halves",
-            "first_position": 2,  # behind the rows of its padding symbol
+            "first_position": 2,  # its first two positions belong to the padding symbol
             "start": "end",
             "layer_norm_eps": 1e-5,
             "attention_bias": True,
@@ -65,23 +67,27 @@ CONVENTIONS: dict[str, Conventions] = {
 
 
 def conventions_of(system: str) -> Conventions:
-    """The conventions of a system.  Raises: ConfigError listing the systems, if it is none of them."""
+    """Return the conventions of a system.  Raises: ConfigError listing the systems, if the name is unknown."""
     if system not in CONVENTIONS:
         raise ConfigError(f"compat: expected one of {', '.join(get_args(System))}; got {system!r}")
     return CONVENTIONS[system]
 
 
 def compatible(config: ModelConfig, system: str) -> ModelConfig:
-    """A model with a system's conventions, of translations too.  Raises: ConfigError for an unknown system."""
+    """Return a model with a system's conventions, its length penalty included.
+
+    Raises: ConfigError for an unknown system.
+    """
     conventions = conventions_of(system)
     return dataclasses.replace(config, **conventions.model, normalisation=conventions.normalisation)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What one switch does to a model: the mean loss of a batch in nats per target token, and log-probabilities.
+    """The effect of one switch on a batch: the mean loss before and after, in nats per target token.
 
-    ``largest_change`` is the greatest |Δ log p| of any token of the vocabulary anywhere in the batch, in nats.
+    ``largest_change`` is the greatest |Δ log p| over all positions of the batch and all tokens of the vocabulary, in
+    nats.
     """
 
     switch: str
@@ -101,11 +107,12 @@ def effects(
     seed: int = 1,
     dtype: str = "float32",
 ) -> Iterator[Effect]:
-    """The effect of each of a system's switches, turned on its own, on a model that otherwise stays as it is.
+    """Yield the effect of each of a system's switches, changed alone.
 
-    Without ``weights`` the model is an untrained one, and what changes may be initial values; with them all weights
-    stay, parameters that a switch adds are 0, and those that it leaves without use (a learned table of positions) go.
-    Raises: ConfigError for an unknown system; WeightsError if the weights are of another model.
+    Without ``weights`` the model is untrained, and a switch may change its initial values.  With ``weights`` the model
+    keeps them; parameters that a switch adds are 0, and parameters that it makes useless (a learned table of positions)
+    are removed.
+    Raises: ConfigError for an unknown system; WeightsError if the weights belong to another model.
     """
 
     def model_of(changed: ModelConfig) -> Transformer:
@@ -127,11 +134,11 @@ def effects(
 
 
 def _measured(model: Transformer, batch: Batch) -> tuple[float, Array]:
-    """The mean loss in nats per target token, and all log-probabilities (T, W)."""
+    """Return the mean loss in nats per target token, and all log-probabilities (T, W)."""
     return float(model.loss(batch)) / batch.n_target_tokens, model.log_probabilities(batch)
 
 
 def penalties(system: str, lengths: Sequence[int], *, alpha: float = 0.6) -> list[float]:
-    """By what a system divides the log-probability of translations of these lengths in tokens."""
+    """Return a system's length penalties, which divide log-probabilities of translations of these lengths in tokens."""
     config = SearchConfig(alpha=alpha, normalisation=conventions_of(system).normalisation)
     return [float(config.length_penalty(length)) for length in lengths]

@@ -28,10 +28,10 @@ _CHOICES = {
     "start": Start, "normalisation": Normalisation,
 }  # fmt: skip
 
-_COUNT = (1, 2**31)  # what libraries' integers hold
-_WIDTH = (1, 2**20)  # so that the sizes of matrices are numbers that NumPy counts with
+_COUNT = (1, 2**31)  # fits the integers of libraries
+_WIDTH = (1, 2**20)  # keeps the sizes of matrices within NumPy's integers
 _SHARE = (0, 1)
-_FACTOR = (1e-30, 10**6)  # float32 holds its inverse, and its product with any number of a sound model
+_FACTOR = (1e-30, 10**6)  # float32 can hold its inverse, and its product with any number of a healthy model
 _MODEL_BOUNDS = {
     "vocabulary_size": (0, 2**31), "source_vocabulary_size": _COUNT, "n_layers": (1, 1_000), "d_model": _WIDTH,
     "d_ff": _WIDTH, "n_heads": _WIDTH, "d_k": _WIDTH, "d_v": _WIDTH, "p_drop": _SHARE, "p_drop_attention": _SHARE,
@@ -48,66 +48,67 @@ _TRAINING_BOUNDS = {
 
 
 class ConfigError(UserError, ValueError):
-    """A configuration that makes no model or no training run."""
+    """A configuration that is invalid for a model or a training run."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What the model is (Vaswani et al. 2017, section 3 and Table 3); the defaults are the paper's base model."""
+    """The model's hyperparameters (Vaswani et al. 2017, section 3 and Table 3); defaults: the paper's base model."""
 
     vocabulary_size: int = 0
-    """Classes of the softmax, and rows of the target embedding (of the source's too, unless given on its own)."""
+    """Classes of the softmax and rows of the target embedding; rows of the source embedding, too, unless given."""
     source_vocabulary_size: int | None = None
-    """Rows of the source embedding where the languages have vocabularies of their own."""
+    """Rows of the source embedding, if each language has its own vocabulary."""
     n_layers: int = 6
-    """N: layers of the encoder, and of the decoder."""
+    """N: number of layers of the encoder, and of the decoder."""
     d_model: int = 512
     """Width of the residual stream."""
     d_ff: int = 2048
     """Width of the hidden layer of the feed-forward networks."""
     n_heads: int = 8
-    """h: attention heads."""
+    """h: number of attention heads."""
     d_k: int = 64
     """Size of a head's queries and keys; need not be d_model / h."""
     d_v: int = 64
     """Size of a head's values; need not be d_model / h."""
     p_drop: float = 0.1
-    """Dropout of each sublayer's output and of the sums of embeddings and positions."""
+    """Dropout of each sublayer's output, and of the sums of embeddings and positions."""
     p_drop_attention: float = 0.0
     """Dropout of attention weights (none in the paper)."""
     p_drop_relu: float = 0.0
-    """Dropout behind the ReLU of the feed-forward networks (none in the paper)."""
+    """Dropout after the ReLU of the feed-forward networks (none in the paper)."""
     label_smoothing: float = 0.1
-    """ε: probability that the training target gives to other classes than the right one, in equal parts."""
+    """ε: probability that label smoothing takes from the correct class and divides evenly among other classes."""
     label_smoothing_over: SmoothedClasses = "V-1"
-    """Who shares ε: all classes but the right one (tensor2tensor); all V, the right one too (PyTorch, Marian); or all
-    but the right one and the start symbol, which never is right (The Annotated Transformer and JoeyNMT: padding)."""
+    """Classes that share ε: all but the correct one (tensor2tensor); all V, the correct one too (PyTorch, Marian); or
+    all but the correct one and the start symbol (The Annotated Transformer and JoeyNMT: padding)."""
     positions: PositionLayout = "interleaved"
-    """Sinusoids as the paper prints them, sines before cosines as in tensor2tensor, or a learned table (row E)."""
+    """Position encodings: sinusoids as the paper prints them, sines before cosines as in tensor2tensor, or a learned
+    table (row E)."""
     max_positions: int = 512
-    """Rows of the learned position table; sinusoids have no end."""
+    """Rows of the learned position table; sinusoids have no limit."""
     first_position: int = 0
     """Position of the first token of a sentence (1 in OpenNMT-tf's models)."""
     start: Start = "symbol"
-    """What stands before the first target token: a symbol with an embedding of its own, a zero vector (tensor2tensor,
-    Marian), or the end symbol (fairseq)."""
+    """First input of the decoder: a symbol with its own embedding, a zero vector (tensor2tensor, Marian), or the end
+    symbol (fairseq)."""
     norm: NormPlacement = "post"
-    """Layer norm behind the residual sum (the paper) or before the sublayer."""
+    """Layer norm after the residual sum (the paper) or before the sublayer."""
     layer_norm_eps: float = 1e-6
-    """Added to the variance under the root (1e-5 in PyTorch's layer norm)."""
+    """Constant added to the variance in layer norm (1e-5 in PyTorch)."""
     attention_bias: bool = False
-    """Biases behind the projections of queries, keys, values and heads (none in the paper; PyTorch's have them)."""
+    """Biases of the projections of queries, keys, values and heads (none in the paper; PyTorch has them)."""
     attention_gain: float = 1.0
     """Factor on the initial values of the projections of queries, keys and values (1/√2 in fairseq)."""
     softmax_bias: bool = False
-    """A bias of the projection to the vocabulary (none in the paper)."""
+    """Bias of the projection to the vocabulary (none in the paper)."""
     tied: Tying = "all"
-    """Share one matrix: source, target and softmax (the paper); target and softmax; or none."""
+    """Embeddings that share one matrix: source, target and softmax (the paper); target and softmax; or none."""
     neighbourhood: int | None = None
-    """r: self-attention sees only positions at most r away (section 4); all if not given."""
+    """r: self-attention is limited to positions at most r away (section 4); unlimited if not given."""
     normalisation: Normalisation = "gnmt"
-    """The length penalty of translations, unless a search asks for another: ((5 + length)/6)^α (the paper), or
-    length^α (fairseq, Marian, CTranslate2)."""
+    """Length penalty of translations, unless a search sets another: ((5 + length)/6)^α (the paper), or length^α
+    (fairseq, Marian, CTranslate2)."""
 
     def __post_init__(self) -> None:
         _require_bounds("ModelConfig", self, _MODEL_BOUNDS)
@@ -127,21 +128,21 @@ class ModelConfig:
 
     @property
     def n_source_words(self) -> int:
-        """Rows of the source embedding."""
+        """Number of rows of the source embedding."""
         return self.source_vocabulary_size or self.vocabulary_size
 
     @property
     def longest_sentence(self) -> int:
-        """Tokens for which a learned table of positions has room, start or end symbol included."""
+        """The longest sentence in tokens that a learned position table allows, start or end symbol included."""
         return self.max_positions - self.first_position
 
     def to_json(self) -> str:
-        """All fields, as a JSON object."""
+        """Return all fields as a JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_mapping(cls, fields: Mapping[str, Any]) -> ModelConfig:
-        """The configuration with these fields; ConfigError names one that does not exist."""
+        """Return the configuration with these fields.  Raises: ConfigError for unknown fields or wrong types."""
         if not isinstance(fields, Mapping):
             raise ConfigError(f"ModelConfig: expected fields with names; got {fields!r:.60}")
         unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
@@ -161,44 +162,44 @@ def _require(condition: bool, name: str, expected: str, got: Any) -> None:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where the text comes from and how it becomes tokens.  Without training files, the project's own demo corpus."""
+    """The text and its conversion to tokens.  Without training files, the text is the project's own demo corpus."""
 
     directory: Path | None = None
-    """Where the prepared data lies, or is written to; "data" in the run's directory if not given."""
+    """Directory of the prepared data; "data" in the run's directory if not given."""
     raw: Path = Path()
-    """The folder that the names of text files below are relative to."""
+    """Folder that contains the text files named below."""
     train_source: tuple[str, ...] = ()
-    """Training text, source side: UTF-8, a sentence a line, plain, .gz or .xz; several files are read in a row."""
+    """Training text, source side: UTF-8, one sentence per line, plain, .gz or .xz; several files are concatenated."""
     train_target: tuple[str, ...] = ()
     """Training text, target side: as many files, with the same numbers of lines."""
     validation_source: tuple[str, ...] = ()
-    """Held-out text, source side; without it, pairs spread over the training text are held out."""
+    """Held-out text, source side; if not given, pairs spread over the training text are held out."""
     validation_target: tuple[str, ...] = ()
     """Held-out text, target side."""
     train_trees: tuple[str, ...] = ()
-    """For parsing, in the place of text: treebank files in Penn bracket format; sources are the trees' words."""
+    """For parsing, instead of text: treebank files in Penn bracket format; sources are the words of the trees."""
     validation_trees: tuple[str, ...] = ()
     """Held-out treebank files."""
     leaf_symbols: LeafSymbols = "normalised"
-    """What stands for a word among the symbols of a tree: XX and tags of punctuation (Vinyals et al.), or all tags."""
+    """Symbols for the words of a tree: XX for all but punctuation (Vinyals et al.), or the part-of-speech tags."""
     held_out: int = 1_000
-    """Pairs to hold out of the training text where there are no validation files (at most a tenth of it)."""
+    """Pairs to hold out of the training text if there are no validation files (at most a tenth of it)."""
     tokenizer: TokenizerType = "bpe"
-    """Kind of subword model that sentencepiece trains; or, for parsing, whole words, the rare ones by classes."""
+    """Kind of subword model that sentencepiece trains; or, for parsing, whole words, with classes for rare words."""
     vocabulary_size: int = 2_000
-    """Subword pieces (256 of 20,000 and more are bytes), or words; of each side, if the vocabulary is not joint."""
+    """Number of subword pieces (from 20,000 on, 256 of them are bytes) or words; per side if it is not joint."""
     joint_vocabulary: bool = True
-    """One vocabulary for both languages (the paper), or one each; these share no matrix (model.tied)."""
+    """One vocabulary for both languages (the paper), or one for each; two vocabularies share no matrix (model.tied)."""
     max_length: int = 256
-    """Training pairs with more tokens than this on a side are dropped, and counted; held-out ones with more than
-    this and than 1,024 are left out of the validation loss."""
+    """Training pairs with more tokens than this on a side are dropped, and counted.  Held-out pairs with more tokens
+    than this and than 1,024 do not count in the validation loss."""
     max_ratio: float = 6.0
     """Pairs with a side over this many times as long as the other, and over 20 tokens, are dropped, and counted."""
     download_from: str = ""
-    """Address of the folder to fetch missing files from."""
+    """URL of the folder from which missing files are downloaded."""
     sha256: tuple[str, ...] = ()
-    """Checksums of downloads, as "file name:hexadecimal digits", or a whole address for the name; a file without one is
-    not downloaded.  Out of archives (.tar, .tgz …) the text files above are taken."""
+    """Checksums of downloads, as "file name:hexadecimal digits"; the name may be a URL.  A file without a checksum is
+    not downloaded.  From archives (.tar, .tgz …) the text files above are extracted."""
 
     def __post_init__(self) -> None:
         _require_bounds("data", self, _DATA_BOUNDS)
@@ -217,7 +218,7 @@ class DataConfig:
 
     @property
     def is_demo(self) -> bool:
-        """Whether the corpus is the one that the project generates."""
+        """Whether the corpus is the generated demo corpus."""
         return not self.train_source and not self.is_treebank
 
     @property
@@ -228,16 +229,16 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How a model is trained; the defaults are the paper's (section 5)."""
+    """The hyperparameters of training; the defaults are the paper's (section 5)."""
 
     max_updates: int = 100_000
-    """Updates of the parameters in all."""
+    """Total number of updates of the parameters."""
     batch_tokens: int = 25_000
-    """Tokens in a global batch: at most so many source tokens and so many target tokens, end symbols included."""
+    """Tokens in a global batch: at most this many source tokens and this many target tokens, end symbols included."""
     n_shards: int = 8
-    """Parts of a global batch that are computed on their own and added in a fixed order: a power of two."""
+    """Micro-batches of a global batch, whose gradients are added in a fixed order: a power of two."""
     warmup_steps: int = 4_000
-    """Updates of linear warm-up, after which the learning rate falls with the inverse root of the step."""
+    """Updates of linear warm-up; then the learning rate falls with the inverse square root of the step."""
     learning_rate_factor: float = 1.0
     """Constant factor on the paper's schedule."""
     beta1: float = 0.9
@@ -247,20 +248,19 @@ class TrainingConfig:
     eps: float = 1e-9
     """Adam's ε."""
     clip_norm: float | None = None
-    """Scale the gradient of the mean loss down to this norm; off in the paper."""
+    """Clip the gradient of the mean loss to this norm; off in the paper."""
     sum: SumOrder = "exact"
-    """The order in which processes add gradients.  "exact": along one fixed tree, the same bits for any number of
-    processes; a power of two of them compute.  "fast": all processes compute, up to one a shard, and the last bits
-    depend on their number; between GPUs the library chooses the order."""
+    """Order in which processes add gradients.  "exact": along one fixed tree, with the same bits for any number of
+    processes; a power of two of them compute.  "fast": all processes compute, up to one per micro-batch, and the last
+    bits depend on their number; between GPUs the library chooses the order."""
     gradients_sent_in: SentIn = "float32"
-    """What gradients are rounded to where messages carry them, between machines or GPUs: "bfloat16" halves what is sent
-    of them.  They are added in float32.  Nothing is rounded in memory that processes share, nor where a library chooses
-    the order."""
+    """Type of gradients in messages between machines or GPUs: "bfloat16" halves the size of the messages.  Gradients
+    are added in float32.  They are not rounded in shared memory, nor if a library chooses the order."""
     precision: Precision = "float32"
-    """What weights and activations are stored in.  With "bfloat16" the GPU's tensor cores compute with them, summing in
-    float32; on a CPU it is slower.  Updates are made, and everything is saved, in float32."""
+    """Type of weights and activations.  With "bfloat16" the GPU's tensor cores multiply them and add in float32; a CPU
+    is slower with it.  Updates are computed, and everything is saved, in float32."""
     seed: int = 1
-    """Of everything random: initial weights, order of sentences, dropout."""
+    """Seed of everything random: initial weights, order of sentences, dropout."""
     log_every: int = 50
     """Updates between log lines."""
     validate_every: int = 1_000
@@ -268,9 +268,9 @@ class TrainingConfig:
     checkpoint_every: int = 1_000
     """Updates between checkpoints."""
     keep_checkpoints: int = 5
-    """Checkpoints kept, the latest ones (the best model so far is kept besides)."""
+    """Number of latest checkpoints that are kept; the best model so far is kept, too."""
     average_checkpoints: int = 5
-    """The final model is the average of so many last ones, or the best single one if that is better: results.json."""
+    """Number of last checkpoints whose average becomes the final model, unless the best single one is better."""
 
     def __post_init__(self) -> None:
         _require_bounds("training", self, _TRAINING_BOUNDS)
@@ -287,7 +287,7 @@ class TrainingConfig:
 
 
 def _require_bounds(what: str, config: Any, bounds: Mapping[str, tuple[float, float]]) -> None:
-    """Raise ConfigError if a number is less than the first of its bounds, not less than the second, or no number."""
+    """Check that every number is within its bounds, least ≤ number < below.  Raises: ConfigError."""
     for name, (least, below) in bounds.items():
         value = getattr(config, name)
         if value is not None and not least <= value < below:

@@ -1,7 +1,7 @@
-"""What an error means to whom it is shown."""
+"""The base class of errors that users can fix."""
 
 from __future__ import annotations
 
 
 class UserError(Exception):
-    """Something that the user of a command can mend; its message says where, what was expected, what came, and how."""
+    """An error that the user of a command can fix; its message names file or setting, problem and remedy."""

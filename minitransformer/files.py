@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place, synced, then renamed into it."""
+"""Atomic writing of files: a temporary file is written beside the final path, synced, then renamed to it."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class CheckpointError(UserError, RuntimeError):
 
 
 class DamagedError(CheckpointError):
-    """What is on the disk is not what was written there, or not all of it: another checkpoint may be whole."""
+    """A corrupt or incomplete file; another checkpoint may be complete."""
 
 
 class UnfitError(CheckpointError):
-    """What is on the disk is whole, but not of this model, or of an older format: another checkpoint may fit."""
+    """A complete file of another model or of an older format; another checkpoint may fit."""
 
 
 def temporary_path(path: Path, ending: str = "tmp") -> Path:
-    """Return a name beside ``path`` that nobody can guess, and put a link at, before it is used."""
+    """Return a random name beside ``path``, so that no other user can place a link there in advance."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{ending}")
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary file beside ``path``; on success it becomes ``path``, on failure nothing remains of it.
+    """Yield an empty temporary file beside ``path``; on success rename it to ``path``, on failure remove it.
 
-    Raises: CheckpointError, with the remedy, if the file system refuses; what stood at ``path`` is untouched then.
+    Raises: CheckpointError, with the remedy, if the file system refuses; an older file at ``path`` stays as it was.
     """
     temporary = temporary_path(path)
     try:
@@ -60,19 +60,19 @@ def written_whole(path: Path) -> Iterator[Path]:
             " Files written before are unharmed"
         ) from error
     finally:
-        with suppress(OSError):  # where nothing could be written, there is nothing, and its error is told already
+        with suppress(OSError):  # the file may not exist: after a rename, or after an error that was reported
             temporary.unlink()
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what killed processes left half written in a directory: our own files, and safetensors' (.tmpJrcgCB)."""
+    """Remove temporary files that killed processes left in a directory: ours, and safetensors' (.tmpJrcgCB)."""
     for path in (*directory.glob(".*.tmp"), *directory.glob(".tmp??????")):
         if path.is_file():
             path.unlink()
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a directory, are on the disk."""
+    """Wait until a file, or the list of names in a directory, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -81,9 +81,10 @@ def sync(path: Path) -> None:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take an open file or directory for this process, until it is closed or the process ends, however it ends.
+    """Lock an open file or directory for this process, until it is closed or the process ends in any way.
 
-    False if another process has it.  A file system may have no locks, as some of clusters: nobody is kept out there.
+    Returns: False if another process holds the lock.  On a file system without locks, as on some clusters, the result
+    is always True.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,10 +96,10 @@ def try_lock(descriptor: int) -> bool:
 
 
 def lock_directory(directory: Path, activity: str) -> int:
-    """Open a directory for this process alone; make it if it is not there.
+    """Lock a directory for this process; create the directory if it does not exist.
 
-    Returns: the descriptor; the lock ends when it is closed, or when the process ends, however that happens.
-    Raises: CheckpointError if another process has the directory.
+    Returns: the descriptor.  The lock ends when it is closed, or when the process ends in any way.
+    Raises: CheckpointError if another process holds the lock.
     """
     try:
         make_directory(directory)
@@ -116,7 +117,7 @@ def lock_directory(directory: Path, activity: str) -> int:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it that are missing, and wait until their names are on the disk."""
+    """Create a directory and its missing parents, and wait until their names are on the disk."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
@@ -124,13 +125,13 @@ def make_directory(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small text file, whole."""
+    """Write a small text file atomically."""
     with written_whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.  Raises: DamagedError if it is missing or not JSON."""
+    """Return the content of a JSON file.  Raises: DamagedError if it is missing or not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -140,9 +141,9 @@ def read_json(path: Path) -> Any:
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
-    """The dataclass ``kind`` that was written as a JSON object, of numbers, texts and objects.
+    """Read an instance of the dataclass ``kind`` from a JSON object of numbers, strings and objects.
 
-    What has a default may be missing.
+    Fields with a default may be missing.
     Raises: DamagedError if the file is missing, or holds anything else.
     """
     fields, types = read_json(path), {name: _json_types(hint) for name, hint in get_type_hints(kind).items()}
@@ -162,14 +163,14 @@ def read_record(path: Path, kind: type[Record]) -> Record:
 
 
 def _json_types(hint: Any) -> tuple[type, ...]:
-    """What a field may be: of ``int | None`` two types, of ``dict[str, str]`` one."""
+    """Return the types that a field's value may have: two for ``int | None``, one for ``dict[str, str]``."""
     return get_args(hint) if isinstance(hint, UnionType) else (get_origin(hint) or hint,)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write named arrays as a safetensors file, whole; whoever may read other files of this process may read it.
+    """Write named arrays atomically to a safetensors file.
 
-    (safetensors makes files that only their owner may read.)
+    The file gets the usual permissions of this process: safetensors itself writes files that only their owner may read.
     """
     with written_whole(path) as temporary:
         mode = temporary.stat().st_mode
@@ -178,12 +179,12 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """Read the arrays of a safetensors file; bfloat16, which NumPy has not, becomes float32 of the same values.
+    """Read the arrays of a safetensors file; bfloat16, which NumPy lacks, becomes float32 with the same values.
 
-    Raises: DamagedError if it is missing, damaged or not readable; UnfitError if it has numbers of fewer bits.
+    Raises: DamagedError if it is missing, corrupt or not readable; UnfitError if it has floats of 8 bits or fewer.
     """
     try:
-        with path.open("rb"):  # of whatever cannot be opened safetensors says that it is not there
+        with path.open("rb"):  # safetensors reports every file that cannot be opened as missing
             pass
         with safe_open(path, framework="numpy") as file:
             types = {name: file.get_slice(name).get_dtype() for name in list(file.keys())}
@@ -209,9 +210,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _read_bfloat16(path: Path, name: str) -> np.ndarray[Any, Any]:
-    """Read numbers that are the upper halves of float32; safetensors has checked the file's header.
+    """Read an array of bfloat16, the upper halves of float32; safetensors has checked the file's header.
 
-    The format: the size of the header in 8 bytes, the header as JSON, the arrays.
+    The file's format: the size of the header in 8 bytes, the header as JSON, the arrays.
     """
     with path.open("rb") as file:
         entry = json.loads(file.read(int.from_bytes(file.read(8), "little")))[name]

@@ -1,4 +1,4 @@
-"""How much memory a process may still take: the system's, its control groups', its own limit's."""
+"""The memory that a process may still allocate, by the system, its control groups and its own limit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PROC, _CONTROL_GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 class _Accounts(NamedTuple):
-    """Where a version of Linux's control groups keeps its accounts of memory."""
+    """The names of the memory files of one version of Linux's control groups."""
 
     mount: str
     limit: str
     usage: str
-    cached_files: str  # in memory.stat: counted as used, and given up when there is need
+    cached_files: str  # a field of memory.stat: counted as used, but released on demand
 
 
 _UNIFIED = _Accounts("", "memory.max", "memory.current", "inactive_file")
@@ -26,10 +26,10 @@ _FIRST_VERSION = _Accounts("memory", "memory.limit_in_bytes", "memory.usage_in_b
 
 
 def free_memory(n_processes: int) -> float:
-    """Bytes that a process may still take; ∞ if unknown.
+    """Return the bytes that a process may still allocate; ∞ if unknown.
 
-    By its limit of address space, and by its share of what the system and its control groups (a container's, a batch
-    job's) have left, if ``n_processes`` take alike.
+    They are bounded by the process' limit of address space, and by its share of the free memory of the system and of
+    its control groups (of a container or a batch job), if ``n_processes`` share it evenly.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     taken, available = 0.0, math.inf
@@ -43,7 +43,7 @@ def free_memory(n_processes: int) -> float:
 
 
 def _left_in_control_groups() -> Iterator[float]:
-    """What each of the groups that the process is in, one within the other, may still take."""
+    """Yield the free memory of each control group of the process, from the innermost outwards."""
     for line in (_PROC / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers or "memory" in controllers.split(","):
@@ -62,10 +62,10 @@ def _left_in(group: Path, accounts: _Accounts) -> float:
             return math.inf
         cached = _fields(group / "memory.stat")[accounts.cached_files]
         return int(limit) - int((group / accounts.usage).read_text()) + cached
-    except OSError:  # the root has no limit; of what lies outside a container, nothing can be read
+    except OSError:  # the root has no limit, and groups outside a container cannot be read
         return math.inf
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers in a file of lines such as "MemFree:  123 kB" or "inactive_file 123"."""
+    """Return the numbers in a file with lines such as "MemFree:  123 kB" or "inactive_file 123"."""
     return {line.split()[0].rstrip(":"): int(line.split()[1]) for line in path.read_text().splitlines()}

@@ -1,4 +1,4 @@
-"""Memory of the process: what one update frees the next one uses, and what the start freed the system gets back."""
+"""Settings of the C library's allocator: updates reuse freed memory, and memory of the start returns to the system."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _GREATEST = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Let ``malloc`` keep the large arrays that are freed, instead of giving them back to the system page by page.
+    """Let ``malloc`` keep the memory of large arrays that are freed, instead of returning it to the system.
 
-    Every update asks for the same arrays again, and a fresh page costs the system a fault and the zeroing of it.  The
-    process then keeps what it needed at its peak.  All threads share one heap: only that one can hold large arrays.
+    Every update allocates the same arrays again, and each fresh page costs a page fault and zeroing.  The process then
+    keeps the memory of its peak.  All threads share one heap, because only the main heap can hold large arrays.
 
-    Returns: whether the C library took it; one that is not glibc does not, and works as before.
+    Returns: whether the C library accepted the settings.  Libraries other than glibc do not, and work as before.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -27,6 +27,6 @@ def keep_freed_memory() -> bool:
 
 
 def give_back_freed_memory() -> None:
-    """Let ``malloc`` give back what was freed so far, once: what the start needed and updates do not."""
+    """Let ``malloc`` return freed memory to the system once: memory that the start needed and updates do not."""
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)

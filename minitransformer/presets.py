@@ -1,4 +1,4 @@
-"""Models by name: the paper's, every row of its Table 3, and small ones for a CPU."""
+"""Model configurations by name: the paper's models, every row of its Table 3, and small models for a CPU."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ _HEAD_SIZE = {256: 32, 512: 64, 1024: 128}  # Table 3 (C): d_model → d_k = d_v
 
 
 def base(vocabulary_size: int = 0) -> ModelConfig:
-    """The paper's base model: Table 3, first row."""
+    """Return the paper's base model: Table 3, first row."""
     return ModelConfig(vocabulary_size=vocabulary_size)
 
 
 def big(vocabulary_size: int = 0) -> ModelConfig:
-    """The paper's big model: Table 3, last row."""
+    """Return the paper's big model: Table 3, last row."""
     return dataclasses.replace(base(vocabulary_size), d_model=1024, d_ff=4096, n_heads=16, p_drop=0.3)
 
 
 def small(vocabulary_size: int = 0) -> ModelConfig:
-    """3 + 3 layers of width 256, for tens of thousands of sentences on a CPU."""
+    """Return a model of 3 + 3 layers of width 256, for tens of thousands of sentences on a CPU."""
     return dataclasses.replace(
         base(vocabulary_size), n_layers=3, d_model=256, d_ff=512, n_heads=4, d_k=64, d_v=64, p_drop=0.25
     )
 
 
 def tiny(vocabulary_size: int = 0) -> ModelConfig:
-    """2 + 2 layers of width 128: the demonstration's model, trained in minutes."""
+    """Return a model of 2 + 2 layers of width 128: the demonstration's model, which trains in minutes."""
     return dataclasses.replace(
         base(vocabulary_size), n_layers=2, d_model=128, d_ff=512, n_heads=4, d_k=32, d_v=32, p_drop=0.1
     )
 
 
 def parsing(vocabulary_size: int = 0) -> ModelConfig:
-    """The paper's model for constituency parsing (section 6.3): 4 layers of width 1024, d_k = d_v = d_model/h.
+    """Return the paper's model for constituency parsing (section 6.3): 4 layers of width 1024, d_k = d_v = d_model/h.
 
-    Differs: words and trees have vocabularies of their own.  The paper does not print the dropout that was chosen, of
-    residuals and of attention: 0.2 is that of tensor2tensor's parsing model.
+    Differs: words and trees have separate vocabularies.  The paper does not print its dropout of residuals and
+    attention; 0.2 is the dropout of tensor2tensor's parsing model.
     """
     return dataclasses.replace(
         base(vocabulary_size), n_layers=4, d_model=1024, d_k=128, d_v=128, p_drop=0.2, p_drop_attention=0.2,
@@ -51,7 +51,7 @@ def parsing(vocabulary_size: int = 0) -> ModelConfig:
 
 
 def parsing_small(vocabulary_size: int = 0) -> ModelConfig:
-    """3 + 3 layers of width 256 for parsing, for tens of thousands of trees on a CPU."""
+    """Return a parsing model of 3 + 3 layers of width 256, for tens of thousands of trees on a CPU."""
     return dataclasses.replace(small(vocabulary_size), tied="target", norm="pre", p_drop=0.2)
 
 
@@ -67,13 +67,13 @@ def table3(
     p_drop: float | None = None,
     label_smoothing: float | None = None,
 ) -> ModelConfig:
-    """A variation on the base model from Table 3, named by its row and the one thing that it changes.
+    """Return a variation of the base model from Table 3, given its row and the one setting that it changes.
 
     (A) n_heads 1, 4, 16, 32 at constant computation; (B) d_k 16, 32 (d_v stays 64); (C) n_layers 2, 4, 8, or d_model
     256, 1024 (d_k = d_v = d_model/8), or d_ff 1024, 4096; (D) p_drop 0.0, 0.2 or label_smoothing 0.0, 0.2;
     (E) learned positions.
 
-    Raises: ConfigError if the row does not vary what was given, or not to that value.
+    Raises: ConfigError if the row does not vary the given setting, or not to the given value.
     """
     given = {
         "n_heads": n_heads, "d_k": d_k, "n_layers": n_layers, "d_model": d_model, "d_ff": d_ff,
@@ -89,7 +89,7 @@ def table3(
 
 @dataclasses.dataclass(frozen=True)
 class Variation:
-    """One line of Table 3: its row, what it varies, what follows from that, and the parameters printed there."""
+    """One line of Table 3: its row, the settings it varies, settings that follow from them, and printed parameters."""
 
     row: Row
     changes: dict[str, float]
@@ -97,7 +97,7 @@ class Variation:
     printed_millions: int | None = None
 
     def of(self, config: ModelConfig) -> ModelConfig:
-        """The base model with this variation."""
+        """Return a configuration with this variation."""
         return ModelConfig.from_mapping(dataclasses.asdict(config) | self.changes | self.consequences)
 
 
@@ -153,7 +153,7 @@ PRESETS: dict[str, Callable[[int], ModelConfig]] = {
 
 
 def named(name: str, vocabulary_size: int = 0) -> ModelConfig:
-    """The preset of a name on the command line.  Raises: ConfigError listing the names, if there is none."""
+    """Return the preset of a name.  Raises: ConfigError listing the names, if the name is unknown."""
     if name not in PRESETS:
         raise ConfigError(f"preset: expected one of {', '.join(PRESETS)}; got {name!r}")
     return PRESETS[name](vocabulary_size)

@@ -1,4 +1,4 @@
-"""Where a figure comes from: the commit of the code, and hashes of the configuration and the data."""
+"""The provenance of results: the commit of the code, and short hashes of configurations and data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def code_version() -> str:
-    """The git commit of this source tree ("+" behind it if files were changed since), or the installed version."""
+    """Return the git commit of this source tree, followed by "+" if files have changed, or the installed version."""
     here = Path(__file__).resolve().parent.parent
     try:
         if not (here / ".git").exists():
@@ -26,5 +26,5 @@ def _git(directory: Path, *arguments: str) -> str:
 
 
 def short_hash(text: str) -> str:
-    """Ten hexadecimal digits that stand for a text, such as a configuration: BLAKE2b of five bytes."""
+    """Return a hash of a text, such as a configuration: BLAKE2b of five bytes, as ten hexadecimal digits."""
     return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()

@@ -1,4 +1,4 @@
-"""A training run as a whole: what to train, on what, and where its files go."""
+"""The configuration of a training run: its model, data, training and directories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minitransformer.files import DamagedError, read_json, write_text
 
 RUN_FILE = "run.json"
 
-# What may change between the parts of an interrupted run without making it another run.
+# Settings of training that may change when an interrupted run is resumed.
 FREE = (
     "max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints",
     "learning_rate_factor", "clip_norm", "sum", "gradients_sent_in",
@@ -24,12 +24,12 @@ FREE = (
 
 
 def demo_model() -> ModelConfig:
-    """The demonstration's model."""
+    """Return the demonstration's model."""
     return presets.tiny()
 
 
 def demo_training() -> TrainingConfig:
-    """The demonstration's training."""
+    """Return the demonstration's training."""
     return TrainingConfig(
         max_updates=1_800,
         batch_tokens=2_000,
@@ -42,18 +42,18 @@ def demo_training() -> TrainingConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that a training run is made of.  The defaults are the demonstration's: minutes on two CPU cores."""
+    """All settings of a training run.  The defaults are the demonstration's: minutes on two CPU cores."""
 
     run: Path = Path("runs/demo")
     """Directory of the run: model, tokenizer, checkpoints, metrics."""
     data: DataConfig = field(default_factory=DataConfig)
-    """The text."""
+    """The data."""
     model: ModelConfig = field(default_factory=demo_model)
     """The model."""
     training: TrainingConfig = field(default_factory=demo_training)
     """The training."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where to compute; "cuda" needs CuPy."""
+    """Device that computes; "cuda" needs CuPy."""
 
     def __post_init__(self) -> None:
         if self.model.vocabulary_size or self.model.source_vocabulary_size:
@@ -62,13 +62,13 @@ class RunConfig:
             raise ConfigError(f"data.directory and run are both {self.run}: choose another data.directory, or none")
         if self.model.tied == "all" and not self.data.joint_vocabulary:
             raise ConfigError(
-                'model.tied is "all", but with data.joint_vocabulary = false the same row would be one piece of the'
-                ' source and another one of the target: set model.tied to "target" or "none"'
+                'model.tied is "all", but with data.joint_vocabulary = false a row of the shared matrix would be one'
+                ' piece of the source and another piece of the target: set model.tied to "target" or "none"'
             )
 
     @classmethod
     def of_preset(cls, name: str) -> RunConfig:
-        """A model by name: "tiny" and "small" are trained like the demonstration, the paper's as in the paper."""
+        """Return the run of a preset: "tiny" and "small" train like the demonstration, the others as in the paper."""
         if name in ("tiny", "small"):
             return cls(model=presets.named(name))
         if name in ("parsing", "parsing-small"):
@@ -78,11 +78,11 @@ class RunConfig:
 
     @property
     def data_directory(self) -> Path:
-        """Where the prepared data lies."""
+        """The directory of the prepared data."""
         return self.data.directory or self.run / "data"
 
     def to_json(self) -> str:
-        """Everything that decides the outcome: what a score's configuration hash stands for."""
+        """Return all settings that determine the result, as JSON; a score's configuration hash is computed from it."""
         parts = {
             "model": dataclasses.asdict(self.model),
             "data": fingerprint(self.data),
@@ -91,26 +91,27 @@ class RunConfig:
         return json.dumps(parts, indent=2) + "\n"
 
     def settings(self) -> dict[str, str]:
-        """Return what decides the outcome, and the device, by names such as "training.seed"."""
+        """Return the settings that determine the result, and the device, by names such as "training.seed"."""
         parts: dict[str, dict[str, Any]] = json.loads(self.to_json())
         named = ((f"{part}.{name}", value) for part, fields in parts.items() for name, value in fields.items())
         return {name: json.dumps(value) for name, value in named} | {"device": self.device}
 
     def claim_directory(self) -> None:
-        """Note in the run's directory what it is a run of."""
+        """Write this configuration into the run's directory."""
         write_text(self.run / RUN_FILE, self.to_json())
 
     def check_directory(self) -> None:
-        """Raise ConfigError naming what differs, if the run's directory holds another run."""
+        """Raise ConfigError naming the settings that differ, if the run's directory holds another run."""
         if differences := self.differences(FREE):
             raise ConfigError(
-                f"{self.run}: holds another run: {'; '.join(differences[:4])}. Choose another --run, or remove it"
+                f"{self.run}: holds another run: {'; '.join(differences[:4])}. Set run to another directory, or remove"
+                " this one"
             )
 
     def differences(self, free: Collection[str]) -> list[str]:
-        """What is otherwise in the run that the directory holds, if it holds one, but for these fields of training.
+        """Return the settings in which the run in this directory differs, except the ``free`` fields of training.
 
-        A field that did not exist yet when that was begun has its default there.
+        A field that is missing in an older run has its default value there.  Without a run nothing differs.
         """
         path = self.run / RUN_FILE
         if not path.exists():
@@ -119,7 +120,8 @@ class RunConfig:
         defaults = json.loads(RunConfig(model=ModelConfig(), training=TrainingConfig()).to_json())
         if not isinstance(theirs, dict) or not all(isinstance(theirs.get(part), dict) for part in mine):
             raise DamagedError(
-                f"{path}: does not say what this is a run of; remove it if you know, or choose another --run"
+                f"{path}: does not hold the settings of a run; remove it if you know them, or set run to another"
+                " directory"
             )
         return [
             f"{part}.{name} is {there!r} there, {value!r} here"

@@ -1,4 +1,4 @@
-"""Ids that every vocabulary reserves.  There is no padding symbol: batches are packed."""
+"""Ids that every vocabulary reserves.  There is no padding symbol, because batches are packed."""
 
 UNKNOWN = 0
 START = 1  # first input of the decoder

@@ -1,7 +1,7 @@
-"""Work on all cores: a thread for each, and one BLAS thread for each of these while there is work for all.
+"""Parallel work on all cores: one thread per core, each with one BLAS thread while there is work for all.
 
-NumPy lets go of the interpreter while it computes, so threads run every operation side by side, not only the matrix
-products that BLAS would spread.
+NumPy releases the interpreter lock while it computes.  So threads run every operation in parallel, not only the matrix
+products that BLAS itself would parallelise.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ Result = TypeVar("Result")
 
 
 def allowed_cores() -> frozenset[int]:
-    """The cores that the system lets this process use, by their numbers."""
+    """Return the numbers of the cores that the system allows this process to use."""
     return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
 def available_cores() -> int:
-    """How many these are."""
+    """Return the number of cores that the system allows this process to use."""
     return len(allowed_cores())
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_threads: int) -> Iterator[Result]:
-    """``function`` of every item, in order, on at most ``n_threads``; BLAS has those that fewer items leave idle."""
+    """Yield ``function(item)`` for every item, in order, computed on at most ``n_threads`` threads.
+
+    With fewer items than threads, BLAS uses the remaining threads.
+    """
     n_workers = max(1, min(n_threads, len(items)))
     with threadpool_limits(n_threads // n_workers, user_api="blas"), ThreadPoolExecutor(n_workers) as executor:
         yield from executor.map(function, items)
 
 
 def even_slices(size: int, n_parts: int) -> list[slice]:
-    """Slices of nearly equal size that cover ``size`` elements."""
+    """Return slices of nearly equal size that cover ``size`` elements."""
     return [slice(size * i // n_parts, size * (i + 1) // n_parts) for i in range(n_parts)]

@@ -103,7 +103,7 @@ def test_a_run_of_before_a_field_existed_had_its_default(trained: Trained, tmp_p
 
 def test_another_seed_in_the_same_run_is_refused_by_the_field(trained: Trained) -> None:
     before = contents(trained.run)
-    with pytest.raises(ConfigError, match="holds another run: training.seed is 1 there, 2 here. Choose another --run"):
+    with pytest.raises(ConfigError, match="holds another run: training.seed is 1 there, 2 here. Set run to another"):
         train([*trained.arguments, "--training.seed", "2"])
     assert contents(trained.run) == before
 
