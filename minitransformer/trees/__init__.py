@@ -1,1 +1,1 @@
-"""Constituency trees: the Penn Treebank's brackets, and trees as sequences of symbols."""
+"""Constituency trees, as the Penn Treebank's brackets and as sequences of symbols."""

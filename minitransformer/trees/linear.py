@@ -1,7 +1,7 @@
-"""Trees as sequences of symbols, and back from whatever sequence a model makes.
+"""Conversion of trees to sequences of symbols, and of any such sequence from a model back to a tree.
 
-Source: Vinyals et al. 2015, "Grammar as a Foreign Language", section 2.2 and figure 1: brackets depth first, closing
-ones with their label, words left out and their tags made alike: (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S.
+Source: Vinyals et al. 2015, "Grammar as a Foreign Language", section 2.2 and figure 1: brackets in depth-first order,
+closing brackets with their label, and XX for words of any tag: (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from minitransformer.config import LeafSymbols
 from minitransformer.trees.tree import Closing, Leaf, Opening, Step, Tree, without_empty
 
 WORD = "XX"  # the symbol of a word of any tag
-MOST_MISSING = 500  # leaves that are looked for; a line of a million words must not take gigabytes to align
+MOST_MISSING = 500  # missing leaves that alignment allows for; a line of a million words must not need gigabytes
 
-PUNCTUATION = {"-LRB-", "-RRB-", "$", "#", ",", ".", ":", "``", "''"}  # tags that say what the word looks like
+PUNCTUATION = {"-LRB-", "-RRB-", "$", "#", ",", ".", ":", "``", "''"}  # tags of punctuation
 _LOOKS = (
     (re.compile(r"-LRB-|-LCB-|-LSB-|[(\[{]"), "-LRB-"),
     (re.compile(r"-RRB-|-RCB-|-RSB-|[)\]}]"), "-RRB-"),
@@ -28,11 +28,11 @@ _LOOKS = (
 
 
 def linearised(tree: Tree, leaves: LeafSymbols = "normalised") -> list[str]:
-    """The symbols of a tree: "(NP" opens, ")NP" closes, and every leaf is a symbol.
+    """Return the symbols of a tree: "(NP" opens a constituent, ")NP" closes it, and every leaf is one symbol.
 
     Args:
-        leaves: "normalised" leaves tags of punctuation and makes all others XX, as in the source; "tags" leaves all
-            tags, as tensor2tensor does.
+        leaves: "normalised" keeps the tags of punctuation and replaces all others with XX, as in the source; "tags"
+            keeps all tags, as tensor2tensor does.
     """
     symbols = []
     for step in tree.walk:
@@ -47,12 +47,13 @@ def linearised(tree: Tree, leaves: LeafSymbols = "normalised") -> list[str]:
 
 
 def tree_of(symbols: Sequence[str], words: Sequence[str]) -> Tree:
-    """The tree over exactly these words that the symbols tell, mended where they tell none.
+    """Return the tree of these symbols over exactly these words, and repair it if the symbols are no valid tree.
 
-    The inverse of ``linearised``, but for tags that were normalised.  A closing bracket closes what stands open within
-    its own, and is left out if nothing of its label is open; what is open at the end is closed.  Where there are more
-    or fewer leaves than words, leaves and words are aligned, punctuation with its like; surplus leaves are left out,
-    words without a leaf stand beside their neighbour to the left, and brackets around nothing are left out.
+    It is the inverse of ``linearised``, except for normalised tags.  Invalid brackets are repaired: a closing bracket
+    also closes the constituents still open inside its own, and is dropped if none of its label is open.  At the end all
+    open constituents are closed.  If the numbers of leaves and words differ, they are aligned, punctuation with
+    punctuation.  Surplus leaves are dropped, a word without a leaf is put after the word to its left, and empty
+    brackets are dropped.
     """
     rows = iter(_rows_of_leaves([symbol for symbol in symbols if not _is_bracket(symbol)], words))
     walk: list[Step] = []
@@ -66,7 +67,7 @@ def tree_of(symbols: Sequence[str], words: Sequence[str]) -> Tree:
         else:
             walk += next(rows)
     walk += [Closing(label) for label in reversed(open_labels)]
-    walk += next(rows, [])  # words of a sequence without leaves
+    walk += next(rows, [])  # all words, if the sequence has no leaves
     return Tree(tuple(without_empty(walk)))
 
 
@@ -75,7 +76,7 @@ def _is_bracket(symbol: str) -> bool:
 
 
 def _closings(open_labels: list[str], label: str) -> Iterable[Closing]:
-    """The closings down to the innermost open bracket of this label, which leaves the stack; none if there is none."""
+    """Pop labels down to the innermost one equal to ``label``, and yield their closings; none if it is not open."""
     if label not in open_labels:
         return
     while (innermost := open_labels.pop()) != label:
@@ -84,25 +85,28 @@ def _closings(open_labels: list[str], label: str) -> Iterable[Closing]:
 
 
 def _rows_of_leaves(symbols: Sequence[str], words: Sequence[str]) -> list[list[Leaf]]:
-    """For every symbol its word, if it has one, and words without a symbol that follow it, or precede the first."""
+    """Return the leaves for each symbol: the word aligned with it, and the unaligned words after that word.
+
+    Unaligned words before the first aligned word go to the first symbol.
+    """
     rows: list[list[Leaf]] = [[] for _ in symbols] or [[]]
-    place = 0
+    index = 0
     for word, own in zip(words, _matched(symbols, words), strict=True):
-        place = place if own is None else own
-        rows[place].append(Leaf(looks(word) if own is None else symbols[own], word))
+        index = index if own is None else own
+        rows[index].append(Leaf(looks(word) if own is None else symbols[own], word))
     return rows
 
 
 def looks(word: str) -> str:
-    """The symbol that a word has in all likelihood: its tag, if it is punctuation, else XX."""
+    """Return the likely symbol of a word: its tag if it is punctuation, else XX."""
     return next((tag or word for pattern, tag in _LOOKS if pattern.fullmatch(word)), WORD)
 
 
 def _matched(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
-    """For every word the place of its symbol, in order, or None: the alignment of least cost.
+    """Return the index of each word's symbol, in ascending order, or None for an unaligned word, at the least cost.
 
-    Of equal ones that which pairs the first ones: a model loses count late.  The search stops at its greatest length,
-    whatever a line holds, so only words up to MOST_MISSING more than there are symbols are looked at.
+    Of several such alignments, prefer the one that aligns the first words: models lose count towards the end.  Only the
+    first words, at most MOST_MISSING more than there are symbols, are considered, to bound memory.
 
     Source: Needleman and Wunsch 1970.
     """
@@ -122,11 +126,11 @@ def _matched(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     return matched
 
 
-_ALONE, _UNLIKE = 3, 4  # what it costs to leave one over, and to pair two that do not look alike
+_ALONE, _UNLIKE = 3, 4  # costs of leaving a word or symbol unaligned, and of aligning a word with an unlike symbol
 
 
 def _costs(symbols: Sequence[str], words: Sequence[str]) -> list[list[int]]:
-    """The least cost of aligning the first i symbols with the first j words."""
+    """Return the least costs [i][j] of aligning the first i symbols with the first j words."""
     costs = [[_ALONE * j for j in range(len(words) + 1)]]
     expected = [looks(word) for word in words]
     for i, symbol in enumerate(symbols, 1):

@@ -1,4 +1,4 @@
-"""The Penn Treebank's bracket format: (S (NP (DT the) (NN dog)) (VP (VBZ barks)))."""
+"""Reading and writing of the Penn Treebank's bracket format: (S (NP (DT the) (NN dog)) (VP (VBZ barks)))."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.trees.tree import OUTERMOST, Closing, Leaf, Opening, Step, Tree
 
-_BLANK, _PLAIN = r"[ \t\r\n]", r"[^() \t\r\n]"  # only ASCII blanks separate: a word may hold another one
+_BLANK, _PLAIN = r"[ \t\r\n]", r"[^() \t\r\n]"  # only ASCII blanks separate words: a word may contain other spaces
 _TOKEN = re.compile(
     rf"\({_BLANK}*({_PLAIN}+){_BLANK}+({_PLAIN}[^()]*)\)"  # 1, 2: tag and word of a leaf
     rf"|\({_BLANK}*({_PLAIN}*)"  # 3: the label of an opening
     rf"|(\))"  # 4
-    rf"|({_PLAIN}+)"  # 5: what stands nowhere
+    rf"|({_PLAIN}+)"  # 5: text outside of leaves
 )
 _STRIPPED, _BLANKS = " \t\r\n", re.compile(rf"{_BLANK}+")
-BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})  # how words have them
+BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})  # brackets inside words
 EXPECTED_TREES = "expected Penn brackets: (S (NP (NN word)))"
 
 
 def read_trees(path: Path) -> Iterator[Tree]:
-    """The trees of a file (plain, .gz or .xz), one after another, over as many lines as each takes.
+    """Yield the trees of a file (plain, .gz or .xz); a tree may extend over several lines.
 
-    A leaf that holds blanks, as a few of CRAFT's do, is one word: they become underscores.
+    A leaf with blanks, as a few of CRAFT's, is one word, in which the blanks become underscores.
 
     Raises: CorpusError naming file and line for brackets that do not match, words outside of brackets, and brackets
     without a word.
@@ -44,8 +44,8 @@ def _over_lines(path: Path, lines_of_file: Iterable[str]) -> Iterator[Tree]:
             try:
                 yield from _trees("\n".join(lines))
             except ValueError as error:
-                place = f"line {number}" if first == number else f"lines {first} to {number}"
-                raise CorpusError(f"{path}, {place}: {error}; {EXPECTED_TREES}") from error
+                lines_read = f"line {number}" if first == number else f"lines {first} to {number}"
+                raise CorpusError(f"{path}, {lines_read}: {error}; {EXPECTED_TREES}") from error
             lines.clear()
     if depth:
         raise CorpusError(
@@ -55,7 +55,7 @@ def _over_lines(path: Path, lines_of_file: Iterable[str]) -> Iterator[Tree]:
 
 
 def read_tree_lines(path: Path) -> Iterator[Tree]:
-    """The tree of every line of a file: of an empty line, an empty one.  A line may hold several trees in a row.
+    """Yield one tree for every line of a file, an empty tree for an empty line.  A line may hold several trees.
 
     Raises: CorpusError naming file and line.
     """
@@ -67,14 +67,14 @@ def _in_lines(path: Path, lines: Iterable[str]) -> Iterator[Tree]:
         try:
             yield read_tree(line)
         except ValueError as error:
-            raise CorpusError(f"{path}, line {number}: {error}; expected whole trees in one line") from error
+            raise CorpusError(f"{path}, line {number}: {error}; expected complete trees in one line") from error
 
 
 def read_gold_trees(path: Path) -> Iterator[Tree]:
-    """The trees that another file's lines are to be compared with, as ``read_tree_lines`` or ``read_trees`` has them.
+    """Return the gold trees of a file, to compare with the lines of a file of candidates.
 
-    As the latter if a line holds a part of a tree, as in the Penn Treebank's own files; empty lines say nothing then.
-    The file is read once: it may be a pipe.
+    If every line holds complete trees, read them with ``read_tree_lines``; else, as in the Penn Treebank's own files,
+    with ``read_trees``, which ignores empty lines.  The file is read once, so that it may be a pipe.
     Raises: CorpusError naming file and line.
     """
     lines = list(read_lines(path))
@@ -83,12 +83,12 @@ def read_gold_trees(path: Path) -> Iterator[Tree]:
 
 
 def read_tree(text: str) -> Tree:
-    """The tree, or row of trees, that a text holds.  Raises: ValueError."""
+    """Return the tree, or the sequence of trees, in a text.  Raises: ValueError."""
     return Tree(tuple(itertools.chain.from_iterable(tree.walk for tree in _trees(text))))
 
 
 def write_tree(tree: Tree) -> str:
-    """The tree in one line, within (TOP ...); nothing of an empty one.  Brackets in words become -LRB- and -RRB-."""
+    """Write a tree in one line, within (TOP ...), or "" if it is empty.  Brackets in words become -LRB- and -RRB-."""
     if not tree.walk:
         return ""
     parts = [f"({OUTERMOST}"]
@@ -104,7 +104,7 @@ def write_tree(tree: Tree) -> str:
 
 
 def _trees(text: str) -> Iterator[Tree]:
-    """The trees in a text.  Raises: ValueError."""
+    """Yield the trees in a text.  Raises: ValueError."""
     walk: list[Step] = []
     open_labels: list[str] = []
     for token in _TOKEN.finditer(text):

@@ -1,4 +1,4 @@
-"""From a treebank's trees to those that parsers are trained and judged on."""
+"""Conversion of a treebank's trees to the plain trees on which parsers are trained and evaluated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OUTERMOST = {"", OUTERMOST, "ROOT"}
 
 
 def plain(tree: Tree) -> Tree:
-    """The tree without functional tags, traces, what traces leave empty, and an outermost bracket that says nothing.
+    """Remove functional tags, traces, constituents that become empty, and an outermost bracket without information.
 
     Source: Bies et al. 1995, Bracketing Guidelines for Treebank II Style (functional tags, null elements); Collins
     1997 (both left out).
@@ -29,16 +29,16 @@ def plain(tree: Tree) -> Tree:
     return Tree(tuple(_within_outermost(without_empty(steps))))
 
 
-@lru_cache(maxsize=4_096)  # there are few labels, and many of each
+@lru_cache(maxsize=4_096)  # there are few different labels
 def category(label: str) -> str:
-    """A label without functional tags and indices: NP-SBJ-1 and NP=2 are NP; -LRB- and PRP$ are themselves."""
+    """Return a label without functional tags and indices: NP for NP-SBJ-1 and NP=2; -LRB- and PRP$ do not change."""
     if label.startswith("-"):
         return label
     return label.partition("-")[0].partition("=")[0] or label
 
 
 def _within_outermost(steps: list[Step]) -> list[Step]:
-    """Without the brackets labelled "", TOP or ROOT around the whole."""
+    """Remove the brackets labelled "", TOP or ROOT that enclose the whole tree."""
     ends = _ends(steps)
     for n, step in enumerate(steps):
         if not isinstance(step, Opening) or step.label not in _OUTERMOST or ends[n] != len(steps) - 1 - n:
@@ -47,12 +47,12 @@ def _within_outermost(steps: list[Step]) -> list[Step]:
 
 
 def _ends(steps: list[Step]) -> dict[int, int]:
-    """For the place of every opening that of its closing."""
-    ends, open_places = dict[int, int](), list[int]()
+    """Map the index of every opening to the index of its closing."""
+    ends, open_indices = dict[int, int](), list[int]()
     for i, step in enumerate(steps):
         match step:
             case Opening():
-                open_places.append(i)
+                open_indices.append(i)
             case Closing():
-                ends[open_places.pop()] = i
+                ends[open_indices.pop()] = i
     return ends

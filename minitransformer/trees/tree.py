@@ -1,6 +1,6 @@
-"""A tree is the walk around it: openings, leaves and closings in their order.
+"""Trees as depth-first walks: sequences of openings, leaves and closings.
 
-So whatever is done with a tree is one pass over a sequence with a stack of its own, and no tree is too deep.
+So every operation on a tree is one pass over a sequence, with its own stack, and trees may be of any depth.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-OUTERMOST = "TOP"  # what the writer puts around every tree
+OUTERMOST = "TOP"  # the label of the bracket that the writer puts around every tree
 
 
 class Opening(NamedTuple):
-    """The left bracket of a constituent; "" stands for a bracket without a label."""
+    """The left bracket of a constituent; the label "" means a bracket without a label."""
 
     label: str
 
@@ -26,7 +26,7 @@ class Leaf(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """The right bracket of the constituent of this label."""
+    """The right bracket of a constituent with this label."""
 
     label: str
 
@@ -35,7 +35,7 @@ Step: TypeAlias = Opening | Leaf | Closing
 
 
 class Constituent(NamedTuple):
-    """The words [start, end) under one label."""
+    """A label over the words [start, end)."""
 
     label: str
     start: int
@@ -44,9 +44,9 @@ class Constituent(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree, or a row of them: every opening has its closing, of the same label, in the right order.
+    """A tree, or a sequence of trees, in which every opening has its closing of the same label.
 
-    Raises: ValueError if they do not match.
+    Raises: ValueError if openings and closings do not match.
     """
 
     walk: tuple[Step, ...]
@@ -63,27 +63,27 @@ class Tree:
 
     @property
     def leaves(self) -> list[Leaf]:
-        """The words with their tags, in their order."""
+        """The words with their tags, in the order of the sentence."""
         return [step for step in self.walk if isinstance(step, Leaf)]
 
     @property
     def words(self) -> list[str]:
-        """The words, in their order."""
+        """The words, in the order of the sentence."""
         return [leaf.word for leaf in self.leaves]
 
     def with_leaves(self, leaves: Iterable[Leaf]) -> Tree:
-        """The same brackets over other leaves.  Raises: ValueError if there are more or fewer of them."""
+        """Return a tree with the same brackets over other leaves.  Raises: ValueError if their number differs."""
         new, walk = iter(leaves), list[Step]()
         try:
             walk.extend(next(new) if isinstance(step, Leaf) else step for step in self.walk)
-        except RuntimeError as error:  # next() has found the end
+        except RuntimeError as error:  # next() raised StopIteration
             raise ValueError("Tree.with_leaves: fewer leaves than the tree has") from error
         if next(new, None) is not None:
             raise ValueError("Tree.with_leaves: more leaves than the tree has")
         return Tree(tuple(walk))
 
     def constituents(self) -> Iterator[Constituent]:
-        """All brackets with the words that they span, in the order of their ends."""
+        """Yield all constituents, in the order of their closings."""
         starts: list[int] = []
         n_words = 0
         for step in self.walk:
@@ -97,7 +97,7 @@ class Tree:
 
 
 def without_empty(walk: Iterable[Step]) -> list[Step]:
-    """The walk without constituents that hold no leaf, nor what becomes empty by that."""
+    """Remove constituents without a leaf, and those that become empty thereby."""
     kept: list[Step] = []
     for step in walk:
         if isinstance(step, Closing) and kept and isinstance(kept[-1], Opening):

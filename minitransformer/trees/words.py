@@ -1,4 +1,4 @@
-"""Raw sentences to the words that treebanks have."""
+"""Splitting of raw sentences into words as in treebanks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PENN = tuple(
         (r"--|[–—]", " -- "),
         (r"[;@#$%&?!()\[\]{}<>]", r" \g<0> "),
         (r"[,:](?!\d)|(?<!\d)[,:](?=\d)", r" \g<0> "),
-        (r"(?<=[^\s.])\.(?=[\s)\]}>']*$)", " . "),  # of other points nobody knows that they end a sentence
+        (r"(?<=[^\s.])\.(?=[\s)\]}>']*$)", " . "),  # other points may belong to abbreviations
         (r"(?<=[^\s'])(?='\s|'$)", " "),
         (r"(?i)(?<=[^\s'])(?='(?:s|m|d|ll|re|ve)\b)", " "),
         (r"(?i)(?<=\w)(?=n't\b)", " "),
@@ -34,12 +34,14 @@ _BETWEEN_BLANKS = re.compile(r"[^ \t\r\n]+")
 
 
 def split_words(sentence: str, splitting: Splitting = "penn") -> list[str]:
-    """The words of a sentence; round brackets become -LRB- and -RRB-.
+    """Split a sentence into words; round brackets become -LRB- and -RRB-.
 
-    Source: the Penn Treebank's rules (MacIntyre 1995): punctuation, quotes, possessives and contractions stand apart;
-    the last point, but not those within the line.  "ontonotes": hyphens and slashes within words stand apart too
-    (Warner et al. 2004), as in OntoNotes, CRAFT and GUM.  "blanks": words are what blanks and tabs
-    separate; other spaces, as that of "10\u00a0mg", are part of a treebank's word.
+    Args:
+        splitting: "penn" separates punctuation, quotes, possessives, contractions and the last point of the line.
+            "ontonotes" also separates hyphens and slashes within words, as in OntoNotes, CRAFT and GUM.  "blanks"
+            splits at blanks, tabs and line ends only; other spaces, as in "10\u00a0mg", are part of a treebank's word.
+
+    Source: the Penn Treebank's rules (MacIntyre 1995); "ontonotes": Warner et al. 2004.
 
     Raises: ValueError for another splitting.
     """

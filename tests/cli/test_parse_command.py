@@ -189,7 +189,7 @@ def test_mistakes_are_named(
     empty = written(tmp_path / "empty", "")
     with pytest.raises(CorpusError, match="empty: is empty"):
         score(["trees", empty, empty])
-    with pytest.raises(CorpusError, match=r"bad, line 1: .*expected whole trees in one line"):
+    with pytest.raises(CorpusError, match=r"bad, line 1: .*expected complete trees in one line"):
         score(["trees", one, written(tmp_path / "bad", "(S (NN a)\n")])
     for wrong in (["--threads", "0"], ["--beam", "0"]):
         with pytest.raises(ConfigError):

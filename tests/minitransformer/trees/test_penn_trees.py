@@ -94,7 +94,7 @@ def test_line_by_line_an_empty_line_is_an_empty_tree_and_a_line_may_hold_a_row(t
     path = written(tmp_path / "lines", "(S (NN a))\n\n(NN b) (NN c)\n")
     assert [tree.words for tree in read_tree_lines(path)] == [["a"], [], ["b", "c"]]
     with pytest.raises(
-        CorpusError, match=r"lines, line 2: brackets that are not closed: 1; expected whole trees in one line"
+        CorpusError, match=r"lines, line 2: brackets that are not closed: 1; expected complete trees in one line"
     ):
         list(read_tree_lines(written(path, "(S (NN a))\n(S (NN a)\n)\n")))
 
