@@ -107,8 +107,8 @@ class ModelConfig:
     neighbourhood: int | None = None
     """r: self-attention is limited to positions at most r away (section 4); unlimited if not given."""
     normalisation: Normalisation = "gnmt"
-    """Length penalty of translations, unless a search sets another: ((5 + length)/6)^α (the paper), or length^α
-    (fairseq, Marian, CTranslate2)."""
+    """Length penalty of translations, unless a search sets another: ((5 + length)/6)^α as in the paper, or length^α
+    as in fairseq, Marian and CTranslate2."""
 
     def __post_init__(self) -> None:
         _require_bounds("ModelConfig", self, _MODEL_BOUNDS)

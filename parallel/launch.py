@@ -107,7 +107,7 @@ def all_or_none(world: Communicator, expected: tuple[type[BaseException], ...] =
     """End all ranks if this context raises an exception on one of several, so that no rank waits for it for ever.
 
     Print an expected exception in one line, Ctrl-C as "interrupted", and any other exception with its traceback.  An
-    exit with a status has printed its reason already.  An exit with status 0, as after --help, ends no other rank.
+    exit with a status has printed its reason already.  An exit with status 0, as after a help text, ends no other rank.
     """
     try:
         yield

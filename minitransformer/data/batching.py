@@ -1,4 +1,4 @@
-"""Which sentences make which batch: a pure function of (seed, epoch)."""
+"""The batches of an epoch: a pure function of (seed, epoch)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from minitransformer.model.batch import Batch
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-POOL = 128  # batches sorted by length together: similar lengths in a batch, yet other batches in every epoch
-_ORDER_OF_PAIRS, _ORDER_OF_BATCHES = 0x706169727300, 0x626174636800  # sites apart from those of a model's stream
+POOL = 128  # batches per pool; pairs are sorted by length within a pool, and pools differ between epochs
+_ORDER_OF_PAIRS, _ORDER_OF_BATCHES = 0x706169727300, 0x626174636800  # random stream ids that no model uses
 
 
 def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int) -> list[IntArray]:
-    """The batches of an epoch, each an array of indices of pairs; every pair occurs once.
+    """Return the batches of an epoch, each an array of indices of pairs; every pair occurs once.
 
-    Pairs are shuffled, sorted by length within pools, cut into batches of at most ``batch_tokens`` tokens a side
-    (end symbols included; a longer pair is a batch of its own), and the batches are shuffled.
+    Pairs are shuffled, sorted by length within pools, and cut into batches of at most ``batch_tokens`` tokens a side,
+    end symbols included.  A longer pair is a batch of its own.  Then the batches are shuffled.
 
     Shapes: lengths (n, 2), source and target tokens without end symbols.
     """
@@ -38,9 +38,9 @@ def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int) -
 
 
 def cut_by_tokens(indices: IntArray, lengths: IntArray, batch_tokens: int) -> list[IntArray]:
-    """Cut a row of indices into runs of at most ``batch_tokens`` tokens on each side, or of one longer sentence.
+    """Cut a sequence of indices into runs of at most ``batch_tokens`` tokens on each side, or of one longer sentence.
 
-    Shapes: indices (m,), into lengths (n, sides).
+    Shapes: indices (m,), which index the rows of lengths (n, sides).
     """
     ends = np.cumsum(lengths[indices], axis=0)
     cuts = [0]
@@ -53,7 +53,7 @@ def cut_by_tokens(indices: IntArray, lengths: IntArray, batch_tokens: int) -> li
 
 
 def cut_into_shards(indices: IntArray, lengths: IntArray, n_shards: int) -> list[IntArray]:
-    """Cut a batch into ``n_shards`` runs of nearly equal numbers of tokens; some are empty if there are few pairs."""
+    """Cut a batch into ``n_shards`` micro-batches of nearly equal numbers of tokens; with few pairs some are empty."""
     ends = np.cumsum((lengths[indices] + 1).sum(axis=1))
     middles = ends - (lengths[indices] + 1).sum(axis=1) / 2
     shard_of_pair = np.minimum((middles * n_shards / max(1, ends[-1])).astype(np.int64), n_shards - 1)
@@ -61,6 +61,6 @@ def cut_into_shards(indices: IntArray, lengths: IntArray, n_shards: int) -> list
 
 
 def read_batch(store: TokenStore, indices: IntArray) -> Batch:
-    """The pairs of these indices, packed."""
+    """Return the pairs of these indices as a packed batch."""
     pairs = [store.pair(int(i)) for i in indices]
     return Batch.from_token_ids([source for source, _ in pairs], [target for _, target in pairs])

@@ -15,27 +15,27 @@ Pair: TypeAlias = tuple[str, str]
 
 
 class Corpus(Protocol):
-    """Parallel text with a training part and a held-out part; both can be read again and again."""
+    """Parallel text with a training part and a held-out part; both can be read repeatedly."""
 
     @property
     def surveys(self) -> Mapping[Path, Survey]:
-        """The files that it stands in, and what was found in them."""
+        """The survey of each file of the corpus."""
 
     def train(self) -> Iterator[Pair]:
-        """The training pairs."""
+        """Yield the training pairs."""
 
     def validation(self) -> Iterator[Pair]:
-        """The held-out pairs."""
+        """Yield the held-out pairs."""
 
     def test(self) -> Iterator[Pair]:
-        """Further held-out pairs that nothing is chosen by; may be none."""
+        """Yield further held-out pairs, possibly none, which no decision depends on."""
 
     def place(self, i: int) -> str:
-        """Where the i-th training pair (from 0) stands, for people."""
+        """Return the location of the i-th training pair (from 0), for messages."""
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
-    """The pairs of two aligned files.  Raises: CorpusError if one has more lines than the other."""
+    """Yield the pairs of two aligned files.  Raises: CorpusError if one has more lines than the other."""
     for number, (s, t) in enumerate(itertools.zip_longest(read_lines(source), read_lines(target)), 1):
         if s is None or t is None:
             shorter, longer = (source, target) if s is None else (target, source)
@@ -48,10 +48,10 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class FileCorpus:
-    """Aligned files.  Without validation files every ``stride``-th training pair is held out.
+    """A corpus of aligned files.  Without validation files every ``stride``-th training pair is held out.
 
-    Sides of a held-out pair may occur again in training: what counts as the same sentence is the corpus owner's to say.
-    ``surveys``: what each file was when it was first read.
+    A sentence of a held-out pair may occur in training, too: only the owner of the corpus can define duplicates.
+    ``surveys`` holds the survey of each file, made when it was first read.
     """
 
     train_files: Sequence[tuple[Path, Path]]
@@ -61,9 +61,9 @@ class FileCorpus:
 
     @classmethod
     def of(cls, config: DataConfig) -> FileCorpus:
-        """The corpus that a configuration names.
+        """Open the corpus of a configuration.
 
-        Every file is read once here, so that a broken one is known before hours of work.
+        Every file is read once here, so that an invalid one is reported before hours of work.
         Raises: CorpusError for files that are missing, empty, not UTF-8 or of unequal lengths, and for too few pairs to
         hold any out.
         """
@@ -82,34 +82,34 @@ class FileCorpus:
         corpus = cls(train, (), stride=max(10, n_pairs // config.held_out), surveys=surveys)
         if n_pairs <= corpus.stride // 2:
             raise CorpusError(
-                f"{train[0][0]}: {n_pairs} pairs are too few to hold any of them out; name --data.validation-source and"
-                " --data.validation-target"
+                f"{train[0][0]}: {n_pairs} pairs are too few to hold any of them out; set data.validation_source and"
+                " data.validation_target"
             )
         return corpus
 
     def train(self) -> Iterator[Pair]:
-        """The training pairs."""
+        """Yield the training pairs."""
         for i, pair in enumerate(_read_all(self.train_files)):
             if not self._is_held_out(i):
                 yield pair
 
     def validation(self) -> Iterator[Pair]:
-        """The held-out pairs."""
+        """Yield the held-out pairs."""
         if self.validation_files:
             yield from _read_all(self.validation_files)
         else:
             yield from (pair for i, pair in enumerate(_read_all(self.train_files)) if self._is_held_out(i))
 
     def test(self) -> Iterator[Pair]:
-        """Nothing: a test set is translated and scored by hand, once."""
+        """Return an empty iterator, because a test set is translated and scored by hand, once."""
         return iter(())
 
     def place(self, i: int) -> str:
-        """Where the i-th training pair (from 0) stands: the source's file and line.
+        """Return the source file and line of the i-th training pair (from 0).
 
-        The file's name is enough, unless another folder has one of that name.
+        The file's folder is left out, unless two files have the same name.
         """
-        if self.stride:  # every whole stride of pairs has lost the one in its middle
+        if self.stride:  # the pair in the middle of every full stride is held out
             whole, rest = divmod(i, self.stride - 1)
             i = whole * self.stride + rest + (rest >= self.stride // 2)
         names = [source.name for source, _ in self.train_files]

@@ -1,4 +1,4 @@
-"""Fetching public text, with checksums."""
+"""Download of public text, with checksums."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz")
 
 
 class DownloadError(UserError, RuntimeError):
-    """A file cannot be fetched, or is not what it should be."""
+    """A file that cannot be downloaded, or has the wrong checksum."""
 
 
 def download(config: DataConfig, say: Callable[[str], None] = lambda line: None) -> list[Path]:
-    """Fetch the files with a checksum in ``config.sha256`` into ``config.raw``; those already there are checked only.
+    """Download the files that have a checksum in ``config.sha256`` to ``config.raw``; only check existing files.
 
-    Archives are fetched, in their order, for as long as files of text that the configuration names are not there; these
-    are taken out.
+    An archive is downloaded only if a text file of the configuration is still missing; the missing files are then
+    extracted from it.
     Raises: DownloadError if there is no address, a file cannot be fetched or unpacked, or its checksum is wrong.
     """
     sums = _checksums(config)
@@ -48,14 +48,14 @@ def _fetch(config: DataConfig, name: str, digest: str, say: Callable[[str], None
     if path.exists() and _sha256(path) != digest:
         raise DownloadError(f"{path}: is there, but its sha256 is not {digest}; remove it to fetch it again")
     say(f"checking {path}" if path.exists() else f"{path} from {address}")
-    pooch.get_logger().setLevel("WARNING")  # the line above says it
+    pooch.get_logger().setLevel("WARNING")  # it would repeat the line above
     try:
         return Path(pooch.retrieve(address, f"sha256:{digest}", fname=path.name, path=config.raw, progressbar=False))
     except OSError as error:  # requests' errors are OSErrors
         raise DownloadError(
             f"{address}: cannot be fetched ({error}); fetch it by hand into {config.raw}, or try again later"
         ) from error
-    except ValueError as error:  # pooch: a wrong checksum, or no address that it knows how to use
+    except ValueError as error:  # from pooch: a wrong checksum, or an address of an unknown kind
         raise DownloadError(
             f"{address}: cannot be used ({error}); this is no address (https://…), or the file there is another one"
             " now: update data.download_from or data.sha256"
@@ -70,7 +70,7 @@ def _sha256(path: Path) -> str:
 
 
 def _unpack(archive: Path, wanted: Mapping[str, Path], say: Callable[[str], None]) -> None:
-    """Write the wanted files of an archive where they belong; nothing else of it, wherever that may lead."""
+    """Extract only the wanted files of an archive, each to its given path; member names never choose a path."""
     try:
         with tarfile.open(archive, "r|*") as members:
             for member in members:
@@ -88,7 +88,7 @@ def _unpack(archive: Path, wanted: Mapping[str, Path], say: Callable[[str], None
 
 
 def _checksums(config: DataConfig) -> dict[str, str]:
-    """The checksum of each name or address; no two may end in the same file."""
+    """Return the checksum of each file name or address.  Raises: DownloadError if two lead to the same file."""
     sums: dict[str, str] = {}
     files: dict[str, str] = {}
     for entry in config.sha256:

@@ -1,4 +1,4 @@
-"""From raw parallel text to a directory of token shards."""
+"""Preparation of data: from raw parallel text to a directory of token ids."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from minitransformer.files import (
 from minitransformer.provenance import short_hash
 
 MANIFEST = "manifest.json"
-LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and attention over it may take all memory
-CHECKSUMS = "checksums"  # in the manifest: of all other files
-_SPLITS, _TEXTS = ("train", "validation"), ("validation", "test")  # of token ids; of raw held-out lines
+LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
+CHECKSUMS = "checksums"  # the manifest's field with the checksums of all other files
+_SPLITS, _TEXTS = ("train", "validation"), ("validation", "test")  # splits with token ids; splits with raw lines
 _LINES_AT_ONCE = 10_000
 
 Report = Callable[[str], None]
@@ -40,7 +40,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PreparedData:
-    """A directory that ``prepare`` wrote: tokenizer, token stores, held-out text, and what was dropped and why."""
+    """A directory that ``prepare`` wrote: tokenizer, token stores, held-out text, and a manifest with counts."""
 
     directory: Path
     tokenizer: Tokenizer
@@ -63,7 +63,7 @@ class PreparedData:
         return data
 
     def _check_files(self) -> None:
-        """Hold files against their checksums (data of earlier versions has none), and token ids against the tokenizer.
+        """Compare files with their checksums, which earlier versions did not write, and ids with the vocabulary sizes.
 
         Raises: DamagedError.
         """
@@ -82,7 +82,7 @@ class PreparedData:
 
     @property
     def digest(self) -> str:
-        """Return ten hexadecimal digits that stand for tokenizer, token ids and held-out text."""
+        """A hash of tokenizer, token ids and held-out text, as ten hexadecimal digits."""
         checksums = self.manifest.get(CHECKSUMS) or checksums_of(
             self.directory, _files_of(self.directory, self.tokenizer)
         )
@@ -90,7 +90,7 @@ class PreparedData:
 
     @staticmethod
     def is_in(directory: Path) -> bool:
-        """Whether a directory holds prepared data, written to the end."""
+        """Return whether a directory holds complete prepared data."""
         return (directory / MANIFEST).exists()
 
     @property
@@ -99,11 +99,11 @@ class PreparedData:
         return bool(self.manifest["config"].get("train_trees"))
 
     def store(self, split: str) -> TokenStore:
-        """The token ids of "train" or "validation"."""
+        """Return the token ids of "train" or "validation"."""
         return TokenStore(self.directory, split)
 
     def text(self, split: str) -> list[Pair]:
-        """The raw lines of "validation" or "test"; none if there is no such split."""
+        """Return the raw lines of "validation" or "test"; none if there is no such split."""
         path = self.directory / f"{split}.json"
         pairs = read_json(path) if path.exists() else []
         if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
@@ -112,7 +112,7 @@ class PreparedData:
 
 
 def _files_of(directory: Path, tokenizer: Tokenizer) -> list[str]:
-    """Return the names of the files of prepared data, but for the manifest."""
+    """Return the names of all files of prepared data except the manifest."""
     shards = itertools.chain.from_iterable(shard_files(directory, split) for split in _SPLITS)
     texts = (f"{split}.json" for split in _TEXTS if (directory / f"{split}.json").exists())
     return [*tokenizer.files, *shards, *texts]
@@ -123,8 +123,9 @@ def _is_pair(value: object) -> bool:
 
 
 def prepare(config: DataConfig, directory: Path, report: Report = lambda line: None) -> PreparedData:
-    """Read the corpus, train the tokenizer, write tokens; the manifest comes last, and only a whole directory has one.
+    """Read the corpus, train the tokenizer and write token ids.
 
+    The manifest is written last, so that only a complete directory has one.
     Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written, or another
     process is writing it.
     """
@@ -143,8 +144,8 @@ def prepare(config: DataConfig, directory: Path, report: Report = lambda line: N
 def _write(
     corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[str, Mapping[str, Any]], report: Report
 ) -> None:
-    """Write what ``prepare`` makes of a corpus whose ``files`` had these fingerprints when it was read."""
-    _remove_manifest(directory)  # until all is written, there is no prepared data here
+    """Write the prepared data of a corpus; ``files`` are the fingerprints that its files had before it was read."""
+    _remove_manifest(directory)  # an incomplete directory has no manifest
     remove_unfinished(directory)
     report(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
     tokenizer = Tokenizer.train(
@@ -190,8 +191,8 @@ def _remove_manifest(directory: Path) -> None:
         (directory / MANIFEST).unlink(missing_ok=True)
     except OSError as error:
         raise CheckpointError(
-            f"{directory / MANIFEST}: cannot be removed ({error}), so nothing can be prepared there; choose another"
-            " --run (or --data.directory)"
+            f"{directory / MANIFEST}: cannot be removed ({error}), so nothing can be prepared there; set run (or"
+            " data.directory) to another directory"
         ) from error
 
 
@@ -203,23 +204,23 @@ def _write_pairs(
     dropped: dict[str, Found],
     unscored: Found,
 ) -> tuple[int, int]:
-    """Write ids and held-out text; return the numbers of pairs to train on and to compute the validation loss of.
+    """Write token ids and held-out text; return the numbers of training pairs and of pairs in the validation loss.
 
-    Held-out text has all pairs: each line is translated, as much of it as is translated of any line.
+    Held-out text contains all pairs, also those too long for the loss: BLEU is computed from all of them.
     """
     n_words = max(tokenizer.n_source_words, tokenizer.n_target_words)
     kept = worth_training_on(_encoded(corpus.train(), tokenizer), config, dropped, corpus.place)
     n_train = write_store(directory, "train", kept, n_words)
     if n_train == 0:
         losses = ", ".join(f"{found.count:,} {reason} ({found.places})" for reason, found in dropped.items())
-        raise CorpusError(f"no training pair is left; dropped: {losses}. Look at --data.max-length and the text")
+        raise CorpusError(f"no training pair is left; dropped: {losses}. Look at data.max_length and the text")
     longest = max(LONGEST_SCORED, config.max_length)
     scored = worth_scoring(_encoded(corpus.validation(), tokenizer), longest, unscored)
     n_validation = write_store(directory, "validation", scored, n_words)
     if n_validation == 0:
         raise CorpusError(
             f"no validation pair is left: all {unscored.count:,} have more than {longest:,} tokens on a side;"
-            " expected a sentence a line"
+            " expected one sentence per line"
         )
     for split, pairs in zip(_TEXTS, (corpus.validation(), corpus.test()), strict=True):
         write_text(directory / f"{split}.json", json.dumps(list(pairs), ensure_ascii=False, indent=0))
@@ -233,7 +234,7 @@ def _report_oddities(corpus: Corpus, report: Report) -> None:
 
 
 def text_files(config: DataConfig) -> dict[str, Path]:
-    """All files of raw text or of trees, by the names that the configuration gives them."""
+    """Return the paths of all files of raw text or trees, by their names in the configuration."""
     names = (
         *config.train_source, *config.train_target, *config.validation_source, *config.validation_target,
         *config.train_trees, *config.validation_trees,
@@ -242,7 +243,7 @@ def text_files(config: DataConfig) -> dict[str, Path]:
 
 
 def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, Any]]) -> list[Path]:
-    """The text files that are no longer what their fingerprints say; one that is no longer there has not changed."""
+    """Return the text files whose fingerprints have changed; a file that was removed does not count as changed."""
     return [
         path
         for name, path in text_files(config).items()
@@ -252,7 +253,7 @@ def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, An
 
 @dataclass(frozen=True)
 class _Rereadable:
-    """Text that is read from its beginning whenever somebody iterates over it."""
+    """An iterable that reads the text from its beginning in each iteration."""
 
     read: Callable[[], Iterator[Pair]]
 
@@ -261,7 +262,7 @@ class _Rereadable:
 
 
 def fingerprint(config: DataConfig) -> dict[str, Any]:
-    """The fields of a configuration that decide what the prepared data is."""
+    """Return the fields of a configuration that determine the prepared data."""
     fields = json.loads(json.dumps(dataclasses.asdict(config), default=str))
     return {
         name: value for name, value in fields.items() if name not in ("directory", "raw", "download_from", "sha256")

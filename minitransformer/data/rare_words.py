@@ -1,4 +1,4 @@
-"""Words as tokens: the frequent ones as they are, of rare ones the class that shape and ending put them in."""
+"""Words as tokens: a frequent word has its own id, a rare word the id of a class given by its shape and ending."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import sentencepiece
 
 from minitransformer.symbols import UNKNOWN
 
-LEAST_COUNT = 2  # words that training text has less often are rare there, too: so their classes are learnt
-_BLANK = "▁"  # what sentencepiece puts before words
+LEAST_COUNT = 2  # words below this count are rare in training, too, so that the model learns their classes
+_BLANK = "▁"  # sentencepiece's mark before words
 _SHAPES = ("number", "digits", "capitals", "capital", "lower", "signs")
-# sentencepiece makes two pieces of each, with and without _BLANK; where a class has no ending the first is found.
+# sentencepiece makes two pieces of each class, with and without _BLANK; a class without an ending is found with it.
 SHAPE_CLASSES = tuple(f"<rare:{shape}>" for shape in _SHAPES)
 
 
 def rare_word_classes(word: str) -> tuple[str, str]:
-    """The class of a word that is rare, and a wider one in case that nobody has seen this one either.
+    """Return the class of a rare word, and a wider class to use if the vocabulary lacks the first.
 
-    "phosphorylated" is of "<rare:lower:ed>", else of "<rare:lower>"; "12.5" of "<rare:number>".  Shape and ending tell
-    the part of speech of most of them.
+    The classes of "phosphorylated" are "<rare:lower:ed>" and "<rare:lower>"; the class of "12.5" is "<rare:number>".
+    Shape and ending determine the part of speech of most words.
 
     Source: the signatures that the Stanford and Berkeley parsers give unknown words (Klein and Manning 2003, "Accurate
     Unlexicalized Parsing"; Petrov et al. 2006, "Learning Accurate, Compact, and Interpretable Tree Annotation").
-    **Differs**: the last two letters instead of a list of English suffixes, so that any language's endings do.
+    **Differs**: the last two letters instead of a list of English suffixes, so that it works for any language.
     """
     shape = _shape(word)
     wide = f"<rare:{shape}>"
@@ -42,19 +42,19 @@ def _shape(word: str) -> str:
 
 
 def words_of(line: str) -> list[str]:
-    """The words that blanks separate; other spaces, as that of "10\u00a0mg", may be part of a treebank's word."""
+    """Split a line into words at blanks only; other spaces, as in "10\u00a0mg", may be part of a treebank's word."""
     return [word for word in line.split(" ") if word]
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """How often there is each word."""
+    """Return the count of each word."""
     return Counter(word for line in lines for word in words_of(line))
 
 
 def with_endings_of_rare_words(lines: Iterable[str], counts: Counter[str]) -> Iterator[str]:
-    """The lines, with classes by ending for words that were counted less than LEAST_COUNT times.
+    """Yield the lines with each word of a count below LEAST_COUNT replaced by its class.
 
-    Words that have a class by shape only are left out: the vocabulary has SHAPE_CLASSES whatever the text is.
+    Words whose class has no ending are left out: the vocabulary always contains SHAPE_CLASSES.
     """
     for line in lines:
         tokens = (word if counts[word] >= LEAST_COUNT else rare_word_classes(word)[0] for word in words_of(line))
@@ -62,15 +62,15 @@ def with_endings_of_rare_words(lines: Iterable[str], counts: Counter[str]) -> It
 
 
 class WordEncoder:
-    """One id for each word: its own, or that of the first of its classes which the vocabulary has."""
+    """An encoder with one id for each word: its own, or else the id of the first of its classes in the vocabulary."""
 
     def __init__(self, vocabulary: sentencepiece.SentencePieceProcessor) -> None:
         self._id = vocabulary.piece_to_id
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Ids of lines of words with blanks between.
+        """Return the ids of lines whose words are separated by blanks.
 
-        sentencepiece's own would make one unknown token of all neighbours that it does not know.
+        sentencepiece's own encoder would merge adjacent unknown words into one token.
         """
         return [[self._id_of(word) for word in words_of(line)] for line in lines]
 
@@ -81,5 +81,5 @@ class WordEncoder:
 
 
 def is_of_words(vocabulary: sentencepiece.SentencePieceProcessor) -> bool:
-    """Whether a model is a vocabulary of words and of classes of rare ones."""
+    """Return whether a model is a vocabulary of words and classes of rare words."""
     return bool(vocabulary.piece_to_id(SHAPE_CLASSES[0]) != UNKNOWN)

@@ -1,4 +1,4 @@
-"""Pairs that are not worth training on, or whose loss cannot be computed, are left out and counted."""
+"""The selection of pairs: unusable training pairs and held-out pairs too long for the loss are dropped and counted."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from minitransformer.config import DataConfig
 from minitransformer.data.store import IdPair
 from minitransformer.data.survey import Found
 
-SHORT = 20  # tokens: pairs shorter than this on both sides are never called unequal
+SHORT = 20  # tokens: pairs with at most this many on both sides are never dropped as "too unequal"
 
 
 def worth_training_on(
     pairs: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found], place: Callable[[int], str]
 ) -> Iterator[IdPair]:
-    """Yield the pairs worth training on; the others are counted by reason, with the first places."""
+    """Yield the usable training pairs; count the others by reason in ``dropped``, with their first locations."""
     for i, (source, target) in enumerate(pairs):
         reason = _reason_to_drop(len(source), len(target), config)
         if reason:
@@ -24,7 +24,7 @@ def worth_training_on(
 
 
 def worth_scoring(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Iterator[IdPair]:
-    """Yield the held-out pairs that are sentences, worth training on or not; count the others by their numbers."""
+    """Yield the held-out pairs of at most ``longest`` tokens a side; count the others in ``unscored`` by number."""
     for number, (source, target) in enumerate(pairs, 1):
         if max(len(source), len(target)) > longest:
             unscored.add(number)

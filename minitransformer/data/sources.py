@@ -1,4 +1,4 @@
-"""Where parallel text comes from: files, a treebank, or the demonstration's grammar."""
+"""The sources of parallel text: files, a treebank, or the demonstration's grammar."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from minitransformer.demo import demo_corpus
 
 
 class GeneratedCorpus:
-    """The demonstration's own English and German."""
+    """The demonstration's corpus of generated English and German."""
 
     def __init__(self) -> None:
         self._corpus = demo_corpus()
         self.surveys: dict[Path, Survey] = {}
 
     def train(self) -> Iterator[Pair]:
-        """The training pairs."""
+        """Return an iterator over the training pairs."""
         return iter(self._corpus.train)
 
     def validation(self) -> Iterator[Pair]:
-        """The held-out pairs."""
+        """Return an iterator over the held-out pairs."""
         return iter(self._corpus.validation)
 
     def test(self) -> Iterator[Pair]:
-        """Further held-out pairs."""
+        """Return an iterator over further held-out pairs."""
         return iter(self._corpus.test)
 
     def place(self, i: int) -> str:
-        """Pairs of the grammar stand in no file."""
+        """Return the number of the i-th training pair (from 0), counted from 1; it is in no file."""
         return f"pair {i + 1:,}"
 
 
 def corpus_of(config: DataConfig) -> Corpus:
-    """The corpus that a configuration names: its files of text or of trees, or the demonstration."""
+    """Return the corpus of a configuration: its files of text or trees, or the demonstration."""
     if config.is_treebank:
         return TreebankCorpus.of(config)
     return GeneratedCorpus() if config.is_demo else FileCorpus.of(config)

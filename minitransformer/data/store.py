@@ -1,7 +1,7 @@
-"""Token ids on disk, memory-mapped: a corpus may be larger than memory.
+"""Token ids on disk, memory-mapped, so that a corpus may be larger than memory.
 
-A split is a row of shards, each three NumPy files: the source tokens of all its pairs in one flat array, the target
-tokens likewise, and the two lengths of every pair.  Only lengths and offsets are held in memory: 32 bytes a pair.
+A split consists of file shards.  Each shard is three NumPy files: the source tokens of its pairs in one flat array, the
+target tokens in another, and the two lengths of every pair.  Only lengths and offsets are in memory: 32 bytes a pair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minitransformer.model.batch import Ids
 PAIRS_PER_SHARD = 500_000
 _SIDES = ("source", "target")
 _TOKENS, _LENGTHS = ("<u2", "<u4"), ("<i4",)
-# What NumPy writes before an array.  Its own reader evaluates it as Python, and warns or fails in many ways of damage.
+# The header of a NumPy file.  NumPy's own reader evaluates it as Python; corrupt headers make it warn or fail.
 _HEADER_BYTES = 128
 _HEADER = re.compile(
     rb"\x93NUMPY\x01\x00\x76\x00\{'descr': '(?P<dtype>[<>|]\w\d)', 'fortran_order': False,"
@@ -33,9 +33,9 @@ IdPair = tuple[Ids, Ids]
 
 
 def write_store(directory: Path, split: str, pairs: Iterable[IdPair], vocabulary_size: int) -> int:
-    """Write the shards of a split from pairs of id sequences; return the number of pairs.
+    """Write the file shards of a split from pairs of id sequences; return the number of pairs.
 
-    No more than one shard is held in memory, at 2 or 4 bytes a token.
+    At most one shard is held in memory, at 2 or 4 bytes a token.
     """
     for stale in shard_files(directory, split):
         (directory / stale).unlink()
@@ -74,7 +74,7 @@ def _shard_path(directory: Path, split: str, number: int, part: str) -> Path:
 
 
 class TokenStore:
-    """A split that ``write_store`` wrote: pairs of id sequences by index.
+    """The pairs of id sequences of a split that ``write_store`` wrote, by index.
 
     Shapes: ``lengths`` (n, 2) int64: source and target tokens of each pair, without start and end symbols.
     """
@@ -95,9 +95,9 @@ class TokenStore:
         return len(self.lengths)
 
     def check_ids(self, *vocabulary_sizes: int) -> None:
-        """Read all ids; raise DamagedError if one of the source, or of the target, is not below its vocabulary's size.
+        """Check that all source and target ids are below the sizes of their vocabularies.
 
-        The shards may be those of another tokenizer, or damaged.
+        Raises: DamagedError otherwise, because the shards are corrupt or belong to another tokenizer.
         """
         for tokens in self._shards:
             for flat, size in zip(tokens, vocabulary_sizes, strict=True):
@@ -109,14 +109,14 @@ class TokenStore:
                     )
 
     def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The ids of pair i: views into the memory-mapped files."""
+        """Return the ids of pair i, as views into the memory-mapped files."""
         shard = self._shards[int(np.searchsorted(self._first_pairs, i, side="right")) - 1]
         (s, t), (n_s, n_t) = self._offsets[i], self.lengths[i]
         return shard[0][s : s + n_s], shard[1][t : t + n_t]
 
 
 def _n_shards(directory: Path, split: str) -> int:
-    """One more than the greatest number that any file of the split bears."""
+    """Return the number of file shards of a split: one more than the greatest number in a file name."""
     found = [name[len(split) + 1 :][:5] for name in shard_files(directory, split)]
     numbers = [int(number) for number in found if number.isdecimal()]
     if not numbers:
@@ -125,7 +125,10 @@ def _n_shards(directory: Path, split: str) -> int:
 
 
 def _open(path: Path, dtypes: Sequence[str], other_axes: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """A memory-mapped array (n, *other_axes), which must fill its file: no header that lies is believed."""
+    """Return a memory-mapped array (n, *other_axes); its size must match the file's size, since headers may be corrupt.
+
+    Raises: CheckpointError if the file cannot be read.
+    """
     try:
         with path.open("rb") as stream:
             header = _HEADER.match(stream.read(_HEADER_BYTES))

@@ -1,4 +1,4 @@
-"""What a text file is made of: its lines, what is odd about them, and a checksum by which it is known again."""
+"""Reading of text files: their lines, a survey of unusual lines, and fingerprints to detect changed files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from minitransformer.data.xz import open_xz
 from minitransformer.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-N_NAMED = 5  # places of one kind that are named one by one; the others are counted
-LONGEST_LINE = 1_000_000  # bytes: no sentence is so long, and at 300 times that sentencepiece ends the process
+N_NAMED = 5  # locations of one kind that are listed; the others are only counted
+LONGEST_LINE = 1_000_000  # bytes: no sentence is as long, and sentencepiece crashes at 300 times that
 _OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": open_xz}
 COMPRESSED = tuple(_OPENERS)
 _OBSTACLES: dict[type[BaseException], str] = {
     FileNotFoundError: "not found",
-    NotADirectoryError: "not found: what it should lie in is a file",
+    NotADirectoryError: "not found: its parent is a file, not a directory",
     IsADirectoryError: "is a directory",
     PermissionError: "may not be read by this user",
 }
 READ_ERRORS = (EOFError, lzma.LZMAError, zlib.error, OSError)
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-# What editors and other tools take for the end of a line, as bytes and as longer sequences (U+0085, U+2028, U+2029).
+# Other characters that editors take for the end of a line: single bytes, and U+0085, U+2028 and U+2029 in UTF-8.
 _SEPARATORS, _LONG_SEPARATORS = frozenset(b"\x0b\x0c\r\x1c\x1d\x1e"), (b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9")
 _ORDINARY = bytes([9, *range(32, 127), *range(128, 256)])
 
@@ -36,25 +36,25 @@ Place: TypeAlias = int | str
 
 
 class CorpusError(UserError, ValueError):
-    """Text that cannot be used, with file, line and remedy."""
+    """Text that cannot be used; the message has file, line and remedy."""
 
 
 @dataclass
 class Found:
-    """How often something was found, and the first places."""
+    """The number of lines or pairs of one kind, and the first locations."""
 
     count: int = 0
     first: list[Place] = field(default_factory=list)
 
     def add(self, place: Place) -> None:
-        """Count one more."""
+        """Count one more line or pair, found at ``place``."""
         self.count += 1
         if len(self.first) < N_NAMED:
             self.first.append(place)
 
     @property
     def places(self) -> str:
-        """The first places, for people."""
+        """The first locations, as text for messages."""
         return ", ".join(f"{place:,}" if isinstance(place, int) else place for place in self.first) + (
             " …" if self.count > len(self.first) else ""
         )
@@ -62,19 +62,19 @@ class Found:
 
 @dataclass(frozen=True)
 class Survey:
-    """A file that was read to its end; every line is UTF-8.  ``odd``: kinds of lines that are used all the same."""
+    """The survey of a complete UTF-8 file; ``odd`` counts unusual lines, which are used nevertheless, by kind."""
 
     n_lines: int
     odd: dict[str, Found]
 
 
 def open_bytes(path: Path) -> io.BufferedReader:
-    """What a file holds, plain, or by its name gzip or xz.  Raises: OSError."""
+    """Open a file for reading, and decompress it if its name ends in .gz or .xz.  Raises: OSError."""
     return cast(io.BufferedReader, _OPENERS[path.suffix](path) if path.suffix in _OPENERS else path.open("rb"))
 
 
 def byte_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a text file, plain, gzip or xz, with their ends; only a line feed ends a line.
+    """Yield the lines of a text file (plain, gzip or xz) with their line ends; only a line feed ends a line.
 
     Raises: CorpusError naming the file if it is missing or cannot be read to its end, and the line if it is too long.
     """
@@ -85,7 +85,7 @@ def byte_lines(path: Path) -> Iterator[bytes]:
                 number += 1
                 if len(line) > LONGEST_LINE + 1:
                     raise CorpusError(
-                        f"{path}, line {number}: has more than {LONGEST_LINE:,} bytes; expected a sentence a line:"
+                        f"{path}, line {number}: has more than {LONGEST_LINE:,} bytes; expected one sentence per line:"
                         " split it, or take it out of this file and the same line out of its partner"
                     )
                 yield line
@@ -98,12 +98,12 @@ def byte_lines(path: Path) -> Iterator[bytes]:
 
 
 def content(line: bytes, number: int) -> bytes:
-    """A line without its end (LF or CR LF) and, if it is the first of its file, without a byte order mark."""
+    """Return a line without its end (LF or CR LF); line number 1 also without a byte order mark."""
     return line.removesuffix(b"\n").removesuffix(b"\r").removeprefix(BYTE_ORDER_MARK if number == 1 else b"")
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file without their ends; only a line feed ends a line.
+    """Yield the lines of a text file without their ends; only a line feed ends a line.
 
     Raises: CorpusError naming the file, and the line if it is not UTF-8.
     """
@@ -115,9 +115,9 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def survey(path: Path) -> Survey:
-    """Read a file to its end and count what is odd.
+    """Read a file to its end and count unusual lines.
 
-    Raises: CorpusError as ``read_lines``; if lines are not UTF-8, with their number and the first few.
+    Raises: CorpusError as ``read_lines`` does; if lines are not UTF-8, it has their count and the first line numbers.
     """
     n_lines, odd, broken, first = 0, dict[str, Found](), Found(), None
     for n_lines, line in enumerate(byte_lines(path), 1):
@@ -156,12 +156,12 @@ def _not_utf8(path: Path, line: bytes, number: int, error: UnicodeDecodeError) -
 
 
 def fingerprint_of_file(path: Path) -> dict[str, Any]:
-    """By what a file of a corpus is known again: its size in bytes, and its checksum.  Raises: CorpusError."""
+    """Return a file's size in bytes and its checksum, to detect whether it has changed.  Raises: CorpusError."""
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
             return {"bytes": stream.tell(), "blake2b": digest}
     except FileNotFoundError as error:
-        raise CorpusError(f"{path}: not found; --data.raw names the folder that holds the text files") from error
+        raise CorpusError(f"{path}: not found; set data.raw to the folder that holds the text files") from error
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""Subwords: raw text to ids and back, with sentencepiece."""
+"""The tokenizer: raw text to ids of subwords and back, with sentencepiece."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from minitransformer.symbols import END, START, UNKNOWN
 JOINT_FILE = "tokenizer.model"
 _SEPARATE_FILES = ("tokenizer.source.model", "tokenizer.target.model")
 TOKENIZER_CHECKSUMS = "tokenizer.checksums.json"
-MAX_TRAINING_SENTENCES = 5_000_000  # of larger corpora a random sample is enough to train on
-LARGE_VOCABULARY = 20_000  # pieces; from there on the 256 bytes are among them, and no text is unknown
+MAX_TRAINING_SENTENCES = 5_000_000  # of a larger corpus, a random sample is enough to train on
+LARGE_VOCABULARY = 20_000  # pieces; from this size on the 256 bytes are pieces, so that no text is unknown
 MAX_LINE_BYTES = 16_384  # longer lines are no sentences; sentencepiece leaves them out of its training
-SYMBOLS_AT_ONCE = 500  # of a tree are trained on together: far from MAX_LINE_BYTES
-_LINE_BREAK = re.compile("[\n\r]")  # no text has them, but they are among the bytes that a model may choose
-_SOURCE, _TARGET, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)  # of a pair
+SYMBOLS_AT_ONCE = 500  # symbols of a tree per line of training text, which keeps lines far below MAX_LINE_BYTES
+_LINE_BREAK = re.compile("[\n\r]")  # no text has them, but a model may produce their bytes
+_SOURCE, _TARGET, _BOTH = slice(0, 1), slice(1, 2), slice(0, 2)  # sides of a pair
 
 
 class Tokenizer:
-    """The subword models of source and target: two, or one for both."""
+    """The subword models of source and target: two models, or one for both."""
 
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
         self._models = (source_model, target_model)
@@ -59,13 +59,13 @@ class Tokenizer:
         joint: bool = True,
         symbols: bool = False,
     ) -> Tokenizer:
-        """Train on parallel text, which is read several times: it must not be an iterator.
+        """Train on parallel text, which must not be an iterator, because it is read several times.
 
         Args:
-            kind: of subwords; or "word", which needs a target of symbols.
-            symbols: the target is no language but a row of symbols: each that occurs becomes one piece.
+            kind: the kind of subwords; or "word", which needs a target of symbols.
+            symbols: whether the target is a sequence of symbols; each symbol that occurs becomes one piece.
 
-        Raises: CorpusError if there is too little text for so large a vocabulary.
+        Raises: CorpusError if there is too little text for the vocabulary size.
         """
         if joint:
             return cls(_train(_sample(pairs, _BOTH), vocabulary_size, kind))
@@ -78,16 +78,16 @@ class Tokenizer:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return the names of the files that ``save`` writes the models into."""
+        """The names of the files to which ``save`` writes the models."""
         return (JOINT_FILE,) if self.is_joint else _SEPARATE_FILES
 
     @property
     def models(self) -> tuple[bytes, ...]:
-        """The sentencepiece models as bytes: one if it is joint, or that of the source and that of the target."""
+        """The sentencepiece models as bytes: one joint model, or the source's and the target's."""
         return tuple(model for model in self._models if model is not None)
 
     def equals(self, other: Tokenizer) -> bool:
-        """Whether both give the same ids, being the same models."""
+        """Return whether both tokenizers have the same models, and so give the same ids."""
         return self._models == other._models
 
     @property
@@ -107,41 +107,41 @@ class Tokenizer:
 
     @property
     def target_symbols(self) -> list[str]:
-        """What each target id stands for, where targets are rows of symbols."""
+        """The symbol of each target id, if targets are sequences of symbols."""
         return [self.target.id_to_piece(i).removeprefix("▁") for i in range(self.n_target_words)]
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        """Ids of source lines, without start and end symbols."""
+        """Return the ids of source lines, without start and end symbols."""
         if self._words is not None:
             return self._words.encode(lines)
         return [list(ids) for ids in self.source.encode(list(lines))]
 
     def source_pieces(self, line: str) -> list[str]:
-        """What each id of a source line stands for, as it is in the line; words begin with sentencepiece's mark "▁".
+        """Return the text of each id of a source line; words begin with sentencepiece's mark "▁".
 
-        The bytes of a character that is no piece are as sentencepiece writes them: "<0xC3>".
+        A byte of a character that is no piece is written as sentencepiece does: "<0xC3>".
         """
         if self._words is not None:
             return [f"▁{word}" for word in words_of(line)]
         return list(self.source.encode(line, out_type=str))
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
-        """Ids of target lines, without start and end symbols."""
+        """Return the ids of target lines, without start and end symbols."""
         return [list(ids) for ids in self.target.encode(list(lines))]
 
     def decode_target(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Plain text of target ids, each a line; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of each sequence of target ids, as one line; bytes that are no UTF-8 become U+FFFD."""
         texts = (self.target.decode([int(i) for i in ids]) for ids in sequences)
         return [_LINE_BREAK.sub(" ", text) for text in texts]
 
     def save(self, directory: Path) -> None:
-        """Write the model, or the two models, into a directory, and their checksums."""
+        """Write the model, or the two models, and their checksums to a directory."""
         try:
             remove_checksums(directory, TOKENIZER_CHECKSUMS)
             for name, model in zip(self.files, self.models, strict=True):
                 with written_whole(directory / name) as temporary:
                     temporary.write_bytes(model)
-            for name in {JOINT_FILE, *_SEPARATE_FILES} - set(self.files):  # of another tokenizer, saved here before
+            for name in {JOINT_FILE, *_SEPARATE_FILES} - set(self.files):  # from a tokenizer saved here earlier
                 (directory / name).unlink(missing_ok=True)
             write_checksums(directory, self.files, TOKENIZER_CHECKSUMS)
         except OSError as error:
@@ -149,7 +149,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizer:
-        """Read what ``save`` wrote.  Raises: CheckpointError if it is missing or damaged."""
+        """Read a tokenizer that ``save`` wrote.  Raises: CheckpointError if it is missing or corrupt."""
         names = (JOINT_FILE,) if (directory / JOINT_FILE).exists() else _SEPARATE_FILES
         try:
             if has_checksums(directory, TOKENIZER_CHECKSUMS):
@@ -166,10 +166,10 @@ class Tokenizer:
 
 
 def _sample(pairs: Iterable[Pair], side: slice) -> Iterator[str]:
-    """The lines of one or both sides; MAX_TRAINING_SENTENCES of them, chosen at random, if there are more.
+    """Yield the lines of one or both sides: all, or a random sample of MAX_TRAINING_SENTENCES if there are more.
 
-    Source: Knuth, The Art of Computer Programming, volume 2, section 3.4.2, algorithm S.  sentencepiece could draw a
-    sample, but since version 0.2.2 another one in every process.
+    Source: Knuth, The Art of Computer Programming, volume 2, section 3.4.2, algorithm S.  sentencepiece can draw a
+    sample, too, but since version 0.2.2 it draws another one in every process.
     """
     n_left, n_wanted, random = sum(len(pair[side]) for pair in pairs), MAX_TRAINING_SENTENCES, Random(0)
     for line in itertools.chain.from_iterable(pair[side] for pair in pairs):
@@ -186,8 +186,8 @@ def _train(lines: Iterable[str], vocabulary_size: int, kind: TokenizerType) -> b
         vocabulary_size,
         model_type=kind,
         character_coverage=0.9999 if is_large else 1.0,
-        byte_fallback=is_large,  # the characters left out are spelt in bytes
-        split_digits=True,  # numbers are spelt digit by digit: there are too many to be words
+        byte_fallback=is_large,  # characters that are no pieces are spelt in bytes
+        split_digits=True,  # numbers are spelt digit by digit, because there are too many to be pieces
     )
 
 
@@ -208,19 +208,19 @@ def _train_pieces(lines: Iterable[str], vocabulary_size: int, **options: Any) ->
     except _TrainingError as error:
         raise CorpusError(
             f"tokenizer: sentencepiece cannot make {vocabulary_size} pieces of this text{_reason(error)};"
-            " give it more text or another --data.vocabulary-size"
+            " give it more text or change data.vocabulary_size"
         ) from error
 
 
 def _train_symbols(lines: Iterable[str]) -> bytes:
-    """A model with a piece for whatever stands between blanks, as it stands, however long its line is."""
+    """Train a model with one unchanged piece for each symbol; symbols are separated by blanks."""
     return _train_model(
         _in_short_rows(lines), model_type="word", use_all_vocab=True, normalization_rule_name="identity"
     )
 
 
 def _in_short_rows(lines: Iterable[str]) -> Iterator[str]:
-    """The same symbols in rows that are no longer than sentencepiece takes them."""
+    """Yield the same symbols in lines that are short enough for sentencepiece."""
     for line in lines:
         symbols = line.split(" ")
         for start in range(0, len(symbols), SYMBOLS_AT_ONCE):
@@ -228,11 +228,11 @@ def _in_short_rows(lines: Iterable[str]) -> Iterator[str]:
 
 
 class _TrainingError(Exception):
-    """What sentencepiece has against the text."""
+    """The reason why sentencepiece refuses the text."""
 
 
 class _Lines(Iterator[str]):
-    """Lines with the exception that ended them, of which sentencepiece makes a RuntimeError: Ctrl-C, too."""
+    """An iterator over lines that stores its exception, Ctrl-C too; sentencepiece turns it into a RuntimeError."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
@@ -249,7 +249,10 @@ class _Lines(Iterator[str]):
 
 
 def _train_model(lines: Iterable[str], **options: Any) -> bytes:
-    """Raises: _TrainingError if sentencepiece refuses; whatever reading the lines raises."""
+    """Train a sentencepiece model and return it as bytes.
+
+    Raises: _TrainingError if sentencepiece refuses; any exception of the lines' iterator.
+    """
     model, watched = io.BytesIO(), _Lines(lines)
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -271,7 +274,7 @@ def _train_model(lines: Iterable[str], **options: Any) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    """What of sentencepiece's message helps, if anything does."""
+    """Return the useful part of sentencepiece's message; "" if it is empty."""
     if most := re.search(r"<= (\d+)", str(error)):
         return f": at most {most[1]} are possible"
     if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error)):

@@ -1,4 +1,4 @@
-"""Pairs for constituency parsing: the words of a tree, and the tree as symbols."""
+"""Pairs for constituency parsing: the words of a tree, and the tree as a sequence of symbols."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from minitransformer.trees.plain import plain
 
 @dataclass(frozen=True)
 class TreebankCorpus:
-    """Trees in Penn bracket format, without traces and functional tags; a tree without words is left out.
+    """A corpus of trees in Penn bracket format, without traces and functional tags; trees without words are left out.
 
-    ``surveys`` and ``n_trees``: what each file was, and how many trees with words it had, when it was first read.
+    ``surveys`` and ``n_trees`` hold the survey of each file and its number of trees with words, from the first reading.
     """
 
     train_files: Sequence[Path]
@@ -30,7 +30,7 @@ class TreebankCorpus:
 
     @classmethod
     def of(cls, config: DataConfig) -> TreebankCorpus:
-        """The treebank that a configuration names; every file is read once here, so that a broken one is known.
+        """Open the treebank of a configuration; every file is read once here, so that an invalid one is reported early.
 
         Raises: CorpusError for files that are missing, without trees, or not in Penn bracket format.
         """
@@ -46,19 +46,19 @@ class TreebankCorpus:
         return corpus
 
     def train(self) -> Iterator[Pair]:
-        """The training pairs."""
+        """Yield the training pairs."""
         return self._pairs(self.train_files)
 
     def validation(self) -> Iterator[Pair]:
-        """The held-out pairs."""
+        """Yield the held-out pairs."""
         return self._pairs(self.validation_files)
 
     def test(self) -> Iterator[Pair]:
-        """Nothing: a test set is parsed and scored by hand, once."""
+        """Return an empty iterator, because a test set is parsed and scored by hand, once."""
         return iter(())
 
     def place(self, i: int) -> str:
-        """Where the i-th training tree (from 0) stands: the file, and which of its trees with words it is."""
+        """Return the file of the i-th training tree (from 0), and its number among the file's trees with words."""
         for path in self.train_files:
             if i < self.n_trees[path]:
                 return f"{path.name}, tree {i + 1:,}"

@@ -1,4 +1,4 @@
-"""All of an .xz file: ``lzma.open`` takes a damaged second stream for padding, and ends before it without an error."""
+"""A reader of .xz files that detects a corrupt second stream; ``lzma.open`` takes one for padding and ends early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BYTES_AT_ONCE = 1 << 16
 
 
 class _Streams(io.RawIOBase):
-    """The content of an .xz file's streams, one after another; zeros may lie between and behind them."""
+    """The concatenated content of an .xz file's streams; zeros may be between and after them."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
@@ -21,8 +21,8 @@ class _Streams(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as there is content.  Raises: EOFError, LZMAError for a file that is not whole."""
-        room, content = memoryview(buffer), b""
+        """Fill a buffer with the next content.  Raises: EOFError or LZMAError if the file is incomplete or corrupt."""
+        view, content = memoryview(buffer), b""
         while not content:
             compressed = b""
             if self._decoder.eof:
@@ -34,12 +34,12 @@ class _Streams(io.RawIOBase):
                 compressed = self._file.read(_BYTES_AT_ONCE)
                 if not compressed:
                     raise EOFError("the file ends within a compressed stream")
-            content = self._decoder.decompress(compressed, len(room))
-        room[: len(content)] = content
+            content = self._decoder.decompress(compressed, len(view))
+        view[: len(content)] = content
         return len(content)
 
     def _start_of_next(self) -> bytes:
-        """Return what was read, or comes next, behind the end of a stream and the zeros there; nothing at the end."""
+        """Return bytes from the start of the next stream, without the zeros before it; b"" at the end of the file."""
         data = self._decoder.unused_data
         while not (start := data.lstrip(b"\0")):
             data = self._file.read(_BYTES_AT_ONCE)
@@ -53,5 +53,5 @@ class _Streams(io.RawIOBase):
 
 
 def open_xz(path: Path) -> io.BufferedReader:
-    """Open an .xz file to read it.  Raises: OSError."""
+    """Open an .xz file for reading.  Raises: OSError."""
     return io.BufferedReader(_Streams(path))

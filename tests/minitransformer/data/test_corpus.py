@@ -198,7 +198,7 @@ def test_a_line_that_is_too_long_is_refused_by_number(tmp_path: Path, suffix: st
     path = tmp_path / f"text{suffix}"
     assert len(list(read_lines(written(path, COMPRESSORS[suffix](b"one\n" + longest + b"\n" + longest))))) == 3
     written(path, COMPRESSORS[suffix](b"one\n" + longest + b"x\ntwo\n"))
-    with pytest.raises(CorpusError, match="line 2: has more than 1,000,000 bytes; expected a sentence a line"):
+    with pytest.raises(CorpusError, match="line 2: has more than 1,000,000 bytes; expected one sentence per line"):
         survey(path)
 
 
@@ -216,7 +216,7 @@ def test_missing_file_is_named_with_what_was_expected(tmp_path: Path) -> None:
 
 
 def test_missing_file_of_a_corpus_is_named_with_the_option_that_says_where_to_look(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"nowhere: not found; --data\.raw names the folder"):
+    with pytest.raises(CorpusError, match=r"nowhere: not found; set data\.raw to the folder"):
         fingerprint_of_file(tmp_path / "nowhere")
 
 
@@ -366,9 +366,7 @@ def test_at_most_a_tenth_is_held_out(tmp_path_factory: pytest.TempPathFactory, n
 
 def test_text_of_which_no_pair_can_be_held_out_is_refused(tmp_path: Path) -> None:
     assert list(corpus_of_numbers(tmp_path, 6).validation()) == [("en 5", "de 5")]
-    with pytest.raises(
-        CorpusError, match=r"en: 5 pairs are too few to hold any of them out; name --data\.validation-s"
-    ):
+    with pytest.raises(CorpusError, match=r"en: 5 pairs are too few to hold any of them out; set data\.validation_s"):
         corpus_of_numbers(tmp_path, 5)
 
 

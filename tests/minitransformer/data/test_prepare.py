@@ -257,7 +257,7 @@ def test_preparing_twice_writes_the_same_bytes(tmp_path: Path) -> None:
 
 def test_text_of_which_nothing_is_left_is_refused_and_says_what_was_dropped(tmp_path: Path) -> None:
     config = config_of(tmp_path, GOOD, max_length=1)
-    with pytest.raises(CorpusError, match=r"dropped: 20 too long \(en:1, .* …\)\..*--data.max-length"):
+    with pytest.raises(CorpusError, match=r"dropped: 20 too long \(en:1, .* …\)\..*data\.max_length"):
         prepared(config)
     assert without_manifest(config.directory)
 

@@ -103,9 +103,7 @@ def test_a_saved_vocabulary_of_words_is_known_for_one(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_of_more_words_than_there_are_is_refused_with_the_option_to_change() -> None:
-    with pytest.raises(
-        CorpusError, match=r"at most \d+ are possible; give it more text or another --data.vocabulary-s"
-    ):
+    with pytest.raises(CorpusError, match=r"at most \d+ are possible; give it more text or change data.vocabulary_s"):
         Tokenizer.train([("a a", "b")], vocabulary_size=1_000, kind="word", joint=False, symbols=True)
 
 

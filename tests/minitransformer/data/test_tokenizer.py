@@ -163,7 +163,7 @@ def test_a_corpus_that_is_small_enough_is_taken_whole(n_pairs: int, monkeypatch:
 def test_too_large_a_vocabulary_is_refused_with_the_option_to_change(kind: TokenizerType) -> None:
     with pytest.raises(CorpusError, match="cannot make 5000 pieces of this text") as caught:
         Tokenizer.train(PAIRS, vocabulary_size=5_000, kind=kind)
-    assert "give it more text or another --data.vocabulary-size" in str(caught.value)
+    assert "give it more text or change data.vocabulary_size" in str(caught.value)
 
 
 def test_too_large_a_unigram_vocabulary_is_told_the_largest_possible_which_then_works() -> None:
