@@ -1,4 +1,4 @@
-"""Which comparisons of the paper's Table 3 hold here, and what that makes of the claims drawn from them."""
+"""The comparisons and conclusions of the paper's Table 3, tested against our results."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from statistics import fmean
 from minitransformer.reproduce.statistics import Estimate
 from minitransformer.reproduce.table3 import PRINTED, Result, short
 
-Results = Mapping[str, Mapping[int, Result]]  # by row, by seed; the base model's are among them
+Results = Mapping[str, Mapping[int, Result]]  # by row and seed; the base model is one of the rows
 
-LEAST_LOSS = "table3-B-dk32"  # with h = 32 the least differences that section 6.2 calls worse in words: 0.09 and 0.4
-ROUNDING = {"perplexity": 0.01, "bleu": 0.1}  # what a difference of two printed figures may be off by
+LEAST_LOSS = "table3-B-dk32"  # like h = 32, it has the least differences that section 6.2 calls worse: 0.09 and 0.4
+ROUNDING = {"perplexity": 0.01, "bleu": 0.1}  # rounding error of a difference of two printed numbers
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row against the base model by one measure: the paper's difference, and ours, paired by seed.
+    """The difference between a row and the base model in one measure: the paper's, and ours, paired by seed.
 
-    ``scale`` is how many times as large as the paper's our base model's perplexity is: differences of perplexity are
-    judged as ratios, those of BLEU as they are.
+    ``scale`` is our base model's perplexity divided by the paper's, because differences of perplexity are compared as
+    ratios.  It is 1 for BLEU.
     """
 
     row: str
@@ -32,22 +32,23 @@ class Comparison:
 
     @property
     def is_equality(self) -> bool:
-        """Whether the two are claimed to be nearly identical (learned positions), or printed as near as rounding."""
+        """Whether the paper calls the two nearly identical (learned positions), or its numbers differ by rounding."""
         return self.row == "table3-E" or abs(self.printed) <= ROUNDING[self.measure]
 
     @property
     def verdict(self) -> str:
-        """Whether the paper's sign is ours or, of an equality, whether the two are nearly as good here.
+        """The result of the comparison: whether our difference has the paper's sign, or is nearly zero for an equality.
 
-        Nearly: they differ by less than what the paper calls worse.  Over several seeds that is what the interval of
-        our difference says: "undecided" where a sign is claimed and it holds zero, or where it holds more than what is
-        near, but not that alone.  A single seed has none; there is "no difference" then if it is 0.00.
+        "Nearly zero" means less than the least difference that the paper calls worse.  With several seeds, the result
+        follows from the confidence interval of our difference.  A sign is "undecided" if the interval contains zero; an
+        equality is "undecided" if the interval contains both differences that are nearly zero and larger ones.
+        A single seed has no interval; a sign is then "no difference" if our difference rounds to 0.00.
         """
         half_width = self.measured.half_width
         if not math.isfinite(self.measured.mean):
             return "not finite"
         if half_width is None:
-            return self._verdict_of_one_seed()
+            return self._result_of_one_seed()
         if self.is_equality:
             if abs(self.measured.mean) + half_width < self._least_loss:
                 return "holds"
@@ -58,10 +59,10 @@ class Comparison:
 
     @property
     def _least_loss(self) -> float:
-        """The least difference that the paper calls worse, by this measure, at our scale."""
+        """The least difference that the paper calls worse in this measure, at our scale."""
         return abs(printed_difference(LEAST_LOSS, self.measure)) * self.scale
 
-    def _verdict_of_one_seed(self) -> str:
+    def _result_of_one_seed(self) -> str:
         difference = round(self.measured.mean, 2)
         if self.is_equality:
             return "nearly identical" if abs(difference) < self._least_loss else "further apart"
@@ -71,20 +72,20 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """Whether it comes out as in the paper."""
+        """Whether our result agrees with the paper's."""
         return self.verdict in ("holds", "same sign", "nearly identical")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A conclusion of the paper's, and the rows that it is drawn from, by perplexity and by BLEU."""
+    """A conclusion of the paper, and the rows that support it by perplexity and by BLEU."""
 
     text: str
     perplexity: Sequence[str]
     bleu: Sequence[str]
 
     def among(self, compared: Sequence[Comparison], measure: str) -> list[Comparison]:
-        """Those of the comparisons that are the claim's, by one measure."""
+        """Return the comparisons, in one measure, that the claim is drawn from."""
         rows = getattr(self, measure)
         return [one for one in compared if one.measure == measure and short(one.row) in rows]
 
@@ -93,9 +94,9 @@ def _claim(text: str, *rows: str) -> Claim:
     return Claim(text, rows, rows)
 
 
-# Sections 5.4 (label smoothing) and 6.2.  Bigger models are better by perplexity only: the paper's own 8 layers have
-# 0.3 BLEU less than 6.  Of heads it names a single one, and too many: that 4 or 16 are worse than 8, the paper does not
-# claim, nor that dropout of 0.2 is worse than of 0.1.
+# From sections 5.4 (label smoothing) and 6.2.  "Bigger models are better" is tested by perplexity only, because in the
+# paper 8 layers have 0.3 BLEU less than 6.  About heads the paper claims only that a single one and too many are worse;
+# it does not claim that 4 or 16 are worse than 8, nor that a dropout of 0.2 is worse than 0.1.
 CLAIMS = (
     _claim("(A) with 1 or 32 heads models are worse than with 8", "A-h1", "A-h32"),
     _claim("(B) smaller d_k is worse", "B-dk16", "B-dk32"),
@@ -109,12 +110,12 @@ CLAIMS = (
 
 
 def printed_difference(row: str, measure: str) -> float:
-    """What the paper prints of a row, less what it prints of the base model."""
+    """Return the number that the paper prints for a row, minus the number of the base model."""
     return round(float(getattr(PRINTED[row], measure)) - float(getattr(PRINTED["base"], measure)), 2)
 
 
 def comparisons(results: Results) -> Iterator[Comparison]:
-    """Every row against the base model, by perplexity (less is better) and by BLEU, over the seeds that both have."""
+    """Yield the comparisons of every row with the base model, by perplexity and by BLEU, over their common seeds."""
     base = results["base"]
     for row, by_seed in results.items():
         seeds = sorted(by_seed.keys() & base.keys())

@@ -1,4 +1,4 @@
-"""Means over a few runs, and how far they can be trusted."""
+"""Means over a few runs, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _NORMAL = 1.95996
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with half the width of its 95 % confidence interval by Student's t; None of a single number."""
+    """A mean, and half the width of its 95 % confidence interval by Student's t; None for a single number."""
 
     mean: float
     half_width: float | None
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Estimate:
-        """The mean of independent measurements.  Raises: ValueError if there are none."""
+        """Estimate the mean of independent measurements.  Raises: ValueError if there are none."""
         if not numbers:
-            raise ValueError("Estimate: there is nothing to take the mean of")
+            raise ValueError("Estimate: expected at least one number; got none")
         mean, n = statistics.fmean(numbers), len(numbers)
         if n == 1:
             return cls(mean, None)
@@ -31,7 +31,7 @@ class Estimate:
 
     @property
     def is_not_zero(self) -> bool:
-        """Whether the interval leaves zero out; of a single number, which has none, never."""
+        """Whether the interval excludes zero; False for a single number, which has no interval."""
         return self.half_width is not None and abs(self.mean) > self.half_width
 
     def __str__(self) -> str:
@@ -39,9 +39,9 @@ class Estimate:
 
 
 def _quantile(freedom: int) -> float:
-    """t with P(T ≤ t) = 0.975 for so many degrees of freedom, to four digits.
+    """Return t with P(T ≤ t) = 0.975 for ``freedom`` degrees of freedom, to four digits.
 
-    Source: Abramowitz & Stegun (1964), Handbook of Mathematical Functions, 26.7.5, for those beyond the table.
+    Source: Abramowitz & Stegun (1964), Handbook of Mathematical Functions, 26.7.5, for values beyond the table ``_T``.
     """
     if freedom <= len(_T):
         return _T[freedom - 1]

@@ -1,7 +1,7 @@
-"""Table 3 of the paper, at a scale that one can afford: variations on the Transformer, trained and compared.
+"""Table 3 of the paper at a smaller scale: variations of the Transformer are trained and compared.
 
-Every row is trained for the same number of updates on the same data (the big model for three times as many), once for
-each seed, and judged by perplexity and BLEU on held-out text.
+Every row is trained on the same data for the same number of updates (the big model for three times as many), once for
+each seed.  It is evaluated by perplexity and BLEU on held-out text.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from minitransformer.training.train import RunResult, train
 from parallel.communicator import Communicator
 
 RESULT_FILE = "cell.json"
-AVERAGED = 5  # last checkpoints, a twentieth of the budget apart
-BIG_UPDATES = 3  # times as many as the others: 300,000 against 100,000
+AVERAGED = 5  # number of last checkpoints that are averaged; they are a twentieth of the budget apart
+BIG_UPDATES = 3  # the big model's updates relative to the others': 300,000 / 100,000 in the paper
 
 
 @dataclass(frozen=True)
 class Printed:
-    """What the paper prints of a row: perplexity per word piece and BLEU on newstest2013."""
+    """The paper's numbers for a row: perplexity per word piece and BLEU on newstest2013."""
 
     perplexity: float
     bleu: float
@@ -61,10 +61,11 @@ PRINTED = {
 
 
 def rows_named(words: Sequence[str]) -> list[str]:
-    """The rows that words stand for, in the order of the table: "A" … "E", a row's name (A-h1), or nothing for all.
+    """Return the rows that words name, in the order of the table.
 
-    The base model is always among them, because the others are compared with it.
-    Raises: ConfigError for a word that is neither.
+    A word is a letter "A" … "E" for several rows, or a row's name such as A-h1; no words mean all rows.  The base model
+    is always included, because the others are compared with it.
+    Raises: ConfigError for any other word.
     """
     if not words:
         return list(PRINTED)
@@ -82,13 +83,13 @@ def rows_named(words: Sequence[str]) -> list[str]:
 
 
 def short(row: str) -> str:
-    """A row's name as the table has it, without the "table3-" of the presets."""
+    """Return a row's name without the prefix "table3-" of the presets."""
     return row.removeprefix("table3-")
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much smaller than in the paper all models are: d_model and n_layers of the base model."""
+    """The scale of all models, given by d_model and n_layers of the base model; the defaults are the paper's."""
 
     d_model: int = 512
     n_layers: int = 6
@@ -102,7 +103,7 @@ class Scale:
             )
 
     def of(self, row: str) -> ModelConfig:
-        """A row's model with every width and depth in proportion; heads, dropout and smoothing are the paper's."""
+        """Return a row's model with widths and depth in proportion; heads, dropout and smoothing are the paper's."""
         config = presets.named(row)
         wide = {name: getattr(config, name) * self.d_model // 512 for name in ("d_model", "d_ff", "d_k", "d_v")}
         return dataclasses.replace(config, **wide, n_layers=config.n_layers * self.n_layers // 6)
@@ -110,12 +111,13 @@ class Scale:
 
 @dataclass(frozen=True)
 class Result:
-    """What a trained cell of the table is: held-out perplexity per token and BLEU (beam 4), what it cost, whence it is.
+    """The result of a trained cell: held-out perplexity per token and BLEU (beam 4), cost, and provenance.
 
-    ``flops`` are counted ones; None of a cell that was begun before they were.  ``weights`` says which the final model
-    has; None of a cell from before that was noted, whose model may be the average of its last checkpoints or the last
-    one.  ``configuration`` and ``signature`` (of sacreBLEU) are those of its ``results.json``, and ``text`` stands for
-    the content of the files that its data was prepared from: noted since, too.
+    ``flops`` are counted.  ``weights`` names the checkpoints of the final model, such as "average".  ``configuration``
+    and ``signature`` (of sacreBLEU) are copied from the cell's ``results.json``.  ``text`` is a hash of the files from
+    which its data was prepared.
+
+    These fields are None in cells of earlier versions, which did not write them.
     """
 
     perplexity: float
@@ -133,7 +135,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Which rows and seeds, at what scale, on what text, for how long.
+    """The settings of a reproduction of Table 3: rows, seeds, scale, text and number of updates.
 
     ``template`` gives the text, the batches and the schedule; ``budget`` is the number of updates of a cell.
     """
@@ -153,7 +155,7 @@ class Experiment:
             )
         if not self.template.data.joint_vocabulary:
             raise ConfigError(
-                "table3: its models have one matrix for both languages, but the corpus has joint_vocabulary = false in"
+                "table3: its models share one matrix for both languages, but the corpus has joint_vocabulary = false in"
                 " its [data]; set it to true"
             )
         if self.budget < 4 * AVERAGED:
@@ -162,11 +164,11 @@ class Experiment:
             raise ConfigError(f"table3: expected one seed or more, all different; got {list(self.seeds)}")
 
     def cells(self) -> Iterator[tuple[str, int]]:
-        """All rows for the first seed, then all for the next: an unfinished table is whole for the seeds it has."""
+        """Return all rows for the first seed, then for the next, so that finished seeds have complete tables."""
         return ((row, seed) for seed in self.seeds for row in self.rows)
 
     def cell(self, row: str, seed: int) -> RunConfig:
-        """The training run of a cell."""
+        """Return the configuration of a cell's training run."""
         updates = self.budget * (BIG_UPDATES if row == "big" else 1)
         training = dataclasses.replace(
             self.template.training,
@@ -181,33 +183,33 @@ class Experiment:
         )  # fmt: skip
 
     def result(self, row: str, seed: int) -> Result | None:
-        """Of a cell that has been trained to its end; None of others.
+        """Return the result of a cell whose training is finished; None for other cells.
 
-        Raises: ConfigError if a cell that was trained, or begun, has settings that are not this table's;
-        CheckpointError if its file is damaged.
+        Raises: ConfigError if a finished or unfinished cell has other settings than this table; CheckpointError if its
+        file is corrupt.
         """
         config = self.cell(row, seed)
         found = read_record(config.run / RESULT_FILE, Result) if (config.run / RESULT_FILE).exists() else None
         if found and found.updates != config.training.max_updates:
             raise ConfigError(
                 f"{config.run}: was trained for {found.updates:,} updates, not {config.training.max_updates:,};"
-                " choose another --directory, or remove it"
+                " set directory to another one, or remove this one"
             )
         if found and not (config.run / RUN_FILE).exists():
             raise DamagedError(
-                f"{config.run / RUN_FILE}: not found; without it nothing says with which settings this was trained:"
-                f" remove {config.run} to train it anew"
+                f"{config.run / RUN_FILE}: not found; without it the settings of this training are unknown:"
+                f" remove {config.run} to train it again"
             )
         if differences := config.differences(free=("log_every",)):
             raise ConfigError(
                 f"{config.run}: was trained with other settings than this table's: {'; '.join(differences)}. Set them"
-                " back (--budget, --d-model, --n-layers and the --corpus file), choose another --directory, or remove"
-                " this cell to train it anew"
+                " back (budget, d_model, n_layers and the corpus file), set directory to another one, or remove this"
+                " cell to train it again"
             )
         return found
 
     def check_settings(self) -> None:
-        """Raise what ``result`` does for any of the cells: hours may pass before the last of them comes up."""
+        """Check the settings of all existing cells before hours of training.  Raises: the exceptions of ``result``."""
         for row, seed in self.cells():
             self.result(row, seed)
 
@@ -222,7 +224,7 @@ class Experiment:
         return done.is_complete
 
     def forget_checkpoints(self, row: str, seed: int) -> None:
-        """Keep only the final model of a cell that is done: checkpoints of all cells would fill a disk."""
+        """Remove a finished cell's checkpoints and keep its final model; checkpoints of all cells would fill a disk."""
         shutil.rmtree(self.cell(row, seed).run / "checkpoints", ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""Table 3 as the paper lays it out, with our figures beside the paper's, and which of its comparisons hold."""
+"""A report of Table 3 in the paper's layout: our numbers beside the paper's, and which comparisons hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNKNOWN = "not noted"
 
 
 def as_markdown(results: Results, scale: Scale) -> str:
-    """The table: what a row changes, held-out perplexity and BLEU over seeds, the paper's, parameters, FLOPs."""
+    """Return the table: a row's changes, held-out perplexity and BLEU, ours and the paper's, parameters, FLOPs."""
     lines = [
         f"| | {' | '.join(_COLUMNS.values())} | updates | PPL | paper | BLEU | paper | params ×10⁶ | FLOPs |",
         f"|{'-|' * (len(_COLUMNS) + 8)}",
@@ -48,13 +48,13 @@ def _line(row: str, config: ModelConfig, base: ModelConfig, results: Sequence[Re
 
 
 def _flops(results: Sequence[Result]) -> str:
-    """What one training cost, in the mean of the cells of which it is known."""
+    """Return the mean FLOPs of one training, over the cells that have them; "?" if none has."""
     counted = [result.flops for result in results if result.flops is not None]
     return f"{statistics.fmean(counted):.2g}" if counted else "?"
 
 
 def verdicts_as_markdown(compared: Sequence[Comparison]) -> str:
-    """What the paper's comparisons come to here."""
+    """Return a table of the paper's comparisons with our results."""
     lines = ["| against base | by | paper | here | |", "|-|-|-|-|-|"]
     lines += [
         f"| {short(one.row)} | {'PPL' if one.measure == 'perplexity' else 'BLEU'} |"
@@ -65,7 +65,7 @@ def verdicts_as_markdown(compared: Sequence[Comparison]) -> str:
 
 
 def claims_as_markdown(compared: Sequence[Comparison]) -> str:
-    """What the paper concludes, with how many of the comparisons behind it come out so here, and how many in all."""
+    """Return a list of the paper's conclusions, each with the number of its comparisons that hold here, and totals."""
     lines = ["What the paper concludes, and in how many of its comparisons that holds here:", ""]
     for claim in CLAIMS:
         counts = [
@@ -81,7 +81,7 @@ def claims_as_markdown(compared: Sequence[Comparison]) -> str:
         f"Of all comparisons {_count(compared)} hold: of signs {_count(signs)}, of equalities {_count(equalities)}.",
     ]
     if any(one.measured.half_width is None for one in compared):
-        lines.append("Of one seed there are no intervals: any of these differences may be chance.")
+        lines.append("With one seed there are no confidence intervals: any of these differences may be chance.")
     return "\n".join(lines) + "\n"
 
 
@@ -93,7 +93,7 @@ def _count(compared: Sequence[Comparison]) -> str:
 
 
 def provenance_as_markdown(results: Results, corpus: str) -> str:
-    """Where the figures come from; cells of other text, another version of the code, or other weights are named."""
+    """Return the provenance of the numbers; it names cells of other text, another code version, or other weights."""
     cells = {f"{row}-seed-{seed}": cell for row, by_seed in results.items() for seed, cell in by_seed.items()}
     seeds = sorted({seed for by_seed in results.values() for seed in by_seed})
     updates = " or ".join(f"{number:,}" for number in sorted({cell.updates for cell in cells.values()}))
@@ -107,7 +107,7 @@ def provenance_as_markdown(results: Results, corpus: str) -> str:
 
 
 def _of_cells(cells: Mapping[str, Result], name: str) -> str:
-    """What most cells have noted under a name, and which of them have something else."""
+    """Return the most frequent value of a field of ``Result``, and the cells that have another value."""
     named: dict[str, list[str]] = {}
     for cell, result in cells.items():
         named.setdefault(getattr(result, name) or _UNKNOWN, []).append(cell)

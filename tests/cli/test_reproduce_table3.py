@@ -90,7 +90,7 @@ def test_finished_cells_of_another_budget_scale_or_text_are_not_taken_for_these(
     first = options(tmp_path, "base")
     assert reproduce_table3(first) == 0
     assert first.corpus is not None
-    with pytest.raises(ConfigError, match="base-seed-1: was trained for 20 updates, not 24; choose another --dir"):
+    with pytest.raises(ConfigError, match="base-seed-1: was trained for 20 updates, not 24; set directory to another"):
         reproduce_table3(dataclasses.replace(first, budget=24))
     with pytest.raises(
         ConfigError, match="trained with other settings than this table's: model.d_model is 32 there, 64 here"
@@ -118,7 +118,7 @@ def test_cells_of_other_settings_are_refused_before_anything_is_trained(
     asked.corpus.write_text(asked.corpus.read_text() + "learning_rate_factor = 0.9\nclip_norm = 1.0\n")
     message = (
         r"table3-E-seed-1: was trained with other settings than this table's: training\.learning_rate_factor is 1\.0"
-        r" there, 0\.9 here; training\.clip_norm is None there, 1\.0 here\. Set them back .*, choose another --dir"
+        r" there, 0\.9 here; training\.clip_norm is None there, 1\.0 here\. Set them back .*, set directory to another"
     )
     with pytest.raises(ConfigError, match=message):
         reproduce_table3(asked)

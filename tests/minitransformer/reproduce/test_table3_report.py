@@ -115,7 +115,7 @@ def test_by_the_papers_own_figures_all_that_it_claims_holds() -> None:
         "- (E) learned positions do nearly the same as sinusoids: perplexity 1 of 1, BLEU 1 of 1",
         "",
         "Of all comparisons 38 of 38 hold: of signs 33 of 33, of equalities 5 of 5.",
-        "Of one seed there are no intervals: any of these differences may be chance.",
+        "With one seed there are no confidence intervals: any of these differences may be chance.",
     ]
 
 
