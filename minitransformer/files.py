@@ -201,7 +201,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise DamagedError(f"{path}: not found; is {path.parent} the right directory?") from error
     except OSError as error:
         raise DamagedError(
-            f"{path}: cannot be read ({error.strerror}); mend who may read it, or use another checkpoint"
+            f"{path}: cannot be read ({error.strerror}); change its permissions, or use another checkpoint"
         ) from error
     except SafetensorError as error:
         raise DamagedError(

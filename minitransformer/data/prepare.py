@@ -56,7 +56,7 @@ class PreparedData:
         manifest = read_json(directory / MANIFEST)
         if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
             raise DamagedError(
-                f"{directory / MANIFEST}: is no list of what was prepared; run minitransformer-prepare again"
+                f"{directory / MANIFEST}: is no manifest of prepared data; run minitransformer-prepare again"
             )
         data = cls(directory, Tokenizer.load(directory), manifest)
         data._check_files()

@@ -1,1 +1,1 @@
-"""What is there to train on, and whether it works: what ``minitransformer-doctor`` tells."""
+"""The checks of ``minitransformer-doctor``: the machine, the other processes, and a run's options."""

@@ -1,4 +1,4 @@
-"""What each switch of other systems would change, measured on a run's own model, or on a small untrained one."""
+"""The effect of each switch of other systems, measured on a run's own model or on a small untrained one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _N_WORDS, _LONGEST, _SEED = 200, 20, 1
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and a batch on which switches are turned; without weights the model is an untrained one."""
+    """A model and a batch on which switches are measured; without weights the model is untrained."""
 
     what: str
     config: ModelConfig
@@ -34,9 +34,9 @@ class Subject:
 
     @classmethod
     def of(cls, config: RunConfig) -> Subject:
-        """The run's model and the first pairs of its validation data, if there are both; else small random ones.
+        """Return the run's model and the first pairs of its validation data; small random ones if either is missing.
 
-        Raises: CheckpointError for a damaged model or damaged data.
+        Raises: CheckpointError for a corrupt model or corrupt data.
         """
         if not (config.run / WEIGHTS_FILE).exists():
             return cls.untrained(f"{config.run} holds no model")
@@ -51,7 +51,7 @@ class Subject:
 
     @classmethod
     def untrained(cls, why: str) -> Subject:
-        """An untrained model of the demonstration's sizes, and random words, always the same."""
+        """Return an untrained model of the demonstration's sizes, and pairs of random words from a fixed seed."""
         draw = np.random.default_rng(_SEED)
         lengths = draw.integers(1, _LONGEST, (N_PAIRS, 2), endpoint=True)
         pairs = [tuple(draw.integers(END + 1, _N_WORDS, n) for n in pair) for pair in lengths]
@@ -64,7 +64,7 @@ def _batch_of(pairs: Any) -> Batch:
 
 @dataclass(frozen=True)
 class Switch:
-    """One line of the explanation; ``effect`` is None if the model has the system's value already."""
+    """One switch of a system; ``effect`` is None if the model already has the system's value."""
 
     name: str
     of_paper: Any
@@ -73,7 +73,7 @@ class Switch:
 
 
 def switches(subject: Subject, system: str) -> Iterator[Switch]:
-    """Every switch of a system, with its effect on the subject when it is turned alone, in float64.
+    """Yield every switch of a system, with its effect on the subject when it alone is changed, in float64.
 
     Raises: ConfigError for an unknown system.
     """

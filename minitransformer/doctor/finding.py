@@ -1,4 +1,4 @@
-"""What was found, and what to do if it is wrong."""
+"""The results of checks, with remedies for problems."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from dataclasses import dataclass, replace
 
 from parallel.placement import numbered
 
-SAME_EVERYWHERE = "install the same on all machines: ranks that differ round differently, or refuse to train together"
+SAME_EVERYWHERE = (
+    "install the same version on all machines: different ones round differently, or refuse to train together"
+)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     found: str
     remedy: str = ""
-    """What mends it; empty if nothing is wrong."""
+    """What to do; empty if nothing is wrong."""
     if_ranks_differ: str = ""
-    """What mends it if ranks found different things; empty if they may."""
+    """What to do if ranks have different results; empty if the results may differ."""
 
 
 def merged(of_ranks: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """One finding for each thing, given those of every rank; where ranks differ, it tells which found what."""
+    """Merge the findings of all ranks to one for each check; if ranks differ, it lists the result of each rank."""
     return [_merged_one(findings) for findings in zip(*of_ranks, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""What one process finds on its machine: versions, libraries, cores, memory that processes share, GPUs."""
+"""Checks of one process on its machine: versions, libraries, cores, shared memory, GPUs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from parallel.cuda_aware import reads_gpu_memory
 from parallel.placement import Placement, cores_of
 
 SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
-ROOM_OF_RANK = 8_000_000  # bytes that an MPI library takes there, measured; docs/parallel.md
+BYTES_OF_RANK = 8_000_000  # shared memory that an MPI library uses per process, measured; docs/parallel.md
 
 
 def machine(device: Device, world: Communicator, placements: list[Placement]) -> list[Finding]:
-    """All findings of this rank, the same things on every rank; ``device`` is what a run asks for."""
+    """Return all findings of this rank; every rank makes the same checks.  ``device`` is the run's setting."""
     return [
         *versions(),
         *blas(),
@@ -35,7 +35,7 @@ def machine(device: Device, world: Communicator, placements: list[Placement]) ->
 
 
 def versions() -> list[Finding]:
-    """Of the code, and of what decides its bits."""
+    """Return the versions of the code, and of Python and NumPy, which affect the bits of its results."""
     return [
         Finding("minitransformer", code_version(), if_ranks_differ=SAME_EVERYWHERE),
         Finding("Python", platform.python_version(), if_ranks_differ=SAME_EVERYWHERE),
@@ -44,16 +44,18 @@ def versions() -> list[Finding]:
 
 
 def blas() -> list[Finding]:
-    """The library that multiplies matrices."""
+    """Return the library that multiplies matrices."""
     found = [library for library in threadpool_info() if library["user_api"] == "blas"]
     if not found:
-        return [Finding("BLAS", "none that threadpoolctl knows: products may be slow, and use any number of threads")]
+        return [
+            Finding("BLAS", "none that threadpoolctl recognises: products may be slow, and use any number of threads")
+        ]
     names = [f"{library['internal_api']} {library['version']}" for library in found]
     return [Finding("BLAS", " and ".join(names), if_ranks_differ=SAME_EVERYWHERE)]
 
 
 def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:
-    """How many this process computes on, of those that it may use."""
+    """Return how many cores this process computes on, and how many it may use."""
     mine, host = placements[rank].cores, placements[rank].host
     n_ranks = sum(placement.host == host for placement in placements)
     n_cores = len(frozenset[int]().union(*(placement.cores for placement in placements if placement.host == host)))
@@ -61,12 +63,12 @@ def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:
         f"{cores_of(rank, placements)} of the {len(mine)} that this process may use; the machine has {os.cpu_count()}"
     )
     crowded = device == "cpu" and n_ranks > n_cores
-    remedy = f"{n_ranks} processes on {host} take turns at {n_cores} cores: start at most {n_cores} there"
+    remedy = f"{n_ranks} processes on {host} share {n_cores} cores: start at most {n_cores} there"
     return Finding("cores", found, remedy if crowded else "")
 
 
 def mpi(world: Communicator) -> Finding:
-    """The library that carries messages, and whether it reads the memory of GPUs."""
+    """Return the library that sends messages, and whether it reads the memory of GPUs."""
     if world.size > 1:
         answers = {True: "reads", False: "does not read", None: "does not say whether it reads"}
         reads = answers[reads_gpu_memory()]
@@ -82,7 +84,7 @@ def mpi(world: Communicator) -> Finding:
 
 
 def gpus(device: Device, placement: Placement) -> Finding:
-    """The GPU of this rank, or why there is none; that is wrong only if the run asks for one."""
+    """Return the GPU of this rank, or why there is none; a missing GPU is a problem only if ``device`` is "cuda"."""
     try:
         n_gpus = count_gpus("cuda")
     except DeviceError as error:
@@ -90,22 +92,26 @@ def gpus(device: Device, placement: Placement) -> Finding:
     cupy = gpu_module("cuda")
     assert cupy is not None
     name = cupy.cuda.runtime.getDeviceProperties(placement.gpu or 0)["name"].decode()
-    used = f"number {placement.gpu} of {n_gpus}" if placement.gpu is not None else f"{n_gpus}, not used (--device cuda)"
+    used = (
+        f"number {placement.gpu} of {n_gpus}"
+        if placement.gpu is not None
+        else f'{n_gpus}, not used (device is not "cuda")'
+    )
     return Finding("GPU", f"{used}; {name}, CuPy {cupy.__version__}")
 
 
 def shared_memory(n_ranks: int) -> Finding:
-    """Whether the MPI library finds room for ``n_ranks`` processes of this machine; without it, it crashes."""
+    """Return whether shared memory is large enough for ``n_ranks`` processes; otherwise the MPI library crashes."""
     if not SHARED_MEMORY.exists():
         return Finding("shared memory", f"this system has no {SHARED_MEMORY}")
     state = os.statvfs(SHARED_MEMORY)
-    free, needed = state.f_bavail * state.f_frsize, n_ranks * ROOM_OF_RANK
+    free, needed = state.f_bavail * state.f_frsize, n_ranks * BYTES_OF_RANK
     stale = _stale_files(left_by_mpich())
     if n_ranks == 1:
         return Finding("shared memory", f"not needed by one process, alone{stale}")
     if free >= needed:
-        room = f"{SHARED_MEMORY} has the {needed / 1e6:.0f} MB that {n_ranks} processes may need"
-        return Finding("shared memory", room + stale)
+        found = f"{SHARED_MEMORY} has the {needed / 1e6:.0f} MB that {n_ranks} processes may need"
+        return Finding("shared memory", found + stale)
     found = f"{SHARED_MEMORY} has {free / 1e6:.0f} MB free, too little for {n_ranks} processes: MPI would crash"
     return Finding("shared memory", found, f"give it {needed / 1e6:.0f} MB (docker run --shm-size){stale}")
 
@@ -116,12 +122,12 @@ def _stale_files(left: list[Path]) -> str:
 
 
 def left_by_mpich() -> list[Path]:
-    """Return the files in shared memory that processes of MPICH left when they were killed.
+    """Return the files in shared memory that killed processes of MPICH left.
 
-    They are this user's, and no process that this user may look at maps them.
+    These files belong to this user, and none of the processes that this user may inspect maps them.
     """
     mine = {path for path in SHARED_MEMORY.glob("mpich_shm_*") if path.stat().st_uid == os.getuid()}
     for maps in PROCESSES.glob("[0-9]*/maps") if mine else ():
-        with suppress(OSError):  # another user's, or ended meanwhile
+        with suppress(OSError):  # the process belongs to another user, or has ended
             mine -= {Path(line.split(maxsplit=5)[-1]) for line in maps.read_text().splitlines()}
     return sorted(mine)

@@ -1,4 +1,4 @@
-"""Memory that a run needs: predicted, compared with what is free, and on request really taken."""
+"""Checks of a run's memory: a prediction, compared with the free memory, and on request a trial."""
 
 from __future__ import annotations
 
@@ -33,17 +33,20 @@ _STATUS, _CLEAR_REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_r
 
 
 def memory(config: RunConfig, world: Communicator, placements: list[Placement], *, try_largest: bool) -> list[Finding]:
-    """What the largest batch of the first epoch needs, and with ``try_largest`` what it took; all ranks must call."""
-    unready = [finding for finding in world.allgather(_unready(config, asked=try_largest)) if finding]
-    if unready:
-        return [unready[0]]
+    """Return the predicted memory of the first epoch's largest batch, and with ``try_largest`` the measured one.
+
+    All ranks must call.
+    """
+    obstacles = [finding for finding in world.allgather(_obstacle(config, asked=try_largest)) if finding]
+    if obstacles:
+        return [obstacles[0]]
     n_threads = 1 if config.device == "cuda" else cores_of(world.rank, placements)
     findings = [_of_tightest(config, world, placements, n_threads)]
     return [*findings, _tried(config, world, n_threads)] if try_largest else findings
 
 
-def _unready(config: RunConfig, *, asked: bool) -> Finding | None:
-    """Why nothing can be said: lengths of sentences are known of prepared data only."""
+def _obstacle(config: RunConfig, *, asked: bool) -> Finding | None:
+    """Return why memory cannot be predicted; None if it can.  The lengths of sentences are in prepared data."""
     if not PreparedData.is_in(config.data_directory):
         remedy = "prepare them first: minitransformer-prepare, with the same options" if asked else ""
         return Finding("memory", "not known: its prediction needs prepared data", remedy)
@@ -57,7 +60,7 @@ def _unready(config: RunConfig, *, asked: bool) -> Finding | None:
 
 
 def _of_tightest(config: RunConfig, world: Communicator, placements: list[Placement], n_threads: int) -> Finding:
-    """The prediction for the process that has least to spare: the same on every rank."""
+    """Return, on every rank, the prediction for the process with the least memory left."""
     if config.device == "cuda":
         return Finding("memory", "of GPUs is not predicted; training tries its largest batch first")
     n_here = sum(placement.host == placements[world.rank].host for placement in placements)
@@ -65,7 +68,7 @@ def _of_tightest(config: RunConfig, world: Communicator, placements: list[Placem
     footprint = predicted(config.training)
     found = needed_and_free(footprint, free, n_here)
     if world.size > 1:
-        found = f"rank {world.rank}, which has least to spare: {found}"
+        found = f"rank {world.rank}, which has the least left: {found}"
     finding = Finding("memory", found)
     if footprint.total > USABLE * free:
         ways = ways_into(free, config.training, predicted)
@@ -75,19 +78,19 @@ def _of_tightest(config: RunConfig, world: Communicator, placements: list[Placem
 
 
 def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Callable[[TrainingConfig], Footprint]:
-    """The footprint of this rank as a function of the training's options; Adam's moments are counted whole."""
+    """Return a function from training options to this rank's footprint, with all of Adam's moments."""
     data = PreparedData.open(config.data_directory)
     model, lengths = Transformer(sized(config.model, data), seed=None), data.store("train").lengths
 
     def predicted(training: TrainingConfig) -> Footprint:
-        shards = micro_batches_of_rank(world.rank, world.size, training.n_shards, training.sum)
-        return predict(model, training, lengths, n_threads=n_threads, shards=shards)[0]
+        micro_batches = micro_batches_of_rank(world.rank, world.size, training.n_shards, training.sum)
+        return predict(model, training, lengths, n_threads=n_threads, shards=micro_batches)[0]
 
     return predicted
 
 
 def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
-    """Whether the gradients of the largest batch can be computed, and by how much that made the process grow."""
+    """Compute the gradients of the largest batch; return whether it fits, and by how much the process grew."""
     predicted = (
         "" if config.device == "cuda" else in_words(_prediction(config, world, n_threads)(config.training).total)
     )
@@ -109,14 +112,14 @@ def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
 
 
 def _forget_peak() -> float | None:
-    """Let the system count the peak of this process's memory anew, if it does; the memory it has now, in bytes."""
+    """Reset the peak of this process's memory where the system can; return its current memory in bytes."""
     with contextlib.suppress(OSError):
         _CLEAR_REFERENCES.write_text("5")  # proc(5): resets VmHWM
     return _bytes_of("VmRSS")
 
 
 def _bytes_of(field: str) -> float | None:
-    """What the system says of this process's memory; None if it is no Linux."""
+    """Return a field of this process's memory in bytes, from /proc; None on systems other than Linux."""
     try:
         fields = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
         return 1024 * float(fields[field].split()[0])

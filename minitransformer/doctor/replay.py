@@ -1,4 +1,4 @@
-"""What two replays of a divergence capsule, one in each precision, say of its cause."""
+"""A diagnosis from two replays of a repro bundle, in float32 and in float64."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minitransformer.training.capsule import Replay, replay_capsule
 
 
 def diagnosis(directory: Path) -> Iterator[str]:
-    """A line for each precision, and the conclusion.  Raises: CheckpointError if the directory is no capsule."""
+    """Yield a line for each precision, and the conclusion.  Raises: CheckpointError if there is no repro bundle."""
     single = replay_capsule(directory, "float32")
     yield str(single)
     double = replay_capsule(directory, "float64")
@@ -19,12 +19,12 @@ def diagnosis(directory: Path) -> Iterator[str]:
 
 
 def conclusion(single: Replay, double: Replay) -> str:
-    """Where to look, given the update in float32 and in float64."""
+    """Return the likely cause, given the replays of an update in float32 and in float64."""
     if not _is_finite(double):
-        return "float64 does not help: look at the operation that is named first, and at what it was given"
+        return "float64 does not help: look at the operation that is named first, and at its inputs"
     if not _is_finite(single):
-        return "float32 overflows where float64 does not: lower the learning rate, or clip (--training.clip-norm)"
-    return "all is finite here, so it is not the update: suspect the machine that trained (memory, processor, library)"
+        return "float32 overflows where float64 does not: lower the learning rate, or clip (training.clip_norm)"
+    return "all is finite here, so it is not the update: check the machine that trained (memory, processor, library)"
 
 
 def _is_finite(replay: Replay) -> bool:

@@ -1,4 +1,4 @@
-"""What ranks find out together: where they are, what they agree on, and what a sum costs."""
+"""Checks of all ranks together: their placements, the reducer of gradients, and the speed and bits of a sum."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from parallel.communicator import Communicator, SumOrder, working_ranks
 from parallel.placement import Placement, describe, numbered
 from parallel.reducer import GradientReducer, choose_reducer
 
-N_ELEMENTS = 1 << 22  # float32: 17 MB, so that starting a message does not count
+N_ELEMENTS = 1 << 22  # float32: 17 MB, so that the latency of messages does not count
 ROUNDS = 5
 
 
 def together(
     world: Communicator, placements: list[Placement], device: Device, n_shards: int, order: SumOrder
 ) -> list[Finding]:
-    """The same findings on every rank; all must call."""
+    """Return the same findings on every rank; all ranks must call."""
     if world.size == 1:
         return [Finding("processes", f"1, on {placements[0].host}")]
     reducer = choose_reducer(world, gpu_module(device), n_shards, order)
@@ -35,7 +35,7 @@ def together(
 
 
 def sum_over_ranks(world: Communicator, reducer: GradientReducer, n_working: int) -> Finding:
-    """Sum numbers whose sum is exact in any order, in rounds; judge bits and speed."""
+    """Sum numbers whose sum is exact in any order, several times; check the bits and measure the speed."""
     values, gradients = reducer.allocate(N_ELEMENTS, np.float32)
     numbers = namespace(gradients).arange(N_ELEMENTS, dtype=np.float32) % 1_021
     expected = checksum(to_host(n_working * numbers + n_working * (n_working - 1) // 2))
@@ -54,6 +54,6 @@ def sum_over_ranks(world: Communicator, reducer: GradientReducer, n_working: int
     wrong = [rank for rank, found_sum in enumerate(sums) if found_sum != expected]
     speed = f"{values.nbytes / 1e6:.0f} MB in {1e3 * slowest:.1f} ms, {values.nbytes / slowest / 1e9:.2f} GB/s"
     if not wrong:
-        return Finding("sum", f"{speed}; checksum {expected}, as it must be")
-    remedy = "memory, network or MPI library lose data: try --training.sum fast, another library, fewer machines"
+        return Finding("sum", f"{speed}; checksum {expected}, as expected")
+    remedy = 'memory, network or MPI library lose data: try training.sum = "fast", another library, fewer machines'
     return Finding("sum", f"{speed}; checksum wrong on {numbered('rank', wrong)}: not {expected}", remedy)

@@ -110,7 +110,7 @@ def _trees(text: str) -> Iterator[Tree]:
     for token in _TOKEN.finditer(text):
         tag, word, label, closing, stray = token.groups()
         if stray:
-            raise ValueError(f"{stray!r} stands outside of a leaf's brackets")
+            raise ValueError(f"{stray!r} is outside of a leaf's brackets")
         if tag:
             walk.append(Leaf(tag, _BLANKS.sub("_", word.strip(_STRIPPED))))
         elif closing is None:

@@ -61,7 +61,7 @@ def test_alone_on_a_healthy_machine_nothing_is_wrong(capsys: pytest.CaptureFixtu
     assert f"ok processes 1, on {socket.gethostname()}" in told
     assert "ok GPU none: CuPy cannot be imported" in told
     assert "ok data not prepared yet" in told
-    assert "in 2 shards, 2 a process" in told
+    assert "in 2 micro-batches, 2 per process" in told
 
 
 def test_a_run_that_was_trained_is_recognised(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,18 +83,18 @@ def test_a_directory_that_cannot_be_written_is_wrong(
     file.touch()
     not_a_directory = f"{file} is a file, not a directory"
     assert plan.run(RunConfig(run=new)).remedy == ""
-    assert plan.run(RunConfig(run=file / "run")).remedy == f"choose another --run: {not_a_directory}"
+    assert plan.run(RunConfig(run=file / "run")).remedy == f"set run to another directory: {not_a_directory}"
     apart = RunConfig(run=new, data=DataConfig(directory=file))
-    assert plan.data(apart).remedy == f"choose another --data.directory: {not_a_directory}"
+    assert plan.data(apart).remedy == f"set data.directory to another directory: {not_a_directory}"
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
-    assert plan.run(RunConfig(run=new)).remedy == f"choose another --run: {tmp_path} may not be written to"
+    assert plan.run(RunConfig(run=new)).remedy == f"set run to another directory: {tmp_path} may not be written to"
     status, told = told_by(capsys, "--run", str(new))
     assert (status, "one thing is wrong" in told) == (1, True)
 
 
 def test_parameters_are_counted_before_the_data_are_prepared() -> None:
     config = RunConfig.of_preset("base")
-    assert plan.parameters(config).found.startswith("63,045,632, if the vocabulary becomes as large as asked")
+    assert plan.parameters(config).found.startswith("63,045,632, if the vocabulary reaches the requested size")
     apart = RunConfig(data=DataConfig(joint_vocabulary=False, vocabulary_size=50), model=ModelConfig(tied="none"))
     model_config, known = plan.expected_model(apart)
     assert (model_config.vocabulary_size, model_config.source_vocabulary_size, known) == (50, 50, False)
@@ -108,7 +108,7 @@ def test_text_that_is_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_p
     assert "wrong data 4 files are missing" in told
     assert "→ minitransformer-prepare --download fetches them" in told
     _, told = told_by(capsys, *options, "--data.download-from", "")
-    assert "→ set --data.raw to their folder" in told
+    assert "→ set data.raw to their folder" in told
 
 
 def test_a_gpu_that_is_asked_for_and_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_gpus_are_told_whether_the_run_uses_them_or_not(
     _, told = told_by(capsys, "--run", str(tmp_path), "--device", "cuda")
     assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in told
     _, told = told_by(capsys, "--run", str(tmp_path))
-    assert "ok GPU 2, not used (--device cuda); CPU" in told
+    assert 'ok GPU 2, not used (device is not "cuda"); CPU' in told
     monkeypatch.setattr(fake_cuda, "N_GPUS", -1)
     status, told = told_by(capsys, "--run", str(tmp_path))
     assert status == 0
@@ -159,12 +159,12 @@ def test_processes_that_cannot_speak_are_told_of_by_the_first_alone(
 
 def test_an_unknown_blas_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "threadpool_info", lambda: [{"user_api": "openmp"}])
-    assert machine.blas()[0].found.startswith("none that threadpoolctl knows")
+    assert machine.blas()[0].found.startswith("none that threadpoolctl recognises")
 
 
 def test_more_processes_than_cores_are_wrong_on_the_cpu() -> None:
     crowded = [Placement(frozenset({0, 1}), host="a")] * 3 + [Placement(frozenset({0, 1}), host="b")]
-    assert cores("cpu", 0, crowded).remedy == "3 processes on a take turns at 2 cores: start at most 2 there"
+    assert cores("cpu", 0, crowded).remedy == "3 processes on a share 2 cores: start at most 2 there"
     assert cores("cpu", 3, crowded).remedy == ""
     assert cores("cuda", 0, crowded).remedy == ""
     assert cores("cpu", 0, crowded[:2]).found.startswith("1 of the 2 that this process may use")
@@ -207,11 +207,11 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
 @pytest.mark.parametrize(
     ("n_ranks", "order", "share", "remedy"),
     [
-        (4, "exact", "2 a process", ""),
-        (3, "exact", "4 a process; 1 of 3 processes will", "start 2 or 4 processes, or set --training.sum fast"),
-        (3, "fast", "2 or 3 a process", ""),
-        (9, "fast", "1 a process; 1 of 9 processes will", "raise --training.n-shards, or start 8 processes"),
-        (16, "exact", "1 a process; 8 of 16 processes will", "raise --training.n-shards, or start 8 processes"),
+        (4, "exact", "2 per process", ""),
+        (3, "exact", "4 per process; 1 of 3 processes will", 'start 2 or 4 processes, or set training.sum to "fast"'),
+        (3, "fast", "2 or 3 per process", ""),
+        (9, "fast", "1 per process; 1 of 9 processes will", "raise training.n_shards, or start 8 processes"),
+        (16, "exact", "1 per process; 8 of 16 processes will", "raise training.n_shards, or start 8 processes"),
     ],
 )
 def test_processes_that_would_stand_idle_are_wrong(n_ranks: int, order: Any, share: str, remedy: str) -> None:
@@ -246,7 +246,7 @@ def test_a_sum_that_is_wrong_on_a_rank_is_found() -> None:
     assert found.remedy
     honest = together.sum_over_ranks(SerialCommunicator(), LocalReducer(), 1)
     assert honest.remedy == ""
-    assert "as it must be" in honest.found
+    assert "as expected" in honest.found
 
 
 def test_findings_that_differ_are_told_by_rank() -> None:
@@ -284,7 +284,7 @@ def test_under_mpirun_the_first_speaks_for_all(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.count("NumPy"), told.endswith("nothing is wrong")) == (0, 1, True), told
     assert f"ok processes 2 processes {socket.gethostname()}: ranks 0, 1" in told
     assert "travel through shared memory; added in one fixed order" in told
-    assert re.search(r"ok sum 17 MB in [\d.]+ ms, [\d.]+ GB/s; checksum \w{8}, as it must be", told)
+    assert re.search(r"ok sum 17 MB in [\d.]+ ms, [\d.]+ GB/s; checksum \w{8}, as expected", told)
     done = run(command(DOCTOR, "--run", str(tmp_path), "--training.n-shards", "1"))
     assert done.returncode != 0
     assert "1 of 2 processes will stand idle" in in_one_line(done.stdout)
@@ -301,5 +301,5 @@ def test_ranks_that_differ_are_named(tmp_path: Path) -> None:
     done = run(command(code, "--run", str(tmp_path)))
     told = in_one_line(done.stdout)
     assert done.returncode != 0
-    assert "wrong minitransformer rank 0: code of 0 rank 1: code of 1 → install the same on all machines" in told
+    assert "wrong minitransformer rank 0: code of 0 rank 1: code of 1 → install the same version on all" in told
     assert "one thing is wrong" in told

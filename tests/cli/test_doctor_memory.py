@@ -83,7 +83,7 @@ def test_the_process_that_has_least_to_spare_is_told_of(trained: Trained, monkey
 
     placements = [Placement(frozenset({0}), host="a"), Placement(frozenset({0}), host="b")]
     (finding,) = memory.memory(read_options(trained.arguments), Second(), placements, try_largest=False)
-    assert finding.found.startswith("rank 1, which has least to spare: about ")
+    assert finding.found.startswith("rank 1, which has the least left: about ")
 
 
 def test_without_prepared_data_nothing_is_predicted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,5 +138,5 @@ def test_under_mpirun_every_process_tries_its_own_part(trained: Trained) -> None
     done = run([MPIRUN, "-n", "2", sys.executable, "-c", code, *trained.arguments, "--try-largest-batch"])
     told = plain(re.sub(r"\x1b\[[0-9;]*m", "", done.stdout))
     assert done.returncode == 0, told
-    assert re.search(r"memory rank \d, which has least to spare: about .* free for each of 2 processes", told)
+    assert re.search(r"memory rank \d, which has the least left: about .* free for each of 2 processes", told)
     assert told.count("was computed: ") in (1, 2)  # once if both processes grew alike

@@ -30,8 +30,8 @@ def capsule(folder: Path, value: float | None = None) -> str:
     ("value", "single", "double", "told"),
     [
         (np.nan, "first not finite: ", "first not finite: ", "float64 does not help: look at the operation"),
-        (3e38, "first not finite: ", "all numbers are finite", "lower the learning rate, or clip (--training.clip-"),
-        (None, "all numbers are finite", "all numbers are finite", "suspect the machine that trained"),
+        (3e38, "first not finite: ", "all numbers are finite", "lower the learning rate, or clip (training.clip_"),
+        (None, "all numbers are finite", "all numbers are finite", "check the machine that trained"),
     ],
 )
 def test_both_precisions_lead_to_a_conclusion(

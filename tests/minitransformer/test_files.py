@@ -37,7 +37,7 @@ def test_where_nothing_may_be_written_the_remedy_is_told_and_not_that_nothing_ma
 
 
 def test_arrays_that_cannot_be_opened_are_not_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(DamagedError, match=r"cannot be read \(File name too long\); mend who may read it"):
+    with pytest.raises(DamagedError, match=r"cannot be read \(File name too long\); change its permissions"):
         read_arrays(tmp_path / ("x" * 300))
 
 
