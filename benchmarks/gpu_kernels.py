@@ -15,8 +15,8 @@ from autograd.ops.add_norm import add_norm
 from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.ops.dropout import dropout
-from autograd.ops.linear import embedding
-from autograd.ops.normalisation import layer_norm
+from autograd.ops.embedding import embedding
+from autograd.ops.layer_norm import layer_norm
 from autograd.precision import widened
 from autograd.random import Site
 from autograd.tensor import written

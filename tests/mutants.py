@@ -29,41 +29,48 @@ ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "mutants"
 REQUIRED, REQUIRED_OF_FASTER = 95, 80  # percent
 FASTER = (  # modules in which much decides nothing but speed: sizes of runs, which of two equal ways is taken
-    "autograd/kernels/", "minitransformer/inference/cache.py", "autograd/ops/likeliest.py",
+    "autograd/kernels/", "minitransformer/inference/cache.py", "autograd/ops/top_k.py",
 )  # fmt: skip
 
 MODEL = "tests/minitransformer/model"
 SEARCH = "tests/minitransformer/inference"
-KERNELS = "tests/autograd/test_kernels.py"
-OPS = f"tests/autograd/test_ops.py tests/autograd/test_ops_in_particular.py {KERNELS}"
+UNIT = "tests/autograd"
+KERNELS = f"{UNIT}/test_kernels.py"
+ATTENTION = "attention or lone or alone"
+OPS = f"{UNIT}/test_ops.py {KERNELS}"
 TREE = "tests/parallel/test_tree.py"
 ON_GPU = "tests/parallel/test_mpi.py::test_processes_add_up_gradients_that_lie_on_a_gpu"
 TESTS = {  # the nearest first: it kills most
-    "autograd/ops/__init__.py": f"{OPS} -k operators",
+    "autograd/ops/__init__.py": f"{UNIT}/test_arithmetic.py {UNIT}/test_shape.py",
+    "autograd/ops/add_norm.py": f"{UNIT}/test_add_norm.py {OPS} -k add_norm",
     "autograd/ops/arithmetic.py": (
-        f"{OPS} -k 'add or subtract or multiply or divide or scale or relu or tanh or operators'"
+        f"{UNIT}/test_arithmetic.py {OPS}"
+        " -k 'arithmetic or add or subtract or multiply or divide or scale or relu or tanh'"
     ),
-    "autograd/ops/attention.py": f"{OPS} -k attention",
-    "autograd/ops/cross_entropy.py": f"{OPS} -k 'cross_entropy or smoothing'",
-    "autograd/ops/add_norm.py": f"{OPS} -k add_norm",
-    "autograd/ops/dropout.py": f"tests/autograd/test_dropout.py {OPS} -k dropout",
-    "autograd/ops/likeliest.py": f"tests/autograd/test_likeliest.py {SEARCH}/test_beam.py",
-    "autograd/ops/linear.py": f"{OPS} -k 'matmul or linear or embedding or shape'",
-    "autograd/ops/normalisation.py": f"{OPS} -k 'softmax or layer_norm or normaliser'",
-    "autograd/ops/shape.py": f"{OPS} -k 'reshape or transpose or getitem or sum or mean'",
-    "autograd/op.py": f"tests/autograd/test_op.py {OPS} tests/autograd/test_random.py",
-    "autograd/tensor.py": f"tests/autograd/test_tensor.py tests/autograd/test_parameters.py {OPS}",
-    "autograd/spans.py": f"tests/autograd/test_spans.py {MODEL}/test_masking.py {MODEL}/test_packing.py",
-    "autograd/optim.py": "tests/autograd/test_parameters.py tests/minitransformer/training/test_trainer.py",
-    "autograd/kernels/cpu/adam.py": "tests/autograd/test_parameters.py",
-    "autograd/kernels/cpu/attention.py": f"{KERNELS} {MODEL}/test_masking.py -k 'attention or lone or alone'",
-    "autograd/kernels/cpu/cross_entropy.py": f"{KERNELS} -k cross_entropy",
+    "autograd/ops/attention.py": f"{UNIT}/test_attention.py {OPS} -k attention",
+    "autograd/ops/cross_entropy.py": f"{UNIT}/test_cross_entropy.py {OPS} -k cross_entropy",
+    "autograd/ops/dropout.py": f"{UNIT}/test_dropout.py {OPS} -k dropout",
+    "autograd/ops/embedding.py": f"{UNIT}/test_embedding.py {OPS} -k embedding",
+    "autograd/ops/layer_norm.py": f"{UNIT}/test_layer_norm.py {OPS} -k layer_norm",
+    "autograd/ops/linear.py": f"{UNIT}/test_linear.py {OPS} -k 'matmul or linear'",
+    "autograd/ops/linear_maps.py": f"{UNIT}/test_linear_maps.py",
+    "autograd/ops/shape.py": f"{UNIT}/test_shape.py {OPS} -k 'shape or transpose or getitem or sum or mean'",
+    "autograd/ops/softmax.py": f"{UNIT}/test_softmax.py {OPS} -k softmax",
+    "autograd/ops/top_k.py": f"{UNIT}/test_top_k.py {SEARCH}/test_beam.py",
+    "autograd/op.py": f"{UNIT}/test_op.py {OPS} {UNIT}/test_random.py",
+    "autograd/tensor.py": f"{UNIT}/test_tensor.py {UNIT}/test_parameters.py {OPS}",
+    "autograd/spans.py": f"{UNIT}/test_spans.py {MODEL}/test_masking.py {MODEL}/test_packing.py",
+    "autograd/optim.py": f"{UNIT}/test_adam.py {UNIT}/test_clip.py tests/minitransformer/training/test_trainer.py",
+    "autograd/kernels/cpu/adam.py": f"{UNIT}/test_adam.py",
+    "autograd/kernels/cpu/attention.py": f"{UNIT}/test_attention.py {KERNELS} {MODEL}/test_masking.py -k '{ATTENTION}'",
+    "autograd/kernels/cpu/cross_entropy.py": f"{UNIT}/test_cross_entropy.py {KERNELS} -k cross_entropy",
     "autograd/kernels/cpu/dropout.py": f"{KERNELS} -k dropout",
-    "autograd/kernels/cpu/embedding.py": f"{KERNELS} tests/autograd/test_tensor.py -k 'embedding or pending'",
-    "autograd/kernels/cpu/head_rows.py": f"{KERNELS} {MODEL}/test_masking.py -k attention",
-    "autograd/kernels/cpu/likeliest.py": "tests/autograd/test_likeliest.py",
-    "autograd/kernels/cpu/linear.py": f"{KERNELS} -k linear",
-    "autograd/kernels/cpu/normalisation.py": f"{KERNELS} -k 'layer_norm or normaliser'",
+    "autograd/kernels/cpu/embedding.py": f"{KERNELS} {UNIT}/test_tensor.py -k 'embedding or pending'",
+    "autograd/kernels/cpu/head_rows.py": f"{UNIT}/test_attention.py {KERNELS} {MODEL}/test_masking.py -k '{ATTENTION}'",
+    "autograd/kernels/cpu/layer_norm.py": f"{KERNELS} -k layer_norm",
+    "autograd/kernels/cpu/linear.py": f"{UNIT}/test_linear.py {KERNELS} -k linear",
+    "autograd/kernels/cpu/softmax.py": f"{UNIT}/test_softmax.py",
+    "autograd/kernels/cpu/top_k.py": f"{UNIT}/test_top_k.py",
     "minitransformer/model/spans.py": f"{MODEL}/test_masking.py {MODEL}/test_packing.py",
     "minitransformer/training/schedule.py": "tests/minitransformer/training/test_schedule.py",
     "minitransformer/training/gradient.py": f"{TREE} tests/minitransformer/training/test_trainer.py {ON_GPU}",

@@ -88,6 +88,29 @@ def test_files_and_functions_are_short(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < LONGEST_FUNCTION, f"{node.name} is too long"
 
 
+# The three that are no operations on tensors, with the modules that define them.
+OTHERS = {"adam": "optim", "clip": "optim", "random": "random"}
+OPERATIONS = {path.stem for path in (ROOT / "autograd/ops").glob("*.py")} - {"__init__"} | set(OTHERS)
+HELPERS = {  # files that kernels share
+    "cpu": {"head_rows", "panels", "runs", "sums"},
+    "cuda": {"algorithms", "common", "compiler", "cublaslt", "driver", "library", "mma", "philox", "products"},
+}
+
+
+@pytest.mark.parametrize("device", HELPERS)
+def test_a_kernels_file_has_the_name_of_its_operations(device: str) -> None:
+    files = [path for path in (ROOT / "autograd/kernels" / device).glob("[!_]*") if path.is_file()]
+    assert {path.stem for path in files} - OPERATIONS == HELPERS[device]
+    registering = {path.stem for path in files if ".kernel(" in path.read_text(encoding="utf-8")}
+    assert not registering & HELPERS[device]
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_an_operations_tests_have_its_name(name: str) -> None:
+    assert (ROOT / f"tests/autograd/test_{name}.py").exists()
+    assert (ROOT / f"autograd/{OTHERS.get(name, f'ops/{name}')}.py").exists()
+
+
 def run_python(code: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
 

@@ -9,9 +9,12 @@ from autograd.ops.arithmetic import add, divide, multiply, relu, scale, subtract
 from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import cross_entropy, linear_cross_entropy
 from autograd.ops.dropout import dropout
-from autograd.ops.linear import embedding, linear, linear_maps, linear_relu, linear_transposed, matmul
-from autograd.ops.normalisation import layer_norm, log_softmax, softmax
+from autograd.ops.embedding import embedding
+from autograd.ops.layer_norm import layer_norm
+from autograd.ops.linear import linear, linear_relu, linear_transposed, matmul
+from autograd.ops.linear_maps import linear_maps
 from autograd.ops.shape import getitem, mean, reshape, sum, transpose
+from autograd.ops.softmax import log_softmax, softmax
 from autograd.tensor import Tensor
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autograd.array import Array
 from autograd.op import ShapeError, op
 from autograd.ops.dropout import dropout
-from autograd.ops.normalisation import layer_norm
+from autograd.ops.layer_norm import layer_norm
 from autograd.random import Site
 from autograd.tensor import Backward
 

@@ -7,7 +7,7 @@ import math
 from autograd.array import Array, namespace
 from autograd.op import ShapeError, op
 from autograd.ops.dropout import dropout_mask
-from autograd.ops.normalisation import softmax_gradient, softmax_values
+from autograd.ops.softmax import softmax_gradient, softmax_values
 from autograd.random import Site
 from autograd.spans import BlockMask, pack, place_side_by_side
 from autograd.tensor import Backward

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autograd.array import Array, namespace
-from autograd.op import Dispatch, JointOperation, ShapeError, op, unbroadcast
-from autograd.tensor import Backward, Tensor
+from autograd.op import Dispatch, ShapeError, op, unbroadcast
+from autograd.tensor import Backward
 
 
 @op
@@ -41,16 +41,6 @@ def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward
         return dy @ weight.T, x.T @ dy, dy.sum(0) if bias is not None else None
 
     return y, backward
-
-
-@JointOperation
-def linear_maps(x: Tensor, *maps: Tensor | None) -> list[Tensor]:
-    """yᵢ = x Wᵢ + bᵢ: several linear maps of the same x, such as queries, keys and values.
-
-    Shapes: x (T, I), then weight (I, O), bias (O,) or None, one map after the other.  Returns a list of (T, O).
-    Saves: what ``linear`` saves.
-    """
-    return [linear(x, weight, bias) for weight, bias in zip(maps[::2], maps[1::2], strict=True)]
 
 
 @op
@@ -114,20 +104,3 @@ def check_linear_transposed(x: Array, weight: Array) -> None:
         raise ShapeError(
             f"linear_transposed: expected x (T, I) and weight (O, I); got x {x.shape}, weight {weight.shape}"
         )
-
-
-@op
-def embedding(table: Array, ids: Array) -> tuple[Array, Backward]:
-    """Rows of the table: y_t = E[ids_t]; the gradient is the scatter-add of dy over ids.
-
-    Shapes: table (W, D), ids (T,) integers.  Returns (T, D).
-    Saves: the ids and the shape of the table.
-    """
-    xp, shape = namespace(table), table.shape
-
-    def backward(dy: Array) -> tuple[Array, None]:
-        dtable = xp.zeros(shape, dy.dtype)
-        xp.add.at(dtable, ids, dy)
-        return dtable, None
-
-    return table[ids], backward

@@ -15,7 +15,7 @@ import numpy as np
 
 from autograd import Tensor, namespace, no_tape, to_device
 from autograd.array import Array
-from autograd.ops.likeliest import FloatArray, IntArray, likeliest, take, top
+from autograd.ops.top_k import FloatArray, IntArray, take, top, top_k
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
 from minitransformer.errors import UserError
 from minitransformer.inference.cache import LayerCache, Memory
@@ -175,12 +175,12 @@ class _Search:
             pasts=list(self.caches),
         )
 
-    def _likeliest(self, decoded: Tensor, length: int, n: int) -> tuple[FloatArray, IntArray]:
-        """Return log p and ids (S·k, n) of the n most probable next tokens of every hypothesis, in falling order."""
+    def _top_k(self, decoded: Tensor, length: int, n: int) -> tuple[FloatArray, IntArray]:
+        """Return log p and ids of the n best next tokens of every hypothesis, best first: two (S·k, n)."""
         last = np.repeat(self.max_lengths[self.sentences] <= length, self.log_p.shape[1])
         if self.constraint is None and not last.any():
-            return self.model.likeliest(decoded, n=n, never=NEVER_GENERATED)
-        return likeliest(self.model.project(decoded).value, n, lambda logits: self._forbid(logits, last))
+            return self.model.top_k(decoded, n=n, never=NEVER_GENERATED)
+        return top_k(self.model.project(decoded).value, n, lambda logits: self._forbid(logits, last))
 
     def _forbid(self, logits: Array, last: BoolArray) -> None:
         """Set the logits of forbidden tokens to −∞ in place; rows at the greatest length may only end."""
@@ -200,7 +200,7 @@ class _Search:
         """
         beam, (n_sentences, k) = self.config.beam, self.log_p.shape
         n_candidates = 2 * beam if beam > 1 else 1  # no more of one hypothesis can be among the best of its sentence
-        of_token, token = self._likeliest(decoded, length, n_candidates)
+        of_token, token = self._top_k(decoded, length, n_candidates)
         n_tokens = token.shape[1]
         of_token += self.log_p.ravel()[:, None]
         of_token, choice = top(of_token.reshape(n_sentences, k * n_tokens), n_candidates)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autograd.ops.likeliest import IntArray
+from autograd.ops.top_k import IntArray
 from minitransformer.symbols import END
 from minitransformer.trees.linear import PUNCTUATION, WORD, looks
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autograd.array import Device
-from autograd.ops.likeliest import IntArray
+from autograd.ops.top_k import IntArray
 from minitransformer.data.rare_words import words_of
 from minitransformer.files import CheckpointError
 from minitransformer.inference.beam import SearchConfig

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autograd import namespace, no_tape, to_device, to_host
-from autograd.ops.normalisation import log_softmax_values
+from autograd.ops.softmax import log_softmax_values
 from minitransformer.data.batching import cut_by_tokens
 from minitransformer.model.batch import Batch, Ids
 from minitransformer.model.transformer import Transformer

@@ -11,7 +11,7 @@ import numpy as np
 
 from autograd import to_host
 from autograd.array import Device
-from autograd.ops.likeliest import IntArray
+from autograd.ops.top_k import IntArray
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.files import CheckpointError
 from minitransformer.inference.beam import Constraint, Hypothesis, SearchConfig, beam_search

@@ -21,9 +21,9 @@ from autograd import (
     to_host,
 )
 from autograd.array import Array, Device
-from autograd.ops.likeliest import FloatArray, IntArray, linear_likeliest
 from autograd.ops.linear import for_few_rows
-from autograd.ops.normalisation import log_softmax_values
+from autograd.ops.softmax import log_softmax_values
+from autograd.ops.top_k import FloatArray, IntArray, linear_top_k
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
 from minitransformer.errors import UserError
@@ -126,15 +126,15 @@ class Transformer(Layer):
         logits = self.projection.logits(decoded) if by_columns is None else ops.linear(decoded, by_columns, None)
         return logits if self.softmax_bias is None else logits + self.softmax_bias
 
-    def likeliest(self, decoded: Tensor, *, n: int, never: Sequence[int]) -> tuple[FloatArray, IntArray]:
-        """Return log p (nats) and ids of the n most probable next tokens except ``never``, in falling order.
+    def top_k(self, decoded: Tensor, *, n: int, never: Sequence[int]) -> tuple[FloatArray, IntArray]:
+        """Return log p (nats) and ids of the n best next tokens except ``never``, best first, on the host.
 
         The results are on the host.  Shapes: decoded (T, D); returns two (T, n).
         """
         by_columns = self._projection_by_columns
         weight = self.projection.weight.value.T if by_columns is None else by_columns
         bias = None if self.softmax_bias is None else self.softmax_bias.value
-        found: tuple[FloatArray, IntArray] = linear_likeliest(decoded.value, weight, bias, n=n, never=never)
+        found: tuple[FloatArray, IntArray] = linear_top_k(decoded.value, weight, bias, n=n, never=never)
         return found
 
     def for_search(self) -> Transformer:

@@ -1,4 +1,4 @@
-"""The stand-in for CuPy."""
+"""The stand-in for CuPy, and small runs for kernels."""
 
 from __future__ import annotations
 
@@ -31,3 +31,13 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     positions._table.cache_clear()  # it keeps tables on the device
     yield module
     positions._table.cache_clear()
+
+
+@pytest.fixture(params=["one run", "a row at a time"])
+def runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Arrays of tests are far smaller than a run; so that there are several, a run is made smaller than a row."""
+    if request.param == "a row at a time":
+        for name, module in list(sys.modules.items()):
+            if name.startswith("autograd.kernels.cpu") and hasattr(module, "RUN"):
+                monkeypatch.setattr(module, "RUN", 1)
+    return

@@ -223,3 +223,9 @@ def test_streams_of_one_seed_update_and_shard_give_the_same_masks(seed: int, upd
         of_first, of_other, of_again = masks(first), masks(other), masks(again)
         assert of_first == of_again
         assert not set(of_first) & set(of_other)
+
+
+@pytest.mark.parametrize("rate", [-0.5, 1.0])
+def test_dropout_rate_out_of_range(rate: float) -> None:
+    with pytest.raises(ValueError, match=rf"rate must be in \[0, 1\), got {rate}"):
+        ops.dropout(np.ones(3), rate=rate, site=SITE)

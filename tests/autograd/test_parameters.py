@@ -1,4 +1,4 @@
-"""The flat buffer, Adam on it, and the gradient's norm."""
+"""The flat buffer of parameters and gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from autograd import Layer, Parameter, ParameterBuffer, RandomStream, Tensor, backward, named_parameters, ops
-from autograd.optim import Adam, adam_update, clip, gradient_norm, sum_squares
 from autograd.parameters import ALIGNMENT, glorot_uniform, ones, scaled_normal, zeros
 
 
@@ -124,69 +123,6 @@ def test_gradients_take_no_memory_before_somebody_asks_for_them() -> None:
     assert all(np.shares_memory(parameter.grad, buffer.gradients) for parameter in buffer.named.values())
 
 
-def textbook_adam(gradients: list[Any], rates: list[float], theta: Any) -> Any:
-    m = v = 0
-    for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
-        m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g * g
-        theta = theta - rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.98**t)) + 1e-9)
-    return theta
-
-
-def test_adam_is_the_textbooks_whole_or_in_parts() -> None:
-    random = np.random.default_rng(0)
-    tree = Tree()
-    buffer = ParameterBuffer(tree, seed=1, dtype="float64")
-    start, adam = buffer.values.copy(), Adam(buffer)
-    gradients = [random.standard_normal(buffer.values.shape) for _ in range(5)]
-    rates = [0.1, 0.2, 0.05, 0.3, 0.1]
-    for step, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
-        buffer.gradients[:] = gradient
-        for within in (slice(0, 100), slice(100, None)):
-            adam.update(adam.scalars(rate, step), np.float64(1), within)
-    np.testing.assert_allclose(buffer.values, textbook_adam(gradients, rates, start), rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("size", [1, 7, 65_536, 140_001])
-def test_adam_kernel_equals_its_reference(size: int) -> None:
-    random = np.random.default_rng(size)
-    arrays = [np.abs(random.standard_normal(size)).astype(np.float32) for _ in range(4)]
-    fast, slow = [x.copy() for x in arrays], [x.copy() for x in arrays]
-    static, scalars = {"beta1": 0.9, "beta2": 0.98, "eps": 0.1}, np.array([1, 0.01, 0.3])
-    for scale in map(np.float64, (0.37, 1)):
-        adam_update(*fast, None, scalars, scale, **static)
-        adam_update.reference(*slow, None, scalars, scale, **static)
-    assert adam_update.choose((*fast, None, scalars, scale), static) is not adam_update.reference
-    for a, b in zip(fast, slow, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
-
-
-@pytest.mark.parametrize("run", [adam_update, adam_update.reference])
-def test_adam_changes_nothing_with_a_scale_of_zero(run: Any) -> None:
-    arrays = list(np.random.default_rng(1).random((4, 300)))
-    arrays[1][7] = np.nan
-    before = [x.tobytes() for x in arrays]
-    run(*arrays, None, np.ones(3), np.float64(0), beta1=0.9, beta2=0.98, eps=1e-9)
-    assert [x.tobytes() for x in arrays] == before
-
-
-@pytest.mark.parametrize(("max_norm", "scale"), [(np.inf, 0.25), (10, 0.25), (1.25, 0.25), (0.5, 0.1)])
-def test_a_gradient_is_divided_by_its_tokens_and_clipped(max_norm: float, scale: float) -> None:
-    squares, scalars = sum_squares(np.array([3.0, 4.0])), np.array([1 / 4, 0, 0])
-    assert gradient_norm(np.array([3.0, 4.0])) == 5
-    np.testing.assert_allclose(clip(squares, np.float64(7), scalars, max_norm=max_norm), [7, 1.25, scale])
-
-
-@pytest.mark.parametrize("loss", [1.0, np.nan, np.inf])
-@pytest.mark.parametrize("value", [1.0, np.nan, np.inf])
-@pytest.mark.parametrize("max_norm", [0.5, np.inf])
-def test_numbers_that_are_not_finite_have_a_scale_of_zero(value: float, loss: float, max_norm: float) -> None:
-    squares = sum_squares(np.array([3.0, value, 4.0]))
-    found_loss, norm, scale = clip(squares, np.float64(loss), np.ones(3), max_norm=max_norm)
-    assert (scale > 0) == (value == loss == 1)
-    assert np.isfinite(norm) == (value == 1)
-    np.testing.assert_array_equal(found_loss, loss)
-
-
 def test_parameters_are_read_and_differentiated_in_the_memory_that_the_caller_allocates() -> None:
     asked: list[Any] = []
 
@@ -205,11 +141,3 @@ def test_parameters_are_read_and_differentiated_in_the_memory_that_the_caller_al
         assert np.shares_memory(parameter.grad, gradients)
         assert (parameter.grad == 1).all()
     assert np.shares_memory(buffer.gradients, gradients)
-
-
-@pytest.mark.parametrize("cut", [0, 1, 7, 99, 100, 101])
-def test_the_norm_has_the_same_bits_however_the_gradient_is_divided(cut: int) -> None:
-    gradients = np.random.default_rng(3).standard_normal(100 * ALIGNMENT + 5, np.float32)
-    assert gradient_norm(gradients) == pytest.approx(np.linalg.norm(gradients.astype(np.float64)), rel=1e-6)
-    of_shards = [sum_squares(shard) for shard in np.split(gradients, [cut * ALIGNMENT])]
-    np.testing.assert_array_equal(np.concatenate(of_shards), sum_squares(gradients))

@@ -76,3 +76,8 @@ def whole_spans(query_lengths: list[int], key_lengths: list[int]) -> KeySpans:
     queries, keys = Blocks.of_lengths(query_lengths), Blocks.of_lengths(key_lengths)
     first = np.repeat(keys.starts, query_lengths)
     return KeySpans(first, first + np.repeat(keys.lengths, query_lengths), queries, keys)
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    """Return normal numbers that depend on the shape and the seed alone."""
+    return Draw(np.random.default_rng((seed, *shape)), {})(*shape)

@@ -12,6 +12,7 @@ from textbook import attention, cross_entropy, layer_norm, log_softmax, softmax
 
 from autograd import Blocks, ops
 from autograd.random import Site
+from autograd.tensor import written
 from autograd.testing import STEP
 
 SITE = Site(seed=5, site=1)
@@ -225,3 +226,10 @@ CURVED = [
 ]  # fmt: skip
 
 CASES = [replace(case, step=tenth_of_the_largest) for case in LINEAR] + CURVED
+
+
+def results(run: Any, arguments: tuple[Any, ...], static: dict[str, Any], seed: int) -> list[Any]:
+    """Return the value, and the gradient of each argument for a random gradient of the value."""
+    value, backward = run(*arguments, **static)
+    dy = np.asarray(np.random.default_rng(seed).standard_normal(value.shape), value.dtype)
+    return [value, *map(written, backward(dy))]

@@ -5,7 +5,8 @@ import autograd.kernels.cpu.attention
 import autograd.kernels.cpu.cross_entropy
 import autograd.kernels.cpu.dropout
 import autograd.kernels.cpu.embedding
-import autograd.kernels.cpu.likeliest
+import autograd.kernels.cpu.layer_norm
 import autograd.kernels.cpu.linear
-import autograd.kernels.cpu.normalisation
-import autograd.kernels.cpu.philox  # noqa: F401  (importing registers)
+import autograd.kernels.cpu.random
+import autograd.kernels.cpu.softmax
+import autograd.kernels.cpu.top_k  # noqa: F401  (importing registers)

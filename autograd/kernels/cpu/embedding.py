@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array
-from autograd.ops.linear import embedding
+from autograd.ops.embedding import embedding
 from autograd.tensor import Backward, PendingGradient
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array
-from autograd.kernels.cpu.panels import MatrixInPanels
-from autograd.ops.linear import check_linear, linear, linear_relu
+from autograd.kernels.cpu.panels import MatrixInPanels, small_products_are_fast
+from autograd.ops.linear import check_linear, for_few_rows, linear, linear_relu
 from autograd.tensor import Backward, PendingGradient
 
 FEW = 8  # rows; as many are cheaper one by one: OpenBLAS would first copy the matrix into another order
@@ -82,3 +82,9 @@ def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> t
         return dz @ weight.T, PendingProduct(x.T, dz), _sum_of_rows(dz)
 
     return y, backward
+
+
+@for_few_rows.kernel("cpu", supports=lambda weight: small_products_are_fast())
+def in_panels(weight: Array) -> Array:
+    """Return the matrix with a copy of itself in panels: see ``MatrixInPanels``."""
+    return MatrixInPanels.of(weight)

@@ -18,7 +18,6 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from autograd.array import Array
-from autograd.ops.linear import for_few_rows
 
 ROWS, COLUMNS, TERMS = 32, 32, 512  # of a small product: the fastest tried, and half of what is allowed
 
@@ -116,9 +115,3 @@ def small_products_are_fast() -> bool:
         library["internal_api"] == "openblas" and library.get("architecture") in WITH_SMALL_KERNELS
         for library in threadpool_info()
     )
-
-
-@for_few_rows.kernel("cpu", supports=lambda weight: small_products_are_fast())
-def in_panels(weight: Array) -> Array:
-    """See ``MatrixInPanels``."""
-    return MatrixInPanels.of(weight)

@@ -6,7 +6,7 @@ import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
-from autograd.ops.linear import embedding
+from autograd.ops.embedding import embedding
 from autograd.precision import as_gradient_of
 from autograd.tensor import Backward, PendingGradient
 

@@ -1,4 +1,4 @@
-// Layer normalisation of x, or of x + dropout(y), a warp a row; see autograd.ops.normalisation.layer_norm and
+// Layer normalisation of x, or of x + dropout(y), a warp a row; see autograd.ops.layer_norm.layer_norm and
 // autograd.ops.add_norm.
 //
 // A lane holds four neighbours of every 128 columns, which are a word of random bits and one access to memory, aligned as

@@ -13,7 +13,7 @@ from autograd.kernels.cuda.dropout import numbers_of
 from autograd.kernels.cuda.linear import sum_of_rows
 from autograd.ops.add_norm import add_norm
 from autograd.ops.dropout import threshold_and_scale
-from autograd.ops.normalisation import layer_norm
+from autograd.ops.layer_norm import layer_norm
 from autograd.random import Site
 from autograd.tensor import Backward
 

@@ -9,7 +9,8 @@ from autograd.array import Array, namespace
 from autograd.kernels.cuda.linear import is_supported, sum_of_rows
 from autograd.kernels.cuda.products import PendingProducts, PendingSum, address, distance, product, stack_of
 from autograd.op import BackwardOfSeveral
-from autograd.ops.linear import check_linear, linear_maps
+from autograd.ops.linear import check_linear
+from autograd.ops.linear_maps import linear_maps
 from autograd.tensor import Gradient
 
 

@@ -12,7 +12,7 @@ from cuda_on_cpu import double, from_bf16, near, to_bf16
 
 from autograd.kernels.cuda import adam, cross_entropy, layer_norm
 from autograd.ops.cross_entropy import linear_cross_entropy, smoothed_masses
-from autograd.ops.normalisation import layer_norm as layer_norm_operation
+from autograd.ops.layer_norm import layer_norm as layer_norm_operation
 from autograd.optim import adam_update
 from autograd.tensor import written
 

@@ -12,7 +12,7 @@ from cuda_on_cpu import from_bf16, near, to_bf16
 from autograd.kernels.cuda import dropout, embedding, layer_norm
 from autograd.ops.dropout import dropout as dropout_operation
 from autograd.ops.dropout import dropout_mask
-from autograd.ops.linear import embedding as embedding_operation
+from autograd.ops.embedding import embedding as embedding_operation
 from autograd.random import Site, random_words
 from autograd.tensor import written
 

@@ -23,8 +23,8 @@ from autograd.ops.attention import attention as attention_operation
 from autograd.ops.cross_entropy import cross_entropy as cross_entropy_operation
 from autograd.ops.cross_entropy import smoothed_masses
 from autograd.ops.dropout import dropout_mask, threshold_and_scale
-from autograd.ops.linear import embedding as embedding_operation
-from autograd.ops.normalisation import log_normaliser
+from autograd.ops.embedding import embedding as embedding_operation
+from autograd.ops.softmax import log_normaliser
 from autograd.precision import rounded
 from autograd.random import Site, random_uint16
 from autograd.tiles import ROWS, Tiles, tiles_on_host

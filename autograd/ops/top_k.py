@@ -14,7 +14,7 @@ import numpy as np
 from autograd.array import Array, device_of, namespace, to_device, to_host
 from autograd.op import Dispatch
 from autograd.ops.linear import linear
-from autograd.ops.normalisation import log_normaliser
+from autograd.ops.softmax import log_normaliser
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -37,7 +37,7 @@ class Rows(Protocol):
 
 
 @Dispatch
-def linear_likeliest(
+def linear_top_k(
     x: Array, weight: Array, bias: Array | None, *, n: int, never: Sequence[int]
 ) -> tuple[FloatArray, IntArray]:
     """The ``n`` greatest of log softmax(x W + b) in each row but for the classes ``never``, and which they are.
@@ -49,10 +49,10 @@ def linear_likeliest(
     def forbid(logits: Array) -> None:
         logits[:, list(never)] = -namespace(logits).inf
 
-    return likeliest(logits, n, forbid)
+    return top_k(logits, n, forbid)
 
 
-def likeliest(logits: Array, n: int, forbid: Any) -> tuple[FloatArray, IntArray]:
+def top_k(logits: Array, n: int, forbid: Any) -> tuple[FloatArray, IntArray]:
     """The ``n`` greatest log-probabilities of each row with their columns, greatest first.
 
     ``forbid`` says what may not be chosen, by writing −∞ into the logits; it is called when the rows' sums over all

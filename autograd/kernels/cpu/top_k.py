@@ -14,8 +14,8 @@ import numpy as np
 
 from autograd.array import Array
 from autograd.kernels.cpu.panels import COLUMNS, MatrixInPanels, groups_of_rows
-from autograd.ops.likeliest import DEPTH, FloatArray, IntArray, linear_likeliest, top_of_rows
-from autograd.ops.normalisation import log_normaliser
+from autograd.ops.softmax import log_normaliser
+from autograd.ops.top_k import DEPTH, FloatArray, IntArray, linear_top_k, top_of_rows
 
 ROWS_IN_CACHE = 128  # of them a block of DEPTH panels has 512 KiB; of fewer rows several blocks are one chunk
 ROOM = 40.0  # nats that a number may exceed the shift of its exponential by: sums are far from infinite then
@@ -26,11 +26,11 @@ def _has_classes_enough(x: Array, weight: Array, bias: Array | None, *, n: int, 
     return isinstance(weight, MatrixInPanels) and len(x) > 0 and weight.n_panels // DEPTH * COLUMNS > n
 
 
-@linear_likeliest.kernel("cpu", supports=_has_classes_enough)
-def linear_likeliest_in_tiles(
+@linear_top_k.kernel("cpu", supports=_has_classes_enough)
+def linear_top_k_in_tiles(
     x: Array, weight: MatrixInPanels, bias: Array | None, *, n: int, never: Sequence[int]
 ) -> tuple[FloatArray, IntArray]:
-    """See ``linear_likeliest``; the weight is in panels."""
+    """See ``linear_top_k``; the weight is in panels."""
     found = []
     for groups in groups_of_rows(x):
         tiles = _Tiles(groups, weight, bias, never)

@@ -1,4 +1,4 @@
-"""Layer normalisation, and the denominator of softmax, in runs of rows that stay in the cache."""
+"""Layer normalisation in runs of rows that stay in the cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from autograd.array import Array
 from autograd.kernels.cpu.runs import runs
 from autograd.kernels.cpu.sums import weighted_sums
-from autograd.ops.normalisation import check_layer_norm, layer_norm, log_normaliser
+from autograd.ops.layer_norm import check_layer_norm, layer_norm
 from autograd.tensor import Backward
 
 RUN = 65_536  # elements: x, x̂, y (or dy, x̂, dx and a product) of float32 take a second-level cache of 1 MiB
@@ -52,16 +52,3 @@ def layer_norm_in_runs(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6)
 def _mean(rows: Array, weight: Array) -> Array:
     """Means of weighted rows.  Shapes: rows (T, D), weight (D,); returns (T, 1)."""
     return weighted_sums(rows, weight)[:, None] / rows.dtype.type(len(weight))
-
-
-@log_normaliser.kernel("cpu")
-def log_normaliser_in_runs(x: Array) -> tuple[Array, Array]:
-    """The reference's numbers, with a temporary of the size of a run."""
-    rows = x.reshape(-1, x.shape[-1])
-    greatest, log_total = np.empty((2, len(rows), 1), x.dtype)
-    for run in runs(rows, RUN):
-        z = rows[run]
-        np.max(z, axis=1, keepdims=True, out=greatest[run])
-        shifted = z - greatest[run]
-        log_total[run] = np.log(np.exp(shifted, out=shifted).sum(1, keepdims=True))
-    return greatest.reshape(*x.shape[:-1], 1), log_total.reshape(*x.shape[:-1], 1)

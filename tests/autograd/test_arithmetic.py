@@ -1,0 +1,40 @@
+"""Python's operators on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from draws import normal
+
+from autograd import Tensor
+from autograd.testing import check_gradients
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "x + y": lambda x, y: x + y,
+    "x + 2": lambda x, y: x + np.full(3, 2.0),
+    "2 + x": lambda x, y: np.full(3, 2.0) + x,
+    "x - y": lambda x, y: x - y,
+    "2 - x": lambda x, y: 2.0 - x,
+    "x * y": lambda x, y: x * y,
+    "x * 3": lambda x, y: x * 3,
+    "2.5 * x": lambda x, y: 2.5 * x,
+    "x / y": lambda x, y: x / y,
+    "x / 4": lambda x, y: x / 4,
+    "2 / x": lambda x, y: 2.0 / x,
+    "-x": lambda x, y: -x,
+    "x @ y": lambda x, y: x @ y,
+    "array @ x": lambda x, y: np.eye(3)[::-1] @ x,
+    "x[1:]": lambda x, y: x[1:],
+}
+
+
+@pytest.mark.parametrize("operator", OPERATORS.values(), ids=list(OPERATORS))
+def test_pythons_operators_mean_what_they_mean_for_arrays(operator: Callable[[Any, Any], Any]) -> None:
+    x, y = 5 + normal(3, 3), 5 + normal(3, 3, seed=1)
+    result = operator(Tensor(x), Tensor(y))
+    assert isinstance(result, Tensor)
+    np.testing.assert_allclose(result.value, operator(x, y), rtol=1e-14)
+    check_gradients(operator, x, y)

@@ -1,0 +1,157 @@
+"""Attention: gaps between blocks, empty blocks, large scores, lone keys, arguments it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from draws import normal, whole_spans
+from op_cases import SITE, results
+from textbook import attention, softmax
+
+from autograd import Blocks, KeySpans, ShapeError, Tensor, backward, ops
+from autograd.kernels.cpu.head_rows import HeadRows
+from autograd.op import operations
+from autograd.testing import check_gradients
+
+
+def test_attention_over_blocks_with_room_between_them() -> None:
+    """A cache of capacity 4 of which 2 keys are filled: what lies behind them is not seen."""
+    keys = Blocks(np.array([0, 4]), np.array([2, 2]))
+    spans = KeySpans(np.array([0, 4]), np.array([2, 6]), Blocks.of_lengths([1, 1]), keys)
+    q, k, v = normal(2, 1, 3), normal(8, 1, 3, seed=1), normal(8, 1, 2)
+    check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans), q, k, v)
+    k[[2, 3, 6, 7]] = v[[2, 3, 6, 7]] = 1e6
+    np.testing.assert_allclose(ops.attention(q, k, v, spans=spans).value, _alone(q, k, v))
+
+
+def _alone(q: Any, k: Any, v: Any) -> Any:
+    def one(i: int) -> Any:
+        weights = softmax(q[i, 0] @ k[4 * i : 4 * i + 2, 0].T / np.sqrt(3))
+        return weights @ v[4 * i : 4 * i + 2, 0]
+
+    return np.stack([one(0), one(1)])[:, None]
+
+
+@pytest.mark.parametrize(("query_lengths", "key_lengths"), [([0], [3]), ([0, 2], [3, 1]), ([0, 2, 0], [0, 1, 4])])
+@pytest.mark.parametrize("dropout", [{}, {"rate": 0.4, "site": SITE}], ids=["", "dropout"])
+def test_attention_of_blocks_without_queries(
+    query_lengths: list[int], key_lengths: list[int], dropout: dict[str, Any]
+) -> None:
+    spans = whole_spans(query_lengths, key_lengths)
+    n_queries, n_keys = sum(query_lengths), sum(key_lengths)
+    arguments = normal(n_queries, 2, 3), normal(n_keys, 2, 3), normal(n_keys, 2, 2)
+    result = ops.attention(*arguments, spans=spans, **dropout)
+    np.testing.assert_allclose(result.value, attention(*arguments, spans, **dropout))
+    check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans, **dropout), *arguments)
+
+
+@pytest.mark.parametrize("has_kernels", [True, False], ids=["kernels", "reference"])
+@pytest.mark.parametrize("half", [{"rate": 0.5}, {"site": SITE}], ids=["a rate", "a site"])
+def test_attention_drops_nothing_without_both_rate_and_site(
+    half: dict[str, Any], has_kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_kernels:
+        monkeypatch.setattr(ops.attention, "kernels", [])
+    spans, arguments = whole_spans([3], [5]), (normal(3, 2, 4), normal(5, 2, 4), normal(5, 2, 2))
+    result = ops.attention(*arguments, spans=spans, **half)
+    np.testing.assert_array_equal(result.value, ops.attention(*arguments, spans=spans).value)
+    check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans, **half), *arguments)
+
+
+def test_attention_over_no_blocks_is_empty() -> None:
+    blocks = Blocks.of_lengths([])
+    nothing = np.zeros(0, np.int64)
+    q, v = Tensor(np.ones((0, 2, 3))), Tensor(np.ones((0, 2, 5)))
+    y = ops.attention(q, q, v, spans=KeySpans(nothing, nothing, blocks, blocks))
+    assert y.shape == (0, 2, 5)
+    backward(y, np.ones((0, 2, 5)))
+    assert (q.grad.shape, v.grad.shape) == ((0, 2, 3), (0, 2, 5))
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "v", "message"),
+    [
+        ((3, 2, 4), (5, 2, 4), (6, 2, 4), "k and v must have the same number of tokens"),
+        ((3, 2, 4), (5, 2, 3), (5, 2, 4), r"expected q \(T, H, K\)"),
+        ((3, 2, 4), (5, 3, 4), (5, 2, 4), r"expected q \(T, H, K\)"),
+        ((3, 2, 4, 1), (5, 2, 4, 1), (5, 2, 4, 1), r"expected q \(T, H, K\)"),
+        ((2, 2, 4), (5, 2, 4), (5, 2, 4), "spans are for 3 queries"),
+        ((3, 2, 4), (4, 2, 4), (4, 2, 4), "spans reach to key 5"),
+    ],
+)
+def test_attention_shape_errors(q: Any, k: Any, v: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        ops.attention(np.ones(q), np.ones(k), np.ones(v), spans=whole_spans([3], [5]))
+
+
+@pytest.mark.parametrize("shift", [0.0, 300.0, -300.0])
+@pytest.mark.parametrize("spread", [1.0, 100.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_attention_with_large_scores_neither_overflows_nor_vanishes(shift: float, spread: float, dtype: str) -> None:
+    spans = whole_spans([3, 20, 1], [5, 1, 30])
+    random = np.random.default_rng(1)
+    q, k, v = (random.standard_normal((n, 2, 4)) for n in (24, 36, 36))
+    q[..., 0], k[..., 0] = 1, 2 * shift  # the scores' common part
+    arguments = tuple(x.astype(dtype) for x in (q, k * [1, spread, spread, spread], v))
+    run = operations["attention"].choose(arguments, {"spans": spans})
+    assert run is not operations["attention"].reference
+    got = results(run, arguments, {"spans": spans}, 1)
+    expected = results(operations["attention"].reference, arguments, {"spans": spans}, 1)
+    for x, y in zip(got, expected, strict=True):
+        assert np.isfinite(x).all()
+        np.testing.assert_allclose(x, y, rtol=0, atol=(1e-3 if dtype == "float32" else 1e-11) * np.abs(y).max())
+
+
+BLOCKS = Blocks.of_lengths([3, 1, 6, 1])
+
+
+LONE = {
+    "one key a block": whole_spans([3, 1, 6, 1], [1, 1, 1, 1]),
+    "itself alone, among others": KeySpans(BLOCKS.tokens, BLOCKS.tokens + 1, BLOCKS, BLOCKS),
+    "blocks of one, among longer ones": whole_spans([3, 1, 6, 1], [3, 1, 6, 1]),
+    "itself and those before": KeySpans(np.repeat(BLOCKS.starts, BLOCKS.lengths), BLOCKS.tokens + 1, BLOCKS, BLOCKS),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [1.0, 30.0])  # of queries and keys; of the larger ones a score overflows exp
+@pytest.mark.parametrize("rate", [0.0, 0.5])  # for which the reference runs
+@pytest.mark.parametrize("name", LONE)
+def test_the_weight_of_a_lone_key_is_exactly_1_and_its_score_has_no_gradient_at_all(
+    name: str, rate: float, size: float, dtype: str
+) -> None:
+    random, spans = np.random.default_rng(1), LONE[name]
+    q, k, v = (random.standard_normal((n, 2, 4)) for n in (11, spans.keys.end, spans.keys.end))
+    arguments = tuple(x.astype(dtype) for x in (q * size, k * size, v))
+    static = {"spans": spans, "rate": rate, "site": SITE}
+    for run in (operations["attention"].choose(arguments, static), operations["attention"].reference):
+        y, dq, dk, _ = results(run, arguments, static, 1)
+        mask = spans.mask()
+        is_lone = mask.sum(1) == 1
+        of_lone = arguments[2][mask[is_lone].argmax(1)]
+        assert is_lone.any()
+        assert not dq[is_lone].any()
+        assert not dk[~mask[~is_lone].any(0)].any()
+        assert rate or (y[is_lone] == of_lone).all()
+        assert ((y[is_lone] == of_lone / (1 - rate)) | (y[is_lone] == 0)).all()
+
+
+@pytest.mark.parametrize(
+    ("dropout", "is_kernel"),
+    [({}, True), ({"rate": 0.5}, True), ({"site": SITE}, True), ({"rate": 0.5, "site": SITE}, False)],
+)
+def test_attention_without_dropout_has_a_kernel(dropout: dict[str, Any], is_kernel: bool) -> None:
+    arguments, operation = tuple(np.ones((n, 2, 4)) for n in (3, 2, 2)), operations["attention"]
+    chosen = operation.choose(arguments, {"spans": whole_spans([3], [2]), **dropout})
+    assert (chosen is not operation.reference) is is_kernel
+
+
+def test_attention_to_a_cache_copies_nothing() -> None:
+    x = np.random.default_rng(1).standard_normal((12, 2, 4))
+    cache, sentences = Blocks(np.array([0, 4, 8]), np.array([3, 3, 3])), Blocks.of_lengths([5, 7])
+    assert np.shares_memory(HeadRows(cache, 2, 12).of(x), x)
+    gathered = HeadRows(sentences, 2, 12).of(x)
+    assert gathered.flags.c_contiguous
+    assert not np.shares_memory(gathered, x)

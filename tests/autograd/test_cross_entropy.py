@@ -1,0 +1,129 @@
+"""Cross-entropy: its smoothing conventions, large logits, rows without a target, arguments it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from op_cases import results
+from textbook import smoothed_targets
+
+from autograd import ShapeError, Tensor, backward, ops
+from autograd.op import operations
+
+CONVENTIONS: list[dict[str, Any]] = [{}, {"over": "V"}, {"over": "V-2", "impossible": 1}]
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS, ids=str)
+def test_cross_entropy_at_its_least_is_the_entropy_of_the_smoothed_target(convention: dict[str, Any]) -> None:
+    q = smoothed_targets((1, 4), np.array([2]), 0.1, **convention)
+    possible = q[q > 0]
+    logits = np.log(np.maximum(q, 1e-300))
+    loss = ops.cross_entropy(logits, np.array([2]), smoothing=0.1, **convention)
+    assert float(loss) == pytest.approx(-(possible * np.log(possible)).sum(), rel=1e-12)
+    gradient, _ = ops.cross_entropy.reference(logits, np.array([2]), smoothing=0.1, **convention)[1](np.ones(()))
+    np.testing.assert_allclose(gradient, 0, atol=1e-15)
+
+
+@pytest.mark.parametrize("run", ["reference", "kernel"])
+@pytest.mark.parametrize("static", [{}, {"smoothing": 0.1, "over": "V-2", "impossible": 1}], ids=str)
+def test_a_class_that_gets_nothing_may_have_no_probability(run: str, static: dict[str, Any]) -> None:
+    x, bias, targets = np.array([[0.5], [-0.5]]), np.array([0.0, -np.inf, 1.0, -1.0]), np.array([0, 3])
+    arguments = x, np.ones((4, 1)), bias, targets
+    operation = ops.linear_cross_entropy
+    loss, backward = (operation.reference if run == "reference" else operation.choose(arguments, static))(
+        *arguments, **static
+    )
+    without = x, np.ones((3, 1)), bias[[0, 2, 3]], np.array([0, 2])
+    expected, expected_backward = operation.reference(*without, smoothing=static.get("smoothing", 0.0))
+    assert float(loss) == pytest.approx(float(expected), rel=1e-12)
+    np.testing.assert_allclose(backward(np.ones(()))[0], expected_backward(np.ones(()))[0], rtol=1e-9, atol=1e-12)
+
+
+def test_finite_logits_whose_sum_is_not_have_a_finite_loss() -> None:
+    logits = np.float32([[1e38, -2e38, -2e38]])
+    assert float(ops.cross_entropy(logits, np.array([0]))) == 0
+
+
+@pytest.mark.parametrize(
+    "static", [{}, {"smoothing": 0.1}, {"smoothing": 0.2, "over": "V-2", "impossible": 0}], ids=str
+)
+def test_rows_without_a_target_add_nothing_whatever_their_logits_are(static: dict[str, Any]) -> None:
+    x, weight = np.random.default_rng(1).standard_normal((2, 4, 3))
+    targets = np.array([-1, 2, 1, -1])
+    rows = Tensor(x), Tensor(x[1:3])
+    losses = [
+        ops.linear_cross_entropy(of, weight, None, t, **static)
+        for of, t in zip(rows, (targets, targets[1:3]), strict=True)
+    ]
+    assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-12)
+    for loss in losses:
+        backward(loss)
+    np.testing.assert_allclose(rows[0].grad[1:3], rows[1].grad, rtol=1e-12)
+    assert not rows[0].grad[[0, 3]].any()
+
+
+@pytest.mark.parametrize("shift", [0.0, 39.0, 300.0, -39.0, -300.0])
+@pytest.mark.parametrize("spread", [1.0, 30.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_cross_entropy_of_large_logits_neither_overflows_nor_vanishes(shift: float, spread: float, dtype: str) -> None:
+    random = np.random.default_rng(1)
+    x, weight = random.standard_normal((6, 5)), random.standard_normal((20, 5))
+    x[:3, 0], x[:, 1:], weight[:, 0] = (
+        shift,
+        spread * x[:, 1:],
+        1,
+    )  # only three rows are shifted, and all that is common
+    arguments = (*(a.astype(dtype) for a in (x, weight)), None, random.integers(0, 20, 6))
+    operation = operations["linear_cross_entropy"]
+    static = {"smoothing": 0.1, "over": "V-2", "impossible": 7}
+    run = operation.choose(arguments, static)
+    assert run is not operation.reference
+    for got, expected in zip(
+        results(run, arguments, static, 1), results(operation.reference, arguments, static, 1), strict=True
+    ):
+        if expected is not None:
+            np.testing.assert_allclose(
+                got, expected, rtol=0, atol=(1e-5 if dtype == "float32" else 1e-13) * np.abs(expected).max()
+            )
+
+
+def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...], bias: Any = None) -> Tensor:
+    return ops.linear_cross_entropy(np.ones(x), np.ones(weight), bias, np.zeros(2, int))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: linear_cross_entropy((2, 3), (5, 4)), r"linear_cross_entropy: expected x \(T, D\), weight"),
+        (lambda: linear_cross_entropy((2, 3), (5, 3), np.ones(1)), r"linear_cross_entropy: .* bias \(1,\)"),
+        (lambda: linear_cross_entropy((2, 3, 3), (5, 3)), r"linear_cross_entropy: .* got x \(2, 3, 3\)"),
+        (lambda: linear_cross_entropy((2, 5), (1, 5, 3)), r"linear_cross_entropy: .* weight \(1, 5, 3\)"),
+        (lambda: ops.cross_entropy(np.ones((2, 3, 1)), np.zeros(2, int)), r"cross_entropy: expected logits \(T, W\)"),
+        (lambda: ops.cross_entropy(np.ones((2, 3)), np.zeros(3, int)), r"cross_entropy: expected logits \(T, W\)"),
+    ],
+)  # fmt: skip
+def test_shape_errors_name_expected_and_given_shapes(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "convention", "message"),
+    [
+        (3, {"smoothing": 1.0}, r"smoothing must be in \[0, 1\).*got 1.0"),
+        (3, {"smoothing": -0.5}, r"smoothing must be in \[0, 1\).*got -0.5"),
+        (1, {"smoothing": 0.1}, "over V-1 = 0 of 1 classes"),
+        (2, {"smoothing": 0.1, "over": "V-2", "impossible": 0}, "over V-2 = 0 of 2 classes"),
+        (3, {"over": "V-2", "impossible": 3}, "the impossible class must be one of 3, got 3"),
+        (3, {"over": "V-2", "impossible": -1}, "the impossible class must be one of 3, got -1"),
+        (3, {"over": "V-2"}, "needs an impossible class"),
+        (3, {"impossible": 0}, '"V-2", and only it'),
+        (3, {"over": "V-3"}, "over must be one of"),
+    ],
+)
+def test_smoothing_that_no_classes_can_share(n_classes: int, convention: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ops.cross_entropy(np.zeros((1, n_classes)), np.zeros(1, int), **convention)
