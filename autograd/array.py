@@ -1,7 +1,7 @@
-"""Arrays on the CPU (NumPy) and on a GPU (CuPy), and the one place that knows which is which.
+"""Arrays on the CPU (NumPy) and on a GPU (CuPy); the only module that distinguishes them.
 
-Everything else in the tree writes ``xp = namespace(x)`` and then speaks to ``xp``, the array namespace in the sense of
-the Python array API.  CuPy is imported only when a GPU is asked for.
+All other modules write ``xp = namespace(x)`` and call functions of ``xp``, an array namespace as in the
+Python array API.  CuPy is imported only when device "cuda" is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Device: TypeAlias = Literal["cpu", "cuda"]
 
 
 class DeviceError(RuntimeError):
-    """A device, or a type of numbers, was asked for that this machine or this installation does not have."""
+    """An error: this machine or installation lacks the requested device or dtype."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"device: {problem}; {remedy}")
@@ -26,9 +26,9 @@ class DeviceError(RuntimeError):
 
 
 def namespace(x: Array) -> Any:
-    """The module (``numpy`` or ``cupy``) whose functions accept ``x``; Python scalars belong to NumPy.
+    """Return the module (``numpy`` or ``cupy``) whose functions accept ``x``; Python scalars belong to NumPy.
 
-    Raises: TypeError if ``x`` is no array.
+    Raises: TypeError if ``x`` is not an array.
     """
     if isinstance(x, np.ndarray | np.generic | int | float):
         return np
@@ -38,12 +38,12 @@ def namespace(x: Array) -> Any:
 
 
 def device_of(x: Array) -> Device:
-    """The device on which the values of ``x`` lie."""
+    """Return the device that holds the values of ``x``."""
     return "cpu" if namespace(x) is np else "cuda"
 
 
 def namespace_of_device(device: Device) -> Any:
-    """The array module of a device: ``numpy`` for "cpu", ``cupy`` for "cuda".
+    """Return the array module of a device: ``numpy`` for "cpu", ``cupy`` for "cuda".
 
     Raises: DeviceError if the device is unknown or CuPy cannot be imported.
     """
@@ -65,14 +65,14 @@ def _import_cupy() -> ModuleType:
 
 
 def gpu_module(device: Device) -> ModuleType | None:
-    """What drives the GPU that ``device`` is; None for "cpu"."""
+    """Return the CuPy module for "cuda", None for "cpu"."""
     return None if device == "cpu" else namespace_of_device(device)
 
 
 def count_gpus(device: Device) -> int:
-    """GPUs that this process sees; 0 for "cpu", which needs none.
+    """Return the number of GPUs visible to this process; 0 for "cpu".
 
-    Raises: DeviceError in plain words if CuPy cannot be imported, or finds no driver or no GPU.
+    Raises: DeviceError if CuPy cannot be imported, or finds no driver or no GPU.
     """
     cupy = gpu_module(device)
     if cupy is None:
@@ -88,22 +88,22 @@ def count_gpus(device: Device) -> int:
 
 
 def use_gpu(index: int) -> None:
-    """Let this thread compute on another GPU than the first.  To be called before anything is allocated."""
+    """Select the GPU for this thread; the default is GPU 0.  Call it before anything is allocated."""
     namespace_of_device("cuda").cuda.Device(index).use()
 
 
 def staying_here(device: Device) -> Callable[[], None]:
-    """What a new thread must call to compute on the same GPU as this one: CUDA puts every thread on the first."""
+    """Return a thread initialiser that selects the caller's GPU; CUDA starts every thread on GPU 0."""
     cupy = gpu_module(device)
     return (lambda: None) if cupy is None else cupy.cuda.Device().use
 
 
 def to_device(x: Array, device: Device) -> Array:
-    """``x`` on ``device``: itself if it lies there already, else a copy."""
+    """Return ``x`` on ``device``: itself if it is there already, else a copy."""
     xp = namespace_of_device(device)
     return to_host(x) if xp is np else xp.asarray(x)
 
 
 def to_host(x: Array) -> np.ndarray[Any, Any]:
-    """``x`` as a NumPy array: itself if it is one, else a copy (which waits for the device)."""
+    """Return ``x`` as a NumPy array: itself if it is one, else a copy (which waits for the device)."""
     return x if isinstance(x, np.ndarray) else np.asarray(x.get() if hasattr(x, "get") else x)

@@ -1,4 +1,4 @@
-"""Where numbers stop being finite: the first operation of a computation that makes an infinity or a NaN."""
+"""Search for the first operation of a computation that produces an infinity or a NaN."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from autograd.tensor import Backward, Gradient, written
 
 @dataclass(frozen=True)
 class NotFinite:
-    """The first array that is not finite: what it is of which operation, and the operation's arguments.
+    """The first array that is not finite, its role, its operation and the operation's arguments.
 
-    ``array`` is "argument i" (it came from outside, or from no operation), "result" or "gradient of argument i";
-    ``number`` counts operations from 1, in the order in which their forward passes ran.
+    ``array`` is "argument i" (an array that no operation computed), "result" or "gradient of argument i".
+    ``number`` counts operations from 1 in the order of their forward passes.
     """
 
     operation: str
@@ -34,19 +34,19 @@ class NotFinite:
         return f"{self.array} of operation {self.number}, {self.operation} of {shapes}: {self.n_wrong} not finite"
 
 
-class _Found(Exception):  # noqa: N818 (no error: it ends the search)
+class _Found(Exception):  # noqa: N818 (not an error: it ends the search)
     def __init__(self, what: NotFinite) -> None:
         self.what = what
 
 
 def first_not_finite(compute: Callable[[], object]) -> NotFinite | None:
-    """Run ``compute`` (forward, and backward if it goes there) to the first array that is not finite; None: all are.
+    """Run ``compute`` until an array is not finite and describe that array; return None if all are finite.
 
-    Looks at what every operation is given, what it returns, and what its backward returns.  Meant for finding faults:
-    other threads must not compute meanwhile, and nothing is as fast as otherwise.
+    Check the arguments and the result of every operation, and the gradients if ``compute`` runs a backward pass.  Meant
+    for debugging: it is slow, and other threads must not compute meanwhile.
     """
     try:
-        with _operations_watched(), np.errstate(all="ignore"):  # what overflows shall be found, not warned of
+        with _operations_watched(), np.errstate(all="ignore"):  # no warnings of overflow
             compute()
     except _Found as found:
         return found.what
@@ -70,7 +70,7 @@ def _operations_watched() -> Iterator[None]:
         run = choose(self, arguments, static)
 
         def watched(*arguments: Any, **static: Any) -> tuple[Array, Backward]:
-            if running[-1:] == [self]:  # what it does in float32 for numbers in bfloat16
+            if running[-1:] == [self]:  # the float32 computation of an operation on bfloat16 arrays
                 return run(*arguments, **static)
             counted[0] += 1
             number, name = counted[0], self.__name__
@@ -92,7 +92,7 @@ def _operations_watched() -> Iterator[None]:
         return watched
 
     def nothing_together(self: JointOperation, arguments: tuple[Any, ...]) -> None:
-        """So that each of the operations is seen."""
+        """Return no kernel, so that each of the operations runs by itself and is checked."""
 
     Operation.choose, JointOperation.kernel_of = choose_watched, nothing_together  # type: ignore[method-assign]
     try:

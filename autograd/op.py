@@ -3,7 +3,7 @@
 An operation is a function of arrays that returns ``(y, backward)``; ``backward(dy)`` returns one gradient per
 positional argument (None for one that has none).  Keyword arguments are static.  ``@op`` makes it callable with
 tensors.  A kernel is another function of the same signature, registered from outside with ``@operation.kernel(...)``.
-Which of them runs, and on numbers stored how, is decided in ``choose`` and nowhere else.
+Only ``choose`` decides which of them runs, and whether bfloat16 arrays are converted to float32 for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 
 
 class ShapeError(ValueError):
-    """Arguments of an operation do not fit together."""
+    """An error: the shapes of an operation's arguments do not fit together."""
 
 
 class _Kernel(NamedTuple, Generic[Implementation]):
@@ -31,7 +31,7 @@ class _Kernel(NamedTuple, Generic[Implementation]):
 
 
 class Dispatch(Generic[Implementation]):
-    """A readable reference, which defines what is right, and its faster kernels, which must agree with it."""
+    """A readable reference, which defines the correct result, and faster kernels, which must agree with it."""
 
     def __init__(self, reference: Implementation) -> None:
         self.reference = reference
@@ -47,7 +47,7 @@ class Dispatch(Generic[Implementation]):
     ) -> Callable[[Implementation], Implementation]:
         """Register a kernel for arrays on ``device`` for which ``supports(*arguments, **static)`` is true.
 
-        The kernel registered last is asked first; of bfloat16 arrays only those that say that they take them.
+        The kernel registered last is tried first.  For bfloat16 arrays only kernels with ``takes_bfloat16`` are tried.
         """
 
         def register(implementation: Implementation) -> Implementation:
@@ -57,7 +57,7 @@ class Dispatch(Generic[Implementation]):
         return register
 
     def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Implementation:
-        """The implementation that runs these arguments: the first kernel that supports them, else the reference."""
+        """Return the first kernel that supports these arguments, else the reference."""
         return self._first_that_supports(self.kernels, arguments, static) or self.reference
 
     @staticmethod
@@ -77,9 +77,9 @@ class Dispatch(Generic[Implementation]):
 
 
 class Operation(Dispatch[Callable[..., tuple[Array, Backward]]]):
-    """A differentiable operation on tensors: runs forward, and records its backward on the tape.
+    """A differentiable operation on tensors, which runs forward and records its backward on the tape.
 
-    One that ``moves`` elements and computes nothing with them runs on numbers stored in any type.
+    With ``moves`` the operation only moves elements, so it runs on arrays of any dtype.
     """
 
     def __init__(self, reference: Callable[..., tuple[Array, Backward]], *, moves: bool = False) -> None:
@@ -87,7 +87,7 @@ class Operation(Dispatch[Callable[..., tuple[Array, Backward]]]):
         self.moves = moves
 
     def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., tuple[Array, Backward]]:
-        """As ``Dispatch.choose``; bfloat16 arrays that no kernel takes become float32 and are rounded afterwards."""
+        """Choose as ``Dispatch`` does; without a bfloat16 kernel, compute in float32 and round the results."""
         if self.moves or not any(map(is_bfloat16, arguments)):
             return super().choose(arguments, static)
         kernels = [kernel for kernel in self.kernels if kernel.takes_bfloat16]
@@ -95,7 +95,7 @@ class Operation(Dispatch[Callable[..., tuple[Array, Backward]]]):
         return run or functools.partial(in_float32, self.of_arrays)
 
     def of_arrays(self, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
-        """``(y, backward)`` of arrays, by whatever implementation suits them."""
+        """Return ``(y, backward)`` of arrays, from the chosen implementation."""
         return self.choose(arguments, static)(*arguments, **static)
 
     def __call__(self, *inputs: Any, **static: Any) -> Tensor:
@@ -113,14 +113,14 @@ BackwardOfSeveral: TypeAlias = Callable[[list[Array | None]], Sequence[Gradient 
 class JointOperation(Dispatch[Callable[..., Any]]):
     """Several operations on the same tensors, which a kernel may compute together.
 
-    The reference is a function of tensors, made of operations, each of which finds its own implementation and writes
-    the tape: it returns a list of tensors.  A kernel is a function of arrays that returns a list of arrays, and
-    ``backward``: of a list of gradients, None for a result that nothing was made of, it returns one gradient per
-    positional argument.
+    The reference is a function of tensors that calls operations and returns a list of tensors.  Each operation chooses
+    its own implementation and writes its own node to the tape.  A kernel is a function of arrays that returns a list of
+    arrays and ``backward``.  ``backward`` receives a list of gradients, None for an unused result, and returns one
+    gradient per positional argument.
     """
 
     def kernel_of(self, arguments: tuple[Any, ...]) -> Callable[..., tuple[list[Array], BackwardOfSeveral]] | None:
-        """What computes these together, if anything does."""
+        """Return the kernel that computes these operations together, or None."""
         kernels = [kernel for kernel in self.kernels if kernel.takes_bfloat16 or not any(map(is_bfloat16, arguments))]
         return self._first_that_supports(kernels, arguments, {})
 
@@ -139,25 +139,25 @@ class JointOperation(Dispatch[Callable[..., Any]]):
 
 
 class _OneOfSeveral(PendingGradient):
-    """The gradient of one of the results of an operation that has several; together they are a list."""
+    """The gradient of one result of a joint operation; the gradients of all results form a list."""
 
     def __init__(self, place: int, n_results: int, gradient: Array) -> None:
         self.shape, self.like = gradient.shape, gradient
         self.place, self.n_results = place, n_results
 
     def add_to(self, out: list[Array | None]) -> None:
-        """Take its place in the list, where nothing is yet: a result has one node, which is walked once."""
+        """Set this result's entry in the list, which is None: each result has one node, visited once."""
         out[self.place] = self.like
 
     def written(self) -> list[Array | None]:
-        """The list, of which nothing else is known yet."""
+        """Return the list with this gradient only; the others are None."""
         alone: list[Array | None] = [None] * self.n_results
         self.add_to(alone)
         return alone
 
 
 def _results_of(node: Node, values: Sequence[Array]) -> list[Tensor]:
-    """The tensors that a node has made: each has a node of its own, which hands its gradient on."""
+    """Return a tensor for each result of ``node``, each with a node of its own that passes its gradient on."""
 
     def of_one(place: int) -> Backward:
         return lambda dy: (_OneOfSeveral(place, len(values), dy),)
@@ -177,7 +177,7 @@ operations: dict[str, Operation] = {}
 
 
 def op(reference: Callable[..., tuple[Array, Backward]], *, moves: bool = False) -> Operation:
-    """Make an operation of a function of arrays that returns ``(y, backward)``, and list it in ``operations``."""
+    """Turn a function of arrays that returns ``(y, backward)`` into an operation and list it in ``operations``."""
     operation = Operation(reference, moves=moves)
     operations[operation.__name__] = operation
     return operation

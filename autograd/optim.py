@@ -1,7 +1,7 @@
-"""The norm of the gradient, clipping, and Adam: all on the flat buffers, and all where these lie.
+"""The norm of the gradient, clipping, and Adam, all on the flat buffers and on the device that holds them.
 
-Nothing here waits for a device.  What changes from update to update is an array, not an argument, so that a CUDA graph
-can be captured once and launched for every update.
+Only ``Adam.step`` and ``gradient_norm`` wait for the device.  Values that change with each update are arrays, not
+Python numbers, so a CUDA graph can be captured once and launched for every update.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autograd.array import Array, namespace, to_host
 from autograd.op import Dispatch
 from autograd.parameters import ALIGNMENT, ParameterBuffer
 
-N_SCALARS = 3  # of an update: see ``Adam.scalars``
+N_SCALARS = 3  # per update: see ``Adam.scalars``
 
 
 class Adam:
@@ -25,7 +25,7 @@ class Adam:
     m ← β₁ m + (1 − β₁) g;  v ← β₂ v + (1 − β₂) g²;  θ ← θ − α · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)
 
     Args:
-        shard: the slice of the flat buffer to update, where others update the rest; m and v are of its size.
+        shard: the slice of the flat buffer to update; m and v have its size.  Other ranks update the rest.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class Adam:
         return whole
 
     def scalars(self, learning_rate: float, step: int, n_tokens: int = 1) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return what update t = ``step`` (from 1) depends on: 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ."""
+        """Return the numbers of update t = ``step`` (from 1): 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ."""
         return np.array([1 / n_tokens, learning_rate / (1 - self.beta1**step), 1 - self.beta2**step])
 
     def step(self, learning_rate: float, step: int, n_tokens: int = 1, *, max_norm: float = math.inf) -> float:
-        """Make update number ``step`` (from 1) by the buffer's gradients divided by ``n_tokens``; return their norm.
+        """Make update number ``step`` (from 1) with the buffer's gradients divided by ``n_tokens``; return their norm.
 
-        A norm over ``max_norm`` is scaled down to it; one that is not finite changes nothing.
+        Gradients with a norm over ``max_norm`` are scaled down to it.  A norm that is not finite changes nothing.
         """
         xp, scalars = namespace(self.m), self.scalars(learning_rate, step, n_tokens)
         on_device = scalars if xp is np else xp.asarray(scalars.astype(np.float32))
@@ -59,7 +59,7 @@ class Adam:
         return float(outcome[1])
 
     def update(self, scalars: Array, scale: Array, within: slice = slice(None)) -> None:
-        """Apply ``scale`` times the buffer's gradients to the shard, or to what lies ``within`` it.
+        """Apply ``scale`` times the buffer's gradients to the shard, or to the slice ``within`` of it.
 
         Nothing changes if ``scale`` is 0.  Shapes: scalars (N_SCALARS,), see ``scalars``; scale (), see ``clip``.
         """
@@ -92,10 +92,10 @@ def adam_update(
     beta2: float,
     eps: float,
 ) -> None:
-    """Make one step of Adam in place, by g = scale · gradients; change nothing if the scale is 0.
+    """Make one step of Adam in place, with g = scale · gradients; change nothing if the scale is 0.
 
-    Shapes: all (n,) and of one dtype, but for the copies, scalars (N_SCALARS,) and scale ().
-    Changes values, m, v, and the copies, which become the values as their dtype rounds them.
+    Shapes: all (n,) and of one dtype, except copies (another dtype), scalars (N_SCALARS,) and scale ().
+    Changes values, m and v, and sets the copies (low-precision weights) to the rounded values.
     """
     xp, applies = namespace(values), scale > 0
     factor, step_size, variance_correction = (x.astype(values.dtype) for x in (scale, scalars[1], scalars[2]))
@@ -109,10 +109,10 @@ def adam_update(
 
 @Dispatch
 def sum_squares(gradients: Array) -> Array:
-    """Return sums of squares of the gradient whose total is the squared norm.
+    """Return partial sums of squares of the gradient; their total is the squared norm.
 
-    Each is over ALIGNMENT neighbouring elements; so are those of a shard, which begins at a multiple of ALIGNMENT.  Put
-    together in the order of shards they are the same array, with the same bits, however the gradient is divided.
+    Each is over ALIGNMENT neighbouring elements.  A shard begins at a multiple of ALIGNMENT, so the sums of all shards,
+    concatenated, have the same bits however the gradient is divided.
     Shapes: gradients (n,) → (⌈n / ALIGNMENT⌉,).
     """
     n_in_runs = len(gradients) // ALIGNMENT * ALIGNMENT
@@ -126,8 +126,8 @@ def sum_squares(gradients: Array) -> Array:
 def clip(squares: Array, loss: Array, scalars: Array, *, max_norm: float = math.inf) -> Array:
     """Return (loss, ‖g‖, scale) for the mean gradient g = gradients · scalars[0].
 
-    ``scale · gradients`` is g, scaled down so that its norm is at most ``max_norm``.  A scale of 0 says that the loss
-    or the norm is not finite, and that nothing may change.  Sums are float64.
+    ``scale · gradients`` is g, scaled down so that its norm is at most ``max_norm``.  The scale is 0 if the loss or the
+    norm is not finite: the update must then change nothing.  Sums are float64.
     Shapes: squares (k,), see ``sum_squares``; loss (); scalars (N_SCALARS,); returns (3,) float64.
     Source: Pascanu, Mikolov & Bengio 2013, algorithm 1.
     """

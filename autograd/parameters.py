@@ -22,11 +22,11 @@ from autograd.tensor import Gradient, PendingGradient, Tensor
 Initialiser: TypeAlias = Callable[[Site, tuple[int, ...]], Array]
 Allocate: TypeAlias = Callable[[int, Any], tuple[Array, Array]]
 
-ALIGNMENT = 64  # elements: 256 bytes of float32, so that every parameter starts as aligned as an allocation of its own
+ALIGNMENT = 64  # elements: 256 bytes of float32, so that every parameter is aligned like a separate allocation
 
 
 class Parameter(Tensor):
-    """A tensor that training changes: a view into a ``ParameterBuffer``, once one has been made of it."""
+    """A tensor that training changes; once a ``ParameterBuffer`` is made of its layer, a view into that buffer."""
 
     __slots__ = ("declared_shape", "initialise", "offset", "room")
 
@@ -42,7 +42,7 @@ class Parameter(Tensor):
         return math.prod(self.declared_shape)
 
     def view_of(self, flat: Array) -> Array:
-        """The stretch of a flat array that belongs to this parameter, in its shape."""
+        """Return this parameter's slice of a flat array, in its shape."""
         return flat[self.offset : self.offset + self.size].reshape(self.declared_shape)
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
@@ -65,7 +65,7 @@ class Parameter(Tensor):
 
 
 class _Gradients:
-    """A flat array of zeros like another, which takes no memory before somebody asks for it."""
+    """A flat array of zeros like another, allocated on first use."""
 
     def __init__(self, like: Array) -> None:
         self._like = like
@@ -80,7 +80,7 @@ class Layer:
 
 
 def named_parameters(layer: Layer, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
-    """Every parameter below ``layer`` with its dotted path of attributes, in the order of declaration.
+    """Yield every parameter below ``layer`` with its dotted path of attributes, in the order of declaration.
 
     A parameter that several layers share appears once, under its first name.
     """
@@ -103,16 +103,16 @@ def _walk(thing: Any, name: str) -> Iterator[tuple[str, Parameter]]:
 
 
 class ParameterBuffer:
-    """The flat home of a layer's parameters.
+    """The flat buffers of all parameters of a layer.
 
-    Shapes: ``values`` and ``gradients`` (size,), one dtype, one device; parameters begin at multiples of ALIGNMENT and
-    the room between them stays zero.
-    Of dtype "bfloat16" they are float32 all the same: what is updated, saved, compared and summed.  ``copies`` (size,)
-    are the values rounded, and what operations read of parameters with more than one axis; gains and biases, which are
-    few, they read in float32.
+    Shapes: ``values`` and ``gradients`` (size,), one dtype, one device; parameters begin at multiples of ALIGNMENT,
+    and the padding between them stays zero.
+    With dtype "bfloat16" values and gradients are float32 (master weights), which are updated, saved, compared and
+    summed.  ``copies`` (size,) are the rounded values (low-precision weights), which operations read for parameters
+    with more than one axis.  Gains and biases, which are few, they read in float32.
     Initial values are a pure function of (seed, name), drawn in float64 whatever the dtype; zero without a seed.
-    ``allocate(size, dtype)`` returns zeros for values and gradients, in memory that processes share, say; by default
-    they are allocated on the device, gradients when they are first asked for.
+    ``allocate(size, dtype)`` returns zeros for values and gradients, for example in memory that processes share.  By
+    default they are allocated on the device, gradients on first use.
 
     Raises: ValueError if a parameter lies in another buffer already.
     """
@@ -144,49 +144,52 @@ class ParameterBuffer:
         self.refresh_copies()
 
     def _take_place(self) -> None:
-        """Let parameters see what they read: their values, or the copies."""
+        """Set each parameter's ``value`` to its view of the values or of the copies."""
         for parameter in self.named.values():
             home = self.values if self.copies is None or len(parameter.declared_shape) < 2 else self.copies
             parameter.room, parameter.value = self._room, parameter.view_of(home)
 
     def refresh_copies(self) -> None:
-        """Round the values again, after they were changed by hand; Adam leaves values and copies in step."""
+        """Round the values into ``copies`` again after values were changed by hand; Adam updates both itself."""
         if self.copies is not None:
             self.copies[...] = self.values.astype(self.copies.dtype)
 
     def named_values(self) -> dict[str, Array]:
-        """Every parameter's stretch of ``values`` in its shape, by name."""
+        """Return every parameter's view of ``values``, by name."""
         return {name: parameter.view_of(self.values) for name, parameter in self.named.items()}
 
     @cached_property
     def gradients(self) -> Array:
-        """dloss/dθ where θ lies in ``values``; who only translates never asks for it, and needs no memory for it."""
+        """dloss/dθ at the offset of θ in ``values``; allocated on first use, so translation needs no memory for it."""
         for parameter in self.named.values():
             parameter.grad = parameter.view_of(self._room.array)
         return self._room.array
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers are learned (the padding between parameters not counted)."""
+        """The number of learned numbers, without the padding between parameters."""
         return sum(parameter.size for parameter in self.named.values())
 
 
 def zeros(site: Site, shape: tuple[int, ...]) -> Array:
-    """Initial values 0, for biases."""
+    """Return initial values 0, for biases."""
     return np.zeros(shape)
 
 
 def ones(site: Site, shape: tuple[int, ...]) -> Array:
-    """Initial values 1, for gains."""
+    """Return initial values 1, for gains."""
     return np.ones(shape)
 
 
 def glorot_uniform(site: Site, shape: tuple[int, ...]) -> Array:
-    """Uniform in ±√(6 / (fan_in + fan_out)), for matrices (in, out).  Source: Glorot & Bengio 2010, equation 16."""
+    """Draw uniformly in ±√(6 / (fan_in + fan_out)), for matrices (in, out).
+
+    Source: Glorot & Bengio 2010, equation 16.
+    """
     limit = math.sqrt(6 / sum(shape))
     return (2 * uniform(site, shape) - 1) * limit
 
 
 def scaled_normal(site: Site, shape: tuple[int, ...]) -> Array:
-    """Normal with standard deviation D^−½, for embeddings (W, D) that are multiplied by √D on use."""
+    """Draw normal numbers of standard deviation D^−½, for embeddings (W, D) that are multiplied by √D on use."""
     return normal(site, shape) / math.sqrt(shape[-1])

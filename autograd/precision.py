@@ -1,8 +1,8 @@
 """Numbers stored in bfloat16 and computed with in float32.
 
-bfloat16 is the upper half of a float32: its range, and 8 bits of precision.  An operation need not know of it:
-``Operation.choose`` hands arrays of it to kernels that take them, and all else to ``in_float32``.  Nothing relies on
-promotion, in which NumPy and CuPy differ.
+bfloat16 is the upper half of a float32: the same range, with 8 bits of precision.  Operations do not handle it
+themselves: ``Operation.choose`` passes bfloat16 arrays to kernels that take them, else to ``in_float32``.  Nothing
+relies on type promotion, in which NumPy and CuPy differ.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from autograd.tensor import Backward, Gradient, PendingGradient, written
 
 
 def dtype_named(name: Any) -> np.dtype[Any]:
-    """The dtype of this name; "bfloat16" is that of ``ml_dtypes``, which nobody needs who does not ask for it.
+    """Return the dtype of this name; "bfloat16" is that of ``ml_dtypes``, which is imported only for it.
 
     Raises: DeviceError if it cannot be imported.
     """
     if name == "bfloat16":
         try:
-            importlib.import_module("ml_dtypes")  # tells NumPy the name
+            importlib.import_module("ml_dtypes")  # registers the name with NumPy
         except ImportError as error:
             raise DeviceError(
                 f'precision "bfloat16" needs ml_dtypes, which cannot be imported ({error})',
@@ -35,60 +35,61 @@ def dtype_named(name: Any) -> np.dtype[Any]:
 
 
 def is_bfloat16(x: Any) -> bool:
-    """Whether x is an array of bfloat16."""
+    """Return whether x is an array of bfloat16."""
     try:
         dtype = x.dtype
     except AttributeError:
         return False
-    return bool(dtype.kind == "V" and dtype.name == "bfloat16")  # every operation asks: the name alone is slow to make
+    # The kind first: every operation calls this, and NumPy is slow to make the name.
+    return bool(dtype.kind == "V" and dtype.name == "bfloat16")
 
 
 def widened(x: Any) -> Any:
-    """The same numbers in float32, if x is an array of bfloat16; else x itself."""
+    """Return x in float32 if it is an array of bfloat16, else x itself."""
     return x.astype(np.float32) if is_bfloat16(x) else x
 
 
 def rounded(x: Array) -> Array:
-    """x in bfloat16, to the nearest, ties to even."""
+    """Return x rounded to bfloat16, to nearest, ties to even."""
     return x.astype(dtype_named("bfloat16"))
 
 
 class WideGradient(PendingGradient):
-    """The gradient in float32 of an array in bfloat16: rounded, unless it is wanted in float32, as parameters' are."""
+    """The float32 gradient of a bfloat16 array, rounded unless its destination is float32, as for parameters."""
 
     def __init__(self, gradient: Gradient, like: Array) -> None:
         self.gradient, self.shape, self.like = gradient, gradient.shape, like
 
     def write_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
+        """Implement ``PendingGradient``."""
         if isinstance(self.gradient, PendingGradient) and not is_bfloat16(out):
             self.gradient.write_to(out)
         else:
             out[...] = written(self.gradient).astype(out.dtype, copy=False)
 
     def add_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
+        """Implement ``PendingGradient``."""
         if isinstance(self.gradient, PendingGradient) and not is_bfloat16(out):
             self.gradient.add_to(out)
         else:
             out += written(self.gradient).astype(out.dtype, copy=False)
 
     def finish(self) -> None:
-        """See ``PendingGradient``."""
+        """Implement ``PendingGradient``."""
         if isinstance(self.gradient, PendingGradient):
             self.gradient.finish()
 
 
 def as_gradient_of(x: Array, gradient: Gradient) -> Gradient:
-    """A gradient computed in float32 as that of x: itself, unless x is an array of bfloat16."""
+    """Return a float32 gradient as the gradient of x: wrapped if x is bfloat16, else itself."""
     return WideGradient(gradient, x) if is_bfloat16(x) else gradient
 
 
 def in_float32(run: Callable[..., tuple[Array, Backward]], *arguments: Any, **static: Any) -> tuple[Array, Backward]:
-    """What ``run`` gives of the arguments in float32, rounded; a number without axes, as a loss is, is left in float32.
+    """Call ``run`` with the arguments in float32 and round the result; a scalar, such as a loss, stays float32.
 
-    Saves: the arguments as they are.  The backward pass runs ``run`` a second time, because what its closure would keep
-    is in float32.
+    Saves: the bfloat16 arguments.  The backward pass calls ``run`` a second time, because the closure of the first call
+    would keep float32 arrays.
     """
 
     def run_widened() -> tuple[Array, Backward]:

@@ -1,9 +1,9 @@
-"""Randomness as a pure function: bits of (seed, update, shard, site, place), with no state anywhere.
+"""Randomness as a pure function: bits of (seed, update, shard, site, index), without state.
 
 The generator is Philox4x64-10, the counter-based one of Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers:
 as easy as 1, 2, 3", exactly as ``numpy.random.Philox`` runs it: key = (seed, site), counter = (block, shard, update,
-0), and NumPy's habit of stepping the counter before the first block.  So a dropout mask can be drawn again in the
-backward pass, is the same on every device and for any number of processes, and needs no room in a checkpoint.
+0), and the counter is incremented before the first block, as in NumPy.  So a dropout mask can be drawn again in the
+backward pass, is the same on every device and for any number of processes, and is not saved in checkpoints.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _WORD = 2**64
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One place of use: names a stream of random words.  All four numbers are in [0, 2⁶⁴).
+    """A random stream id.  All four numbers are in [0, 2⁶⁴); ``shard`` is the index of the micro-batch.
 
-    The update may be an array without axes, uint64, on the device that draws: so what is enqueued once can draw anew in
+    ``update`` may be a scalar array, uint64, on the device that draws.  So a captured CUDA graph draws new numbers in
     every update.
     """
 
@@ -39,9 +39,9 @@ class Site:
 
 
 class RandomStream:
-    """Hands out the sites of one forward pass, numbered in the order of use.
+    """A source of the sites of one forward pass, numbered in the order of use.
 
-    Passing a stream to a model is what switches dropout on; there is no other mode.
+    Dropout is on if and only if a stream is passed to the model; there is no other switch.
 
     Raises: ValueError for a seed outside of [0, 2⁶⁴).
     """
@@ -52,13 +52,13 @@ class RandomStream:
         self._n_sites = 0
 
     def next_site(self) -> Site:
-        """The next unused site of this pass."""
+        """Return the next unused site of this pass."""
         self._n_sites += 1
         return Site(self.seed, self._n_sites, self.update, self.shard)
 
 
 def named_site(seed: int, name: str) -> Site:
-    """The site of a name, for draws that belong to a thing rather than to a moment (a parameter's initial values).
+    """Return the site of a name, for draws that do not depend on the update (a parameter's initial values).
 
     Raises: ValueError for a seed outside of [0, 2⁶⁴).
     """
@@ -74,7 +74,7 @@ def _check(seed: int) -> None:
 
 @Dispatch
 def random_words(like: Array, *, site: Site, count: int) -> Array:
-    """``count`` random 64-bit words of a site, computed with the array operations of ``like``'s device.
+    """Return ``count`` random 64-bit words of a site, computed on the device of ``like``.
 
     Shapes: returns (count,) uint64, equal to ``numpy.random.Philox(key=…, counter=…).random_raw(count)``.
     """
@@ -85,7 +85,7 @@ def random_words(like: Array, *, site: Site, count: int) -> Array:
 
 
 def philox4x64_10(counter: Sequence[Array], key: Sequence[int]) -> list[Array]:
-    """Ten rounds of Philox: for every key a bijection of the 256-bit counters, so no two of them give the same block.
+    """Apply ten rounds of Philox, for each key a bijection of 256-bit counters: no two counters give the same block.
 
     Shapes: counter, four arrays (n,) uint64, the lowest words first; key, two words in [0, 2⁶⁴).  Returns the n blocks
     as four arrays (n,) uint64.
@@ -104,7 +104,7 @@ def _round(xp: Any, counter: Sequence[Array], key: Sequence[int]) -> list[Array]
 
 
 def _multiply_wide(xp: Any, x: Array, factor: int) -> tuple[Array, Array]:
-    """High and low 64 bits of the 128-bit products x · factor, from 32-bit halves."""
+    """Return the high and low 64 bits of the 128-bit products x · factor, from 32-bit halves."""
     mask, half = xp.uint64(0xFFFFFFFF), xp.uint64(32)
     x_high, x_low = x >> half, x & mask
     f_high, f_low = xp.uint64(factor >> 32), xp.uint64(factor & 0xFFFFFFFF)
@@ -115,7 +115,7 @@ def _multiply_wide(xp: Any, x: Array, factor: int) -> tuple[Array, Array]:
 
 
 def random_uint16(like: Array, *, site: Site, count: int) -> Array:
-    """``count`` random 16-bit numbers, four to a word, lowest bits first.
+    """Return ``count`` random 16-bit numbers, four to a word, lowest bits first.
 
     Shapes: returns (count,) uint16 on the device of ``like``.
     """
@@ -124,20 +124,20 @@ def random_uint16(like: Array, *, site: Site, count: int) -> Array:
 
 
 def uniform(site: Site, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Numbers uniform in [0, 1), 53 random bits each.  Returns float64 on the host."""
+    """Draw numbers uniform in [0, 1), 53 random bits each.  Returns float64 on the host."""
     words = random_words(np.empty(0), site=site, count=int(np.prod(shape)))
     numbers: np.ndarray[Any, Any] = (words >> np.uint64(11)) * 2.0**-53
     return numbers.reshape(shape)
 
 
 def normal(site: Site, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Standard normal numbers, by the method of Box & Muller 1958.  Returns float64 on the host."""
+    """Draw standard normal numbers by the method of Box & Muller 1958.  Returns float64 on the host."""
     radius, angle = uniform(site, (2, *shape))
     return np.asarray(np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle))
 
 
 def permutation(site: Site, n: int) -> np.ndarray[Any, Any]:
-    """A random order of 0 … n−1: that of n random words.  Returns int64 on the host."""
+    """Return a random permutation of 0 … n−1, the argsort of n random words.  Returns int64 on the host."""
     words: np.ndarray[Any, Any] = random_words(np.empty(0), site=site, count=n)
     order: np.ndarray[Any, Any] = words.argsort(kind="stable")
     return order

@@ -1,8 +1,8 @@
-"""Who may attend to whom among packed tokens: a span, or any set, of keys for every query.
+"""Attention masks of packed tokens: a key range, or any set of keys, for every query.
 
-A batch is one flat array of tokens; with ``KeySpans`` query i attends to the keys first_i ≤ j < last_i and to no other.
-Queries come in blocks (sentences), and a block's queries look only into the block's keys; so attention can be computed
-block by block.
+A batch is one flat array of tokens.  With ``KeySpans`` query i attends to the keys first_i ≤ j < last_i and to no
+others.  Queries and keys are divided into segments (``Blocks``, such as sentences).  The queries of a segment attend
+only to the keys of the same segment, so attention can be computed segment by segment.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Stretches of a packed axis: block b is tokens[starts[b] : starts[b] + lengths[b]].
+    """Segments of a packed axis: block b is tokens[starts[b] : starts[b] + lengths[b]].
 
-    Blocks need not touch: a cache of fixed capacity is a row of blocks with free room behind each.
+    There may be gaps: a cache of fixed capacity has unused rows after the end of each block.
     """
 
     starts: IntArray
@@ -30,7 +30,7 @@ class Blocks:
 
     @classmethod
     def of_lengths(cls, lengths: Any) -> Blocks:
-        """Blocks that follow one another without gaps."""
+        """Return blocks of these lengths that follow one another without gaps."""
         lengths = np.asarray(lengths, np.int64)
         return cls(np.cumsum(lengths) - lengths, lengths)
 
@@ -43,7 +43,7 @@ class Blocks:
 
     @cached_property
     def end(self) -> int:
-        """The place behind the last token of any block."""
+        """The index after the last token of any block."""
         return int((self.starts + self.lengths).max(initial=0))
 
     @cached_property
@@ -52,26 +52,26 @@ class Blocks:
 
     @cached_property
     def block_of_token(self) -> IntArray:
-        """(T,) the block that each token belongs to, tokens counted through the blocks."""
+        """(T,) the block of each token; tokens are counted block by block."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
     @cached_property
     def place_in_block(self) -> IntArray:
-        """(T,) 0 for the first token of each block."""
+        """(T,) the position of each token in its block, from 0."""
         return np.arange(self.n_tokens) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
 
     @cached_property
     def tokens(self) -> IntArray:
-        """(T,) where on the packed axis each token stands."""
+        """(T,) the index of each token on the packed axis."""
         return self.starts[self.block_of_token] + self.place_in_block
 
     @cached_property
     def rows(self) -> IntArray:
-        """(T,) where each token stands once the blocks lie side by side, all as wide as the longest."""
+        """(T,) the row of each token after padding to (B · longest, …)."""
         return self.block_of_token * self.longest + self.place_in_block
 
     def head_index(self, n_heads: int) -> HeadIndex:
-        """Where the rows of heads lie and stand; every layer asks the same again."""
+        """Return the ``HeadIndex`` of these blocks, cached because every layer uses the same one."""
         if n_heads not in self._head_indices:
             self._head_indices[n_heads] = HeadIndex.of(self, n_heads)
         return self._head_indices[n_heads]
@@ -81,12 +81,12 @@ class Blocks:
         return {}
 
     def fill(self, n_tokens: int) -> bool:
-        """Whether the blocks are a whole packed axis of ``n_tokens``, in order and without gaps."""
+        """Return whether the blocks cover a packed axis of ``n_tokens`` in order and without gaps."""
         return n_tokens == self.n_tokens and bool((self.starts == np.cumsum(self.lengths) - self.lengths).all())
 
     def stride_over(self, n_tokens: int) -> int | None:
-        """The distance between blocks of one length that divide ``n_tokens`` evenly; None if they do not."""
-        if n_tokens not in self._strides:  # every layer asks the same again
+        """Return the distance between blocks if they have one length and divide ``n_tokens`` evenly, else None."""
+        if n_tokens not in self._strides:  # cached: every layer asks for it
             self._strides[n_tokens] = self._find_stride(n_tokens)
         return self._strides[n_tokens]
 
@@ -103,16 +103,16 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class HeadIndex:
-    """Rows of packed heads (T, H) and rows of blocks of heads (B, H, longest), as indices from one to the other."""
+    """Indices between packed rows (T · H) and padded rows (B · H · longest) of heads."""
 
     wanted: IntArray
-    """(T · H,) the row among the blocks at which each packed row belongs."""
+    """(T · H,) the padded row of each packed row."""
 
     sources: IntArray
-    """(B · H · longest,) the packed row that belongs there; any, where none does."""
+    """(B · H · longest,) the packed row of each padded row; −1 for padding."""
 
     empty: IntArray
-    """The rows behind the ends of blocks, to which none belongs."""
+    """The padded rows that are padding."""
 
     @classmethod
     def of(cls, blocks: Blocks, n_heads: int) -> HeadIndex:
@@ -124,24 +124,24 @@ class HeadIndex:
 
 
 class BlockMask:
-    """Which keys of its block each query of a block may attend to."""
+    """An attention mask: the keys of its block that each query may attend to."""
 
     queries: Blocks
     keys: Blocks
     block_mask: Any
     """(B, longest query block, longest key block), True where allowed; None if all is allowed.
 
-    Places behind the end of a query block are allowed everything: what they compute is dropped.
+    Padding after the end of a query block may attend to all keys: its results are dropped.
     """
     lone: tuple[IntArray, IntArray]
-    """Block and place (n,) of each query that may attend to one key only: its weight is 1, whatever its score."""
+    """Block and position (n,) of each query with one key only: that weight is 1 for any score."""
 
     @cached_property
     def _biases(self) -> dict[tuple[str, str], Array]:
         return {}
 
     def bias(self, xp: Any, dtype: Any) -> Array | None:
-        """``block_mask`` as numbers to add to scores, (B, 1, Q, K): 0 where allowed, else −∞; None if all is 0."""
+        """Return ``block_mask`` as (B, 1, Q, K) to add to scores: 0 where allowed, else −∞; None if all are allowed."""
         if self.block_mask is None:
             return None
         wanted = (xp.__name__, np.dtype(dtype).name)
@@ -153,9 +153,9 @@ class BlockMask:
 
 @dataclass(frozen=True, eq=False)
 class KeySpans(BlockMask):
-    """Query i of ``queries`` attends to the keys first[i] ≤ j < last[i], inside its block of ``keys``.
+    """A mask by key range: query i attends to the keys first[i] ≤ j < last[i], inside its block of ``keys``.
 
-    Shapes: first, last (T,) int64, indices into the packed keys; as many blocks of queries as of keys.
+    Shapes: first, last (T,) int64, indices into the packed keys; equally many blocks of queries and keys.
     Raises: ValueError if a query has no key, or one outside its block.
     """
 
@@ -183,13 +183,13 @@ class KeySpans(BlockMask):
             )
 
     def mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """The textbook's boolean mask (queries, keys): True where query i may attend to key j."""
+        """Return the boolean mask (queries, keys) of the textbooks: True where query i may attend to key j."""
         j = np.arange(self.keys.end)
         return np.asarray((self.first[:, None] <= j) & (j < self.last[:, None]))
 
     @cached_property
     def block_mask(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """See ``BlockMask``."""
+        """Implement ``BlockMask``."""
         block, place = self.queries.block_of_token, self.queries.place_in_block
         mask = np.ones((len(self.queries), self.queries.longest, self.keys.longest), np.bool_)
         j = self.keys.starts[block][:, None] + np.arange(self.keys.longest)
@@ -198,17 +198,17 @@ class KeySpans(BlockMask):
 
     @cached_property
     def lone(self) -> tuple[IntArray, IntArray]:  # type: ignore[override]
-        """See ``BlockMask``."""
+        """Implement ``BlockMask``."""
         lone = np.flatnonzero(self.last - self.first == 1)
         return self.queries.block_of_token[lone], self.queries.place_in_block[lone]
 
 
 @dataclass(frozen=True, eq=False)
 class KeySets(BlockMask):
-    """Query i of ``queries`` attends to those keys of its block that its row of ``block_mask`` names.
+    """A mask by key index: query i attends to the keys of its block where its row of ``block_mask`` is True.
 
-    For what is no span: hypotheses that share a past.
-    Raises: ValueError if the mask has another shape, or a query has no key, or one behind the end of its block.
+    Used where keys form no range: hypotheses that share a key/value cache.
+    Raises: ValueError if the mask has another shape, or a query has no key, or a key after the end of its block.
     """
 
     queries: Blocks
@@ -228,13 +228,13 @@ class KeySets(BlockMask):
 
     @cached_property
     def lone(self) -> tuple[IntArray, IntArray]:  # type: ignore[override]
-        """See ``BlockMask``."""
+        """Implement ``BlockMask``."""
         blocks, places = np.nonzero(self.block_mask.sum(2) == 1)
         return blocks, places
 
 
 def place_side_by_side(x: Array, blocks: Blocks) -> Array:
-    """Packed (T, …) → (B, longest, …): blocks side by side, zeros behind the end of each; a view where possible."""
+    """Pad packed (T, …) to (B, longest, …), with zeros after the end of each block; a view where possible."""
     xp, stride = namespace(x), blocks.stride_over(len(x))
     if stride is not None:
         return x.reshape(len(blocks), stride, *x.shape[1:])[:, : blocks.longest]
@@ -244,7 +244,7 @@ def place_side_by_side(x: Array, blocks: Blocks) -> Array:
 
 
 def pack(x: Array, blocks: Blocks, n_tokens: int) -> Array:
-    """(B, longest, …) → packed (n_tokens, …), zeros between blocks: the transpose of ``place_side_by_side``."""
+    """Unpad (B, longest, …) to packed (n_tokens, …), zeros between blocks: the transpose of ``place_side_by_side``."""
     xp = namespace(x)
     rows = x.reshape(len(blocks) * blocks.longest, *x.shape[2:])
     if blocks.stride_over(n_tokens) == blocks.longest:

@@ -1,8 +1,8 @@
-"""Tensors, the tape that they write, and its reading backwards.
+"""Tensors, the tape that operations record, and the backward pass over it.
 
-A ``Tensor`` made by an operation carries a ``Node``: the operation's inputs and the closure that turns the gradient of
-the output into the gradients of the inputs.  These nodes are the tape.  It hangs on the result alone, so nothing is
-global: threads record side by side, and a result that goes out of scope takes its tape with it.
+A ``Tensor`` made by an operation has a ``Node``: the operation's inputs and the closure that turns the gradient of the
+output into the gradients of the inputs.  These nodes are the tape.  Only the result refers to it, so nothing is global:
+threads record independently, and the tape is freed with the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autograd.array import Array, Device, device_of, namespace, to_host
 
 
 class PendingGradient(ABC):
-    """A gradient that is cheaper to put in its place than to write down and then to move there."""
+    """A gradient that is computed only when its destination is known, which saves a copy."""
 
     shape: tuple[int, ...]
     like: Array
@@ -34,14 +34,14 @@ class PendingGradient(ABC):
     def add_to(self, out: Array) -> None:
         """Add the gradient to ``out``, in place."""
 
-    def finish(self) -> None:  # noqa: B027 (most have put nothing off)
-        """Do what ``write_to`` and ``add_to`` have put off, so that gradients of one operation are computed together.
+    def finish(self) -> None:  # noqa: B027 (most subclasses defer nothing)
+        """Do the work that ``write_to`` and ``add_to`` deferred to compute several gradients of an operation together.
 
-        ``backward`` calls it when all of them have been given their places.
+        ``backward`` calls it after all gradients of the operation have been given their destinations.
         """
 
     def written(self) -> Array:
-        """The gradient as an array of its own."""
+        """Return the gradient as a new array."""
         array = namespace(self.like).empty(self.shape, self.like.dtype)
         self.write_to(array)
         self.finish()
@@ -53,14 +53,14 @@ Backward: TypeAlias = Callable[[Array], Sequence[Gradient | None]]
 
 
 class TapeError(RuntimeError):
-    """A backward pass was asked for that the tape cannot give."""
+    """An error: the tape does not allow this backward pass."""
 
 
 class Node:
-    """One recorded operation: its name, where its inputs came from, and its backward.
+    """One recorded operation: its name, the origins of its inputs, and its backward.
 
-    An input is the node of the operation that made it, a leaf tensor, or None for a constant.  Values are not held
-    here: what stays in memory for the backward pass is what the closure ``backward`` names.
+    An input is the node of the operation that made it, a leaf tensor, or None for a constant.  A node holds no
+    values: only the arrays that the closure ``backward`` refers to stay in memory for the backward pass.
     """
 
     __slots__ = ("name", "inputs", "backward")
@@ -71,13 +71,13 @@ class Node:
         self.backward: Backward | None = backward
 
     def consume(self) -> tuple[tuple[Origin | None, ...], Backward]:
-        """Hand out inputs and backward, and release both.  Raises: TapeError the second time."""
+        """Return inputs and backward, and release both.  Raises: TapeError at the second call."""
         inputs, backward = self.inputs, self.unconsumed()
         self.inputs, self.backward = (), None
         return inputs, backward
 
     def unconsumed(self) -> Backward:
-        """Its backward.  Raises: TapeError if it was handed out already."""
+        """Return the backward function.  Raises: TapeError if the node was consumed already."""
         if self.backward is None:
             raise TapeError(
                 f"backward: the tape was consumed by an earlier call (at {self.name}); compute the loss again"
@@ -86,16 +86,16 @@ class Node:
 
 
 class Tensor:
-    """An array that gradients flow to.
+    """An array with a gradient.
 
-    A leaf is made from an array by hand; every other tensor is the result of an operation.  Arrays that enter an
-    operation bare are constants.  After ``backward(loss)`` the ``grad`` of a leaf is dloss/dleaf.
+    A leaf is made from an array; every other tensor is the result of an operation.  Plain arrays as arguments of an
+    operation are constants.  After ``backward(loss)`` the ``grad`` of a leaf is dloss/dleaf.
     """
 
     __slots__ = ("value", "grad", "node")
-    __array_ufunc__ = None  # NumPy: leave ``array + tensor`` to Tensor.__radd__
+    __array_ufunc__ = None  # so that NumPy calls Tensor.__radd__ for ``array + tensor``
 
-    # Set by autograd.ops, which knows the operations: Python's operators on tensors.
+    # Python's operators on tensors; autograd.ops sets them, because it defines the operations.
     __add__: Callable[[Tensor, Any], Tensor]
     __radd__: Callable[[Tensor, Any], Tensor]
     __sub__: Callable[[Tensor, Any], Tensor]
@@ -118,7 +118,7 @@ class Tensor:
 
     @property
     def origin(self) -> Origin:
-        """What the tape knows of this tensor: the node that made it, or the leaf itself."""
+        """The tensor's origin on the tape: the node that made it, or the leaf itself."""
         return self.node or self
 
     @property
@@ -137,15 +137,15 @@ class Tensor:
         return len(self.value)
 
     def __bool__(self) -> bool:
-        """Raises: TypeError: ``len`` would make it a question of size."""
+        """Raise TypeError: Python would otherwise use ``len``, so only an empty tensor would be false."""
         raise TypeError("a Tensor is neither true nor false; compare its .value")
 
     def __array__(self, *_: object, **__: object) -> Any:
-        """Raises: TypeError: NumPy would make an array of objects."""
+        """Raise TypeError: NumPy would otherwise make an array of objects."""
         raise TypeError("a Tensor is no array; take its .value")
 
     def __float__(self) -> float:
-        """The value of a tensor of one element; on a GPU this waits for the device."""
+        """Return the value of a tensor of one element; on a GPU this waits for the device."""
         return float(to_host(self.value).item())
 
     def __repr__(self) -> str:
@@ -153,7 +153,7 @@ class Tensor:
         return f"Tensor(shape {self.shape}, {self.dtype}{maker})"
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
-        """Set (``first``) or add to ``grad``; a leaf of its own keeps its gradient itself and needs no destination."""
+        """Set ``grad`` (if ``first``) or add to it; ``destination`` is for parameters and ignored here."""
         del destination
         gradient = written(gradient)
         self.grad = gradient.copy() if first or self.grad is None else self.grad + gradient
@@ -170,13 +170,13 @@ _recording = _Recording()
 
 
 def is_recording() -> bool:
-    """Whether operations of this thread write a tape."""
+    """Return whether operations of this thread record a tape."""
     return _recording.enabled
 
 
 @contextmanager
 def no_tape() -> Iterator[None]:
-    """Within this context the operations of this thread compute values only: nothing is kept for a backward pass."""
+    """Run operations of this thread without recording: nothing is kept for a backward pass."""
     before, _recording.enabled = _recording.enabled, False
     try:
         yield
@@ -185,17 +185,17 @@ def no_tape() -> Iterator[None]:
 
 
 def backward(result: Tensor, gradient: Array | None = None, *, into: Array | None = None) -> None:
-    """Walk the tape of ``result`` backwards and leave d⟨gradient, result⟩/dleaf in every leaf that it depends on.
+    """Run the tape of ``result`` backwards and set d⟨gradient, result⟩/dleaf in every leaf that it depends on.
 
-    Gradients are set, not added to what an earlier call left; a leaf that ``result`` does not depend on keeps what it
-    had.  The tape is consumed: what its closures saved is released node by node, so that memory falls while the pass
-    runs, and a second pass raises TapeError.
+    Gradients are set, not added to those of an earlier call.  A leaf that ``result`` does not depend on keeps its old
+    gradient.  The tape is consumed: saved arrays are released node by node, so memory use falls during the pass, and a
+    second pass raises TapeError.
 
     Args:
         result: what to differentiate, usually a scalar loss.
         gradient: dy of the result's shape; may be left out for a scalar, where it is 1.
         into: a flat array, laid out as the buffer of the parameters, that receives the gradients of parameters
-            instead of that buffer's own.  So several threads can differentiate the same parameters at once.
+            instead of the buffer's ``gradients``.  So several threads can differentiate the same parameters at once.
 
     Raises: TapeError if there is no tape, a part of it was consumed, or ``gradient`` is needed or has the wrong shape;
         no gradient has changed then.
@@ -203,14 +203,14 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
     gradients: dict[Node, Array] = {result.node: _checked_seed(result, gradient)}
-    own: set[Node] = set()  # nodes whose gradient is an array of this function's own, not one that others may hold
+    own: set[Node] = set()  # nodes whose gradient is an array made here, which may be changed in place
     reached: set[Tensor] = set()
     nodes = _in_order(result.node)
     while nodes:
         node = nodes.pop()
         dy = gradients.pop(node, None)
         inputs, node_backward = node.consume()
-        if dy is None:  # the operation after it returned no gradient for it
+        if dy is None:  # the operations that used it returned no gradient for it
             continue
         of_inputs = node_backward(dy)
         for origin, dx in zip(inputs, of_inputs, strict=True):
@@ -230,21 +230,21 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
                     own.add(origin)
         _finish(of_inputs)
         dx = None
-        del of_inputs  # what both hold goes before the next ones are computed
+        del of_inputs  # free these arrays before the next ones are computed
 
 
 def written(gradient: Gradient) -> Array:
-    """The gradient as an array, whatever it was."""
+    """Return the gradient as an array."""
     return gradient.written() if isinstance(gradient, PendingGradient) else gradient
 
 
 def _sum(one: Array, other: Gradient) -> Array:
-    """The sum, in an array of its own."""
+    """Return the sum in a new array."""
     return _added(one.copy(), other) if isinstance(other, PendingGradient) else one + other
 
 
 def _added(total: Array, gradient: Gradient) -> Array:
-    """The sum, in the place of ``total``, unless that is a NumPy scalar, which has none."""
+    """Return the sum, added in place to ``total`` unless that is a NumPy scalar, which is immutable."""
     if isinstance(gradient, PendingGradient):
         gradient.add_to(total)
     else:
@@ -273,9 +273,9 @@ def _checked_seed(result: Tensor, gradient: Array | None) -> Array:
 
 
 def _in_order(last: Node) -> list[Node]:
-    """All nodes that ``last`` depends on, every one before all of its uses (depth-first, without recursion).
+    """Return all nodes that ``last`` depends on in topological order, inputs first (depth-first, without recursion).
 
-    Raises: TapeError if one of them was consumed: nothing is computed then.
+    Raises: TapeError if one of them was consumed, before anything is computed.
     """
     finished: list[Node] = []
     visited = {last}

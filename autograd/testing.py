@@ -1,4 +1,4 @@
-"""Gradients against central differences, for any operation, layer or model."""
+"""Check gradients against central differences, for any operation, layer or model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autograd.array import Array
 from autograd.tensor import Tensor, backward, no_tape
 
 STEP = 1e-5
-RELATIVE_TOLERANCE = 1e-7  # of what the results move
-NOISE = 1e-13  # of the results, or of what cancelled in them: some hundred roundings in float64
+RELATIVE_TOLERANCE = 1e-7  # of the change of the results
+NOISE = 1e-13  # of the results, or of terms that cancelled in them: some hundred roundings in float64
 CANCELLED = 0.1  # results may be small differences of numbers about 1: a loss near 0 is log(1 + …)
-CURVATURE = 1e-4  # of the difference at h, by which that at h/2 may differ: extrapolated, the square of it is left
+CURVATURE = 1e-4  # relative difference allowed between h and h/2: extrapolation leaves its square
 
 
 class GradientError(AssertionError):
-    """A gradient differs from the central difference, or there is none because something is not finite."""
+    """An error: a gradient differs from the central difference, or a number is not finite."""
 
 
 def check_gradients(
@@ -33,33 +33,33 @@ def check_gradients(
     max_coordinates: int = 60,
     seed: int = 0,
 ) -> None:
-    """⟨ds/dx, u⟩ = (s(x + h u) − s(x − h u)) / 2h for s = ⟨w, function(*inputs)⟩, in float64.
+    """Check ⟨ds/dx, u⟩ = (s(x + h u) − s(x − h u)) / 2h for s = ⟨w, function(*inputs)⟩, in float64.
 
-    For every leaf x the direction u is first a random one, then single coordinates: all of them on small arrays, a
-    random choice on larger ones.  Where the random direction fails, the coordinate at fault is searched for.
-    ``function`` must be pure: draw the same dropout mask in every call.
+    For every leaf x the direction u is first a random one, then single coordinates: all of a small array, a random
+    choice of a larger one.  If the random direction fails, search for the wrong coordinate.
+    ``function`` must be pure: it must draw the same dropout mask in every call.
 
     Args:
         function: takes the inputs, returns a tensor of any shape; its tape leads to the leaves.
-        inputs: arrays of floating-point numbers, which must be float64, become leaves; everything else (integer ids,
-            strings …) is passed as it is.
-        leaves: further tensors that ``function`` depends on, by name: parameters of a layer.
-        name: what to call ``function`` in an error.
-        step: h, small against the scale on which the function varies (layer norm of tiny numbers: smaller) and large
-            against the rounding of its arguments (huge ones: larger).  Where the function is linear any step is exact;
-            where it proves too curved, h is halved a few times.
-        max_coordinates: arrays of up to so many coordinates are checked at each, larger ones at a quarter as many.
-        seed: of the weights w, the directions and the choice of coordinates.
+        inputs: floating-point arrays, which must be float64, become leaves; everything else (integer ids, strings …)
+            is passed unchanged.
+        leaves: further tensors that ``function`` depends on, by name, such as parameters of a layer.
+        name: the name of ``function`` in errors.
+        step: h.  Choose it smaller than the scale on which the function varies (for layer norm of tiny numbers), and
+            larger than the rounding of its arguments (for huge numbers).  For a linear function any step is exact; if
+            the function is too curved, h is halved up to eight times.
+        max_coordinates: check every coordinate of arrays up to this size, and a quarter as many of larger arrays.
+        seed: the seed of the weights w, the directions and the choice of coordinates.
 
     Raises:
-        GradientError naming function, argument, coordinate and both numbers, or where something is not finite.
+        GradientError naming function, argument, coordinate and both numbers, or the number that is not finite.
         TypeError if a leaf is not float64; ValueError if there is none, or ``step`` is lost in rounding x.
     """
     name = name or _name_of(function)
     arguments = [Tensor(x.copy()) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x for x in inputs]
     checked = _tensors_by_name(function, arguments) | dict(leaves or {})
     _require_float64(name, checked)
-    for leaf in checked.values():  # one that the result does not depend on would keep an old gradient
+    for leaf in checked.values():  # a leaf that the result does not depend on would keep an old gradient
         if leaf.grad is not None:
             leaf.grad[...] = 0
 
@@ -79,7 +79,7 @@ def check_gradients(
 
 
 class _Probe(NamedTuple):
-    """Both numbers along one direction, and by how much they may differ."""
+    """Slope by backward and by central difference along one direction, and the allowed difference."""
 
     got: float
     expected: float
@@ -92,7 +92,7 @@ class _Probe(NamedTuple):
 
 @dataclass(frozen=True)
 class _Slope:
-    """The derivative of s = ⟨weight, function⟩ along directions in one leaf, by its gradient and by differences."""
+    """The derivative of s = ⟨weight, function⟩ along directions in one leaf, by gradient and by differences."""
 
     name: str
     value_at: Callable[[Tensor, Array], Array]
@@ -101,7 +101,7 @@ class _Slope:
     step: float
 
     def along(self, direction: Array) -> _Probe:
-        """Where differences at h and h/2 differ, it is the function that is curved: a smaller h, and extrapolation."""
+        """Compare along ``direction``; if the function is curved (h and h/2 disagree), halve h and extrapolate."""
         coarse = self._probe(direction, self.step)
         if coarse.excess <= 0:
             return coarse
@@ -114,10 +114,10 @@ class _Slope:
         return _Probe(got, expected, (4 * fine.allowed + coarse.allowed) / 3)
 
     def _probe(self, direction: Array, step: float) -> _Probe:
-        """Results are subtracted before they are summed, so that only those that move leave a rounding error."""
+        """Compare at one step; subtract results before the sum, so that unchanged results add no rounding error."""
         x = self.leaf.value.copy()
         ends = x + step * direction, x - step * direction
-        taken = (ends[0] - ends[1]) / (2 * step)  # the direction as float64 has rounded it
+        taken = (ends[0] - ends[1]) / (2 * step)  # the direction after rounding in float64
         if (abs(taken - direction) > 0.1 * abs(direction)).any():
             raise ValueError(f"check_gradients: {self.name}: step {step} is lost in rounding; choose a larger one")
         try:
@@ -138,7 +138,7 @@ class _Slope:
 
 
 def _raise_the_worst(slope: _Slope, max_coordinates: int, random: np.random.Generator) -> None:
-    """GradientError for the coordinate that is most wrong; for the direction only where no coordinate is."""
+    """Raise GradientError for the most wrong coordinate, or for the random direction if no coordinate is wrong."""
     along = slope.along(direction := _random_direction(slope.leaf.shape, random))
     size, few = direction.size, max_coordinates // 4
     coordinates: Any = range(size) if size <= max_coordinates else random.choice(size, few, replace=False)
@@ -154,7 +154,7 @@ def _raise_the_worst(slope: _Slope, max_coordinates: int, random: np.random.Gene
 
 
 def _bisect(slope: _Slope, direction: Array) -> int:
-    """The coordinate to which halving a wrong direction leads, always into the half that is more wrong."""
+    """Find a wrong coordinate of a wrong direction: halve it repeatedly and keep the half with the larger error."""
     places = np.arange(direction.size)
     while len(places) > 1:
         places = max(np.array_split(places, 2), key=lambda half: slope.along(_only(direction, half)).excess)
@@ -162,7 +162,7 @@ def _bisect(slope: _Slope, direction: Array) -> int:
 
 
 def _only(direction: Array, places: Any) -> Array:
-    """The direction in these coordinates, counted row by row, and 0 in all others."""
+    """Return the direction with all coordinates but these, counted row by row, set to 0."""
     return np.where(np.isin(np.arange(direction.size).reshape(direction.shape), places), direction, 0)
 
 
@@ -171,7 +171,7 @@ def _place(coordinate: int, shape: tuple[int, ...]) -> str:
 
 
 def _random_direction(shape: tuple[int, ...], random: np.random.Generator) -> Array:
-    """Magnitudes between 1 and 2, so that no coordinate is nearly left out and no two cancel exactly."""
+    """Draw magnitudes between 1 and 2, so that every coordinate counts and no two cancel exactly."""
     return np.asarray(random.uniform(1, 2, shape) * random.choice([-1, 1], shape))
 
 
@@ -181,10 +181,10 @@ def _name_of(function: Any) -> str:
 
 
 def _tensors_by_name(function: Callable[..., Any], arguments: list[Any]) -> dict[str, Tensor]:
-    """The tensors among the arguments: "argument 1 (weight)", or "argument 1" where there is no name to learn."""
+    """Return the tensors among the arguments by name: "argument 1 (weight)", or "argument 1" if it has no name."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except ValueError:  # a function of C need not have one
+    except ValueError:  # a C function may have no signature
         parameters = []
     known = [f" ({parameter.name})" for parameter in parameters if parameter.kind <= parameter.POSITIONAL_OR_KEYWORD]
     names = [f"argument {i}{name}" for i, name in enumerate(known + [""] * len(arguments))]

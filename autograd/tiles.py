@@ -1,4 +1,4 @@
-"""Where the work of attention over spans is: tiles of rows, and the rows of the other side that each may meet."""
+"""Tiles of 16 rows for attention kernels, each with the range of rows of the other side that it needs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ROWS = 16  # of a tile
 
 
 class Tiles(NamedTuple):
-    """Where the work is.
+    """Tiles of queries for the forward pass and dq, and tiles of keys for dk and dv.
 
-    Shapes: of_queries and of_keys (tiles, 4) int32: first row, end of its block, and the first and the end of the rows
-    of the other side that it may meet; spans (T, 2) int32: first and last of every query.  A tile of zeros is empty.
+    Shapes: of_queries and of_keys (tiles, 4) int32: first row, end of its block, first and end of the needed rows of
+    the other side; spans (T, 2) int32: ``first`` and ``last`` of every query.  A tile of zeros is empty.
     """
 
     of_queries: Array
@@ -25,11 +25,12 @@ class Tiles(NamedTuple):
     spans: Array
 
 
-_tiles: WeakKeyDictionary[KeySpans, dict[Device, Tiles]] = WeakKeyDictionary()  # every layer asks for the same again
+# Cached: every layer uses the same tiles.
+_tiles: WeakKeyDictionary[KeySpans, dict[Device, Tiles]] = WeakKeyDictionary()
 
 
 def tiles_of(spans: KeySpans, like: Array) -> Tiles:
-    """The tiles of these spans on the device of ``like``."""
+    """Return the tiles of these spans on the device of ``like``, cached."""
     on_devices, device = _tiles.setdefault(spans, {}), device_of(like)
     if device not in on_devices:
         on_devices[device] = Tiles(*map(namespace(like).asarray, tiles_on_host(spans)))
@@ -37,17 +38,17 @@ def tiles_of(spans: KeySpans, like: Array) -> Tiles:
 
 
 def keep_tiles(spans: KeySpans, tiles: Tiles) -> None:
-    """Let ``tiles``, on a device, be those of these spans: so they lie where somebody else can change them."""
+    """Set the cached tiles of these spans, so that the caller can change the arrays in place."""
     _tiles[spans] = {device_of(tiles.spans): tiles}
 
 
 def count_tiles(lengths: IntArray) -> int:
-    """Of blocks of these lengths."""
+    """Return the number of tiles of blocks of these lengths."""
     return int((-(-lengths // ROWS)).sum())
 
 
 def tiles_on_host(spans: KeySpans) -> Tiles:
-    """The tiles of these spans, as NumPy arrays."""
+    """Return the tiles of these spans, as NumPy arrays."""
     of_queries = _tiles_of_blocks(spans.queries, spans.keys)
     if len(of_queries):
         starts = of_queries[:, 0]
@@ -58,15 +59,15 @@ def tiles_on_host(spans: KeySpans) -> Tiles:
 
 
 def _tiles_of_keys(spans: KeySpans) -> IntArray:
-    """Of the queries of its sentence a tile meets those from the first to the last that see one of its keys."""
+    """Return the tiles of keys; each needs the queries from the first to the last that attend to one of its keys."""
     tiles = _tiles_of_blocks(spans.keys, spans.queries)
     n_tiles, block = -(-spans.keys.lengths // ROWS), spans.queries.block_of_token
     first_tile, start = (np.cumsum(n_tiles) - n_tiles)[block], spans.keys.starts[block]
     first, last = (first_tile + (key - start) // ROWS for key in (spans.first, spans.last - 1))
-    n_seen = last - first + 1  # tiles, by every query
+    n_seen = last - first + 1  # number of tiles, for every query
     seen = np.repeat(first - np.cumsum(n_seen) + n_seen, n_seen) + np.arange(n_seen.sum())
     query = np.repeat(spans.queries.tokens, n_seen)
-    tiles[:, 2:] = tiles[:, [3, 2]]  # so that a tile that nobody sees meets nothing
+    tiles[:, 2:] = tiles[:, [3, 2]]  # so that a tile without queries has an empty range
     np.minimum.at(tiles[:, 2], seen, query)
     np.maximum.at(tiles[:, 3], seen, query + 1)
     return tiles

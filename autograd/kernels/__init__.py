@@ -1,3 +1,3 @@
-"""Faster kernels of the operations.  Without this package everything still works, from the references, more slowly."""
+"""Faster kernels of the operations.  Without this package the references run: the same results, more slowly."""
 
 import autograd.kernels.cpu  # noqa: F401  (importing registers)

@@ -1,4 +1,4 @@
-"""The operations, each written by hand with its backward, and Python's operators on tensors."""
+"""The operations, each with a backward written by hand, and Python's operators on tensors."""
 
 from __future__ import annotations
 

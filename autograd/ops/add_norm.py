@@ -1,4 +1,4 @@
-"""The frame of a sublayer, "Add & Norm" in Figure 1 of the paper, in one operation."""
+"""Dropout, residual connection and layer normalisation ("Add & Norm" in Figure 1 of the paper) in one operation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from autograd.tensor import Backward
 def add_norm(
     x: Array, y: Array, gain: Array, bias: Array, *, rate: float = 0.0, site: Site | None = None, eps: float = 1e-6
 ) -> tuple[Array, Backward]:
-    """LayerNorm(x + Dropout(y)); nothing is dropped without a site.
+    """Return LayerNorm(x + Dropout(y)); without a site (random stream id) drop nothing.
 
-    One operation, so that a kernel need not write down what lies between the three; without one they run one after
-    the other, each with its own kernel.
+    As one operation it can have a kernel that writes no intermediate results to memory.  Without such a kernel the
+    three run one after the other, each with its own kernel.
     Source: Vaswani et al. 2017, sections 3.1 and 5.4.
     Shapes: x and y (…, D), gain and bias (D,).  Returns (…, D).
     Saves: what ``layer_norm`` and ``dropout`` save.

@@ -11,7 +11,7 @@ from autograd.tensor import Backward
 
 @op
 def add(x: Array, y: Array) -> tuple[Array, Backward]:
-    """x + y, broadcast.
+    """Return x + y, broadcast.
 
     Saves: the shapes.
     """
@@ -25,7 +25,7 @@ def add(x: Array, y: Array) -> tuple[Array, Backward]:
 
 @op
 def subtract(x: Array, y: Array) -> tuple[Array, Backward]:
-    """x − y, broadcast.
+    """Return x − y, broadcast.
 
     Saves: the shapes.
     """
@@ -39,7 +39,7 @@ def subtract(x: Array, y: Array) -> tuple[Array, Backward]:
 
 @op
 def multiply(x: Array, y: Array) -> tuple[Array, Backward]:
-    """x · y elementwise, broadcast.
+    """Return x · y elementwise, broadcast.
 
     Saves: x and y.
     """
@@ -52,7 +52,7 @@ def multiply(x: Array, y: Array) -> tuple[Array, Backward]:
 
 @op
 def divide(x: Array, y: Array) -> tuple[Array, Backward]:
-    """x / y elementwise, broadcast.
+    """Return x / y elementwise, broadcast.
 
     Saves: y and the quotient.
     """
@@ -67,7 +67,7 @@ def divide(x: Array, y: Array) -> tuple[Array, Backward]:
 
 @op
 def scale(x: Array, *, factor: float) -> tuple[Array, Backward]:
-    """factor · x for a number that needs no gradient.
+    """Return factor · x, for a number ``factor`` that needs no gradient.
 
     Saves: nothing.
     """
@@ -80,7 +80,7 @@ def scale(x: Array, *, factor: float) -> tuple[Array, Backward]:
 
 @op
 def relu(x: Array) -> tuple[Array, Backward]:
-    """max(0, x); the derivative at the kink is taken as 0.
+    """Return max(0, x); the derivative at 0 is taken as 0.
 
     Saves: the result, whose sign is the derivative.
     """
@@ -94,7 +94,7 @@ def relu(x: Array) -> tuple[Array, Backward]:
 
 @op
 def tanh(x: Array) -> tuple[Array, Backward]:
-    """y = tanh(x); dx = (1 − y²) dy.  The logistic function is (1 + tanh(x / 2)) / 2.
+    """Return y = tanh(x); dx = (1 − y²) dy.  The logistic function is (1 + tanh(x / 2)) / 2.
 
     Saves: y.
     """

@@ -17,12 +17,12 @@ from autograd.tensor import Backward
 def attention(
     q: Array, k: Array, v: Array, *, spans: BlockMask, rate: float = 0.0, site: Site | None = None
 ) -> tuple[Array, Backward]:
-    """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head, each query over its own keys.
+    """Return Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head; the mask gives each query its keys.
 
     Source: Vaswani et al. 2017, equation 1; dropout of the weights (off there) as in tensor2tensor.
-    Shapes: q (T, H, K), k (S, H, K), v (S, H, V); spans, KeySpans or KeySets, for T queries over S keys.
-        Returns (T, H, V).
-    Saves: q, k and v with their sentences side by side, the attention weights, and the spans.
+    Shapes: q (T, H, K), k (S, H, K), v (S, H, V); spans, the attention mask: KeySpans or KeySets of
+        T queries over S keys.  Returns (T, H, V).
+    Saves: q, k and v padded to (B, H, longest, ·), the attention weights, and the mask.
     Raises: ShapeError if the arguments do not fit together.
     """
     check_shapes(q, k, v, spans)
@@ -53,17 +53,17 @@ def attention(
 
 
 def heads_first(x: Array) -> Array:
-    """(B, L, H, ·) → (B, H, L, ·)."""
+    """Transpose (B, L, H, ·) → (B, H, L, ·)."""
     return x.transpose(0, 2, 1, 3)
 
 
 def heads_last(x: Array) -> Array:
-    """(B, H, L, ·) → (B, L, H, ·)."""
+    """Transpose (B, H, L, ·) → (B, L, H, ·)."""
     return x.transpose(0, 2, 1, 3)
 
 
 def check_shapes(q: Array, k: Array, v: Array, spans: BlockMask) -> None:
-    """Raises: ShapeError if the arguments of ``attention`` do not fit together."""
+    """Check the arguments of ``attention``.  Raises: ShapeError if they do not fit together."""
     if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1] or q.shape[2] != k.shape[2]:
         raise ShapeError(
             f"attention: expected q (T, H, K), k (S, H, K), v (S, H, V); got q {q.shape}, k {k.shape}, v {v.shape}"

@@ -20,25 +20,25 @@ def cross_entropy(
     over: SmoothedClasses = "V-1",
     impossible: int | None = None,
 ) -> tuple[Array, Backward]:
-    """Σ_t H(q_t, p_t) = −Σ_t Σ_w q_tw log p_tw with p = softmax(logits), summed over tokens.
+    """Return Σ_t H(q_t, p_t) = −Σ_t Σ_w q_tw log p_tw with p = softmax(logits), summed over tokens.
 
-    The target distribution q moves ε of its mass away from the target.  Three conventions are in use, named after the
-    classes that share it, where V is the size of the vocabulary (here W):
+    The target distribution q moves a mass of ε from the target to other classes.  Three conventions are in use.  Their
+    names give the number of classes that share ε, where V is the size of the vocabulary (here W):
 
-    - ``"V-1"``: ε/(W − 1) to each class but the target, which keeps 1 − ε;
-    - ``"V"``: ε/W to each class, so that the target has 1 − ε + ε/W;
-    - ``"V-2"``: ε/(W − 2) to each class but the target and ``impossible``, a class that is never a target and gets 0.
+    - ``"V-1"``: ε/(W − 1) to each class except the target, which keeps 1 − ε;
+    - ``"V"``: ε/W to each class, so the target has 1 − ε + ε/W;
+    - ``"V-2"``: ε/(W − 2) to each class except the target and ``impossible``, which is never a target and gets 0.
 
-    Source: Szegedy et al. 2016, section 7 ("V"), in the paper's use (Vaswani et al. 2017, section 5.4, ε = 0.1), which
-        names no denominator: "V-1" is tensor2tensor's and fairseq's, "V" PyTorch's and Marian's, "V-2" that of
-        The Annotated Transformer and JoeyNMT, whose impossible class is padding.
-    Shapes: logits (T, W), targets (T,) integers in [0, W), or −1 where there is nothing to predict: such a row adds
-        nothing to the loss, and its gradient is 0, whatever its logits are.  Returns a scalar, dtype of logits.
-    Units: nats, summed over tokens; at its least it is the entropy of q, not 0.
+    Source: Szegedy et al. 2016, section 7 ("V"), as used by Vaswani et al. 2017, section 5.4, with ε = 0.1.  That paper
+        names no denominator.  tensor2tensor and fairseq use "V-1", PyTorch and Marian "V"; The Annotated Transformer
+        and JoeyNMT use "V-2" with padding as the impossible class.
+    Shapes: logits (T, W), targets (T,) integers in [0, W), or −1 for a row without a target.  Such a row adds
+        nothing to the loss and has gradient 0, for any logits.  Returns a scalar, dtype of logits.
+    Units: nats, summed over tokens.  The minimum is the entropy of q, not 0.
     Saves: p (T, W) and the targets.
-    Raises: ShapeError if the arguments do not fit; ValueError unless 0 ≤ ε < 1 and, if ε > 0, classes are there to
-        share it; if ``impossible`` is given without "V-2", or not given with it, or is no class.  Targets are not
-        looked at: none may be the impossible class.
+    Raises: ShapeError if the arguments do not fit; ValueError unless 0 ≤ ε < 1, if ε > 0 but no class can share it,
+        if ``impossible`` is given without "V-2" or missing with it, or is not a class.  Targets are not checked:
+        the caller ensures that none is the impossible class.
     """
     n_tokens, n_classes = checked_shape(logits, targets)
     share, of_target = smoothed_masses(smoothing, over, impossible, n_classes)
@@ -47,7 +47,7 @@ def cross_entropy(
 
     shifted = logits - logits.max(1, keepdims=True)
     weighted = confidence * shifted[rows, targets]
-    if share:  # 0 of a logit of −∞, or of a sum that overflows, would be no number
+    if share:  # without ε: 0 · (a logit of −∞, or a sum that overflowed) would be NaN
         sharing = (shifted,) if impossible is None else (shifted[:, :impossible], shifted[:, impossible + 1 :])
         weighted += share * sum(classes.sum(1) for classes in sharing)
     p = xp.exp(shifted, out=shifted)
@@ -79,11 +79,11 @@ def linear_cross_entropy(
     over: SmoothedClasses = "V-1",
     impossible: int | None = None,
 ) -> tuple[Array, Backward]:
-    """``cross_entropy`` of the logits x Wᵀ + b: dx = (p − q) W, dW = (p − q)ᵀ x, db = Σ_t (p − q)_t.
+    """Return ``cross_entropy`` of the logits x Wᵀ + b: dx = (p − q) W, dW = (p − q)ᵀ x, db = Σ_t (p − q)_t.
 
-    One operation, so that a kernel need not keep both the logits and their gradient.
+    As one operation it can have a kernel that keeps one array (T, W) instead of the logits and their gradient.
 
-    Shapes: x (T, D), weight (W, D), bias (W,) or None, targets (T,) as there.  Returns a scalar.
+    Shapes: x (T, D), weight (W, D), bias (W,) or None, targets (T,) as in ``cross_entropy``.  Returns a scalar.
     Units: nats, summed over tokens.
     Saves: x, the weight, and what ``cross_entropy`` saves.
     Raises: as ``cross_entropy``.
@@ -101,7 +101,7 @@ def linear_cross_entropy(
 
 
 def linear_logits(x: Array, weight: Array, bias: Array | None) -> Array:
-    """x Wᵀ + b.  Shapes: x (T, D), weight (W, D), bias (W,) or None; returns (T, W).  Raises: ShapeError."""
+    """Return x Wᵀ + b.  Shapes: x (T, D), weight (W, D), bias (W,) or None; returns (T, W).  Raises: ShapeError."""
     check_projection(x, weight, bias)
     logits = x @ weight.T
     if bias is not None:
@@ -110,7 +110,7 @@ def linear_logits(x: Array, weight: Array, bias: Array | None) -> Array:
 
 
 def check_projection(x: Array, weight: Array, bias: Array | None) -> None:
-    """Raises: ShapeError if x (T, D), weight (W, D) and bias (W,) do not fit together."""
+    """Check x (T, D), weight (W, D) and bias (W,).  Raises: ShapeError if they do not fit together."""
     fit = x.ndim == weight.ndim == 2 and x.shape[1] == weight.shape[1]
     if not fit or (bias is not None and bias.shape != weight.shape[:1]):
         raise ShapeError(
@@ -122,7 +122,7 @@ def check_projection(x: Array, weight: Array, bias: Array | None) -> None:
 def smoothed_masses(
     smoothing: float, over: SmoothedClasses, impossible: int | None, n_classes: int
 ) -> tuple[float, float]:
-    """What q gives to each class that shares in ε, and to the target."""
+    """Return the mass that q gives to each class that shares ε, and to the target.  Raises: ValueError."""
     if over not in get_args(SmoothedClasses):
         raise ValueError(f"cross_entropy: over must be one of {get_args(SmoothedClasses)}, got {over!r}")
     if (over == "V-2") != (impossible is not None):
@@ -140,7 +140,7 @@ def smoothed_masses(
 
 
 def checked_shape(logits: Array, targets: Array) -> tuple[int, int]:
-    """(T, W).  Raises: ShapeError."""
+    """Return (T, W), the shape of the logits.  Raises: ShapeError if targets are not (T,)."""
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ShapeError(
             f"cross_entropy: expected logits (T, W) and targets (T,); got {logits.shape} and {targets.shape}"

@@ -1,4 +1,4 @@
-"""Dropout with a mask that is a function, not a memory."""
+"""Dropout whose mask is computed again in the backward pass instead of kept."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from autograd.tensor import Backward
 
 @op
 def dropout(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
-    """y = x ⊙ m / (1 − rate), where m is 1 with probability 1 − rate, else 0.
+    """Return y = x ⊙ m / (1 − rate), where m is 1 with probability 1 − rate, else 0.
 
-    Source: Srivastava et al. 2014, in the inverted form that leaves inference alone.
-    The mask is a pure function of the site and the element's place; backward draws it again instead of keeping it.
+    Source: Srivastava et al. 2014, in the inverted form, which needs no scaling at inference.
+    The mask is a pure function of the site (random stream id) and the element's index; backward draws it again.
     Saves: nothing.
-    Differs: probabilities are multiples of 2⁻¹⁶; the scale is the exact inverse of the one in force.
+    Differs: probabilities are multiples of 2⁻¹⁶; the scale is the inverse of the multiple that is used.
     Raises: ValueError unless 0 ≤ rate < 1.
     """
 
@@ -26,7 +26,7 @@ def dropout(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
 
 
 def dropout_mask(x: Array, rate: float, site: Site) -> Array:
-    """The mask of x's shape and dtype: 0 where dropped, else 1/(1 − rate), in row-major order of the elements."""
+    """Return the mask in x's shape and dtype: 0 where dropped, else 1/(1 − rate).  Draws are in row-major order."""
     kept, scale = kept_elements(x, rate, site)
     mask = kept.astype(x.dtype)
     mask *= scale
@@ -34,7 +34,7 @@ def dropout_mask(x: Array, rate: float, site: Site) -> Array:
 
 
 def kept_elements(x: Array, rate: float, site: Site) -> tuple[Array, float]:
-    """Which elements of x are kept, (x.size,) in row-major order, and the factor that makes up for the others.
+    """Return which elements of x are kept, (x.size,) bool in row-major order, and their scale 1/(1 − rate).
 
     Raises: ValueError unless 0 ≤ rate < 1.
     """
@@ -43,7 +43,7 @@ def kept_elements(x: Array, rate: float, site: Site) -> tuple[Array, float]:
 
 
 def threshold_and_scale(rate: float) -> tuple[int, float]:
-    """The least 16-bit number that keeps its element, and the factor that makes up for the others.
+    """Return the smallest 16-bit draw that keeps an element, and the scale of kept elements.
 
     Raises: ValueError unless 0 ≤ rate < 1.
     """

@@ -9,7 +9,7 @@ from autograd.tensor import Backward
 
 @op
 def embedding(table: Array, ids: Array) -> tuple[Array, Backward]:
-    """Rows of the table: y_t = E[ids_t]; the gradient is the scatter-add of dy over ids.
+    """Return rows of the table, y_t = E[ids_t]; the gradient is the scatter-add of dy over ids.
 
     Shapes: table (W, D), ids (T,) integers.  Returns (T, D).
     Saves: the ids and the shape of the table.

@@ -14,8 +14,8 @@ def layer_norm(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> tupl
     Source: Ba, Kiros & Hinton 2016, Layer Normalization, equations 3 and 4.
     Shapes: x (…, D), gain and bias (D,).  Returns (…, D), dtype of x.
     Saves: x̂ = (x − μ)/√(σ² + eps) (…, D), 1/√(σ² + eps) (…, 1), and the gain.
-    Differs: eps stands inside the root; the paper has none.
-    Raises: ShapeError if gain or bias have another shape.
+    Differs: eps is added inside the square root; the paper has none.
+    Raises: ShapeError if gain or bias has another shape.
     """
     check_layer_norm(x, gain, bias)
     xp = namespace(x)
@@ -37,7 +37,7 @@ def layer_norm(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> tupl
 
 
 def check_layer_norm(x: Array, gain: Array, bias: Array) -> None:
-    """Raises: ShapeError if the arguments of ``layer_norm`` do not fit together."""
+    """Check the arguments of ``layer_norm``.  Raises: ShapeError if they do not fit together."""
     if not gain.shape == bias.shape == x.shape[-1:] != ():
         raise ShapeError(
             f"layer_norm: expected x (…, D), gain (D,) and bias (D,);"

@@ -9,7 +9,7 @@ from autograd.tensor import Backward
 
 @op
 def matmul(x: Array, y: Array) -> tuple[Array, Backward]:
-    """x @ y with leading axes broadcast: Z = X Y, dX = dZ Yᵀ, dY = Xᵀ dZ.
+    """Return x @ y with leading axes broadcast: Z = X Y, dX = dZ Yᵀ, dY = Xᵀ dZ.
 
     Shapes: x (…, M, K), y (…, K, N).  Returns (…, M, N).
     Saves: x and y.
@@ -27,7 +27,7 @@ def matmul(x: Array, y: Array) -> tuple[Array, Backward]:
 
 @op
 def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward]:
-    """y = x W + b, a row per token.
+    """Return y = x W + b, a row per token.
 
     Shapes: x (T, I), weight (I, O), bias (O,) or None.  Returns (T, O).
     Saves: x and the weight.
@@ -45,7 +45,7 @@ def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward
 
 @op
 def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
-    """y = max(0, x W + b), a row per token, in one array; the derivative at the kink is taken as 0.
+    """Return y = max(0, x W + b), a row per token, computed in one array; the derivative at 0 is taken as 0.
 
     Shapes: x (T, I), weight (I, O), bias (O,).  Returns (T, O).
     Saves: x, the weight, and y, whose sign is the derivative of ReLU.
@@ -54,7 +54,7 @@ def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
     y = x @ weight
     y += bias
     xp = namespace(y)
-    xp.maximum(y, xp.zeros_like(bias), out=y)  # a row of zeros: NumPy is slower with a single one
+    xp.maximum(y, xp.zeros_like(bias), out=y)  # a row of zeros: NumPy is slower with a scalar 0
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dz = dy * (y > 0)
@@ -64,7 +64,7 @@ def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
 
 
 def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_lack_bias: bool = True) -> None:
-    """Raises: ShapeError if the arguments of ``linear`` or ``linear_relu`` do not fit together."""
+    """Check the arguments of ``linear`` or ``linear_relu``.  Raises: ShapeError if they do not fit together."""
     fit = x.ndim == weight.ndim == 2 and x.shape[1] == weight.shape[0]
     if not fit or (bias.shape != weight.shape[1:] if bias is not None else not may_lack_bias):
         raise ShapeError(
@@ -75,9 +75,9 @@ def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_
 
 @Dispatch
 def for_few_rows(weight: Array) -> Array:
-    """The same matrix, as it is multiplied fastest by a few rows at a time, again and again: y = x W.
+    """Return the weight W packed for repeated products y = x W with few rows of x.
 
-    What is returned may hold copies: it is of use as long as the matrix does not change.
+    The packed weight may hold a copy, so it is valid only until the weight changes.
     Shapes: (I, O) → (I, O).
     """
     return namespace(weight).ascontiguousarray(weight)
@@ -85,7 +85,7 @@ def for_few_rows(weight: Array) -> Array:
 
 @op
 def linear_transposed(x: Array, weight: Array) -> tuple[Array, Backward]:
-    """y = x Wᵀ, a row per token: the projection to a vocabulary whose rows are embeddings.
+    """Return y = x Wᵀ, a row per token: the projection to a vocabulary, with a row of W per word.
 
     Shapes: x (T, I), weight (O, I).  Returns (T, O).
     Saves: x and the weight.
@@ -99,7 +99,7 @@ def linear_transposed(x: Array, weight: Array) -> tuple[Array, Backward]:
 
 
 def check_linear_transposed(x: Array, weight: Array) -> None:
-    """Raises: ShapeError if the arguments of ``linear_transposed`` do not fit together."""
+    """Check the arguments of ``linear_transposed``.  Raises: ShapeError if they do not fit together."""
     if x.ndim != 2 or weight.ndim != 2 or x.shape[1] != weight.shape[1]:
         raise ShapeError(
             f"linear_transposed: expected x (T, I) and weight (O, I); got x {x.shape}, weight {weight.shape}"

@@ -1,4 +1,4 @@
-"""Operations that move elements or add them up: reshape, transpose, slicing and gathering, sum and mean."""
+"""Reshape, transpose, slicing and gathering, sum and mean."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Axes = int | tuple[int, ...] | None
 
 @partial(op, moves=True)
 def reshape(x: Array, *, shape: tuple[int, ...]) -> tuple[Array, Backward]:
-    """The elements of x, in order, in another shape (one dimension may be −1).
+    """Return the elements of x, in order, in another shape (one dimension may be −1).
 
     Saves: the shape of x.
     """
@@ -28,7 +28,7 @@ def reshape(x: Array, *, shape: tuple[int, ...]) -> tuple[Array, Backward]:
 
 @partial(op, moves=True)
 def transpose(x: Array, *, axes: tuple[int, ...] | None = None) -> tuple[Array, Backward]:
-    """x with its axes permuted (reversed by default).
+    """Return x with its axes permuted (reversed by default).
 
     Saves: nothing.
     """
@@ -43,7 +43,7 @@ def transpose(x: Array, *, axes: tuple[int, ...] | None = None) -> tuple[Array, 
 
 @op
 def getitem(x: Array, *, index: Any) -> tuple[Array, Backward]:
-    """x[index]: a slice, or rows gathered by an integer array; a row gathered twice gets both gradients.
+    """Return x[index], a slice or rows gathered by an integer array; a row gathered twice gets both gradients.
 
     Saves: the index and the shape of x.
     """
@@ -61,14 +61,14 @@ def getitem(x: Array, *, index: Any) -> tuple[Array, Backward]:
 
 
 def _is_basic(index: Any) -> bool:
-    """Whether it makes a view, in which no element comes twice: NumPy gathers by any other sequence."""
+    """Return whether indexing gives a view, which holds no element twice; any other sequence makes NumPy gather."""
     parts = index if isinstance(index, tuple) else (index,)
     return all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in parts)
 
 
 @op
 def sum(x: Array, *, axis: Axes = None, keepdims: bool = False) -> tuple[Array, Backward]:
-    """Σ x over the given axes (all by default).
+    """Return Σ x over the given axes (all by default).
 
     Saves: the shape of x.
     """
@@ -84,7 +84,7 @@ def sum(x: Array, *, axis: Axes = None, keepdims: bool = False) -> tuple[Array, 
 
 @op
 def mean(x: Array, *, axis: Axes = None, keepdims: bool = False) -> tuple[Array, Backward]:
-    """The mean of x over the given axes (all by default).
+    """Return the mean of x over the given axes (all by default).
 
     Saves: the shape of x.
     """

@@ -9,7 +9,7 @@ from autograd.tensor import Backward
 
 @op
 def softmax(x: Array) -> tuple[Array, Backward]:
-    """y_i = exp(x_i) / Σ_j exp(x_j) over the last axis; dx = y ⊙ (dy − ⟨dy, y⟩).
+    """Return y_i = exp(x_i) / Σ_j exp(x_j) over the last axis; dx = y ⊙ (dy − ⟨dy, y⟩).
 
     Saves: y.
     """
@@ -22,8 +22,8 @@ def softmax(x: Array) -> tuple[Array, Backward]:
 
 
 def softmax_values(x: Array) -> Array:
-    """Softmax over the last axis, shifted by the maximum so that no exponential overflows."""
-    if not x.size:  # nothing has no maximum
+    """Return the softmax over the last axis, shifted by the maximum so that no exponential overflows."""
+    if not x.size:  # an empty array has no maximum
         return x.copy()
     xp = namespace(x)
     y = x - x.max(-1, keepdims=True)
@@ -33,7 +33,7 @@ def softmax_values(x: Array) -> Array:
 
 
 def softmax_gradient(dy: Array, y: Array) -> Array:
-    """dx = y ⊙ (dy − ⟨dy, y⟩), given the softmax y."""
+    """Return dx = y ⊙ (dy − ⟨dy, y⟩), given the softmax y."""
     dx = dy * y
     dx -= y * dx.sum(-1, keepdims=True)
     return dx
@@ -41,7 +41,7 @@ def softmax_gradient(dy: Array, y: Array) -> Array:
 
 @op
 def log_softmax(x: Array) -> tuple[Array, Backward]:
-    """y = x − log Σ_j exp(x_j) over the last axis; dx = dy − exp(y) Σ dy.
+    """Return y = x − log Σ_j exp(x_j) over the last axis; dx = dy − exp(y) Σ dy.
 
     Saves: y.
     """
@@ -55,7 +55,7 @@ def log_softmax(x: Array) -> tuple[Array, Backward]:
 
 
 def log_softmax_values(x: Array) -> Array:
-    """Log-softmax over the last axis, shifted by the maximum so that no exponential overflows."""
+    """Return the log-softmax over the last axis, shifted by the maximum so that no exponential overflows."""
     greatest, log_total = log_normaliser(x)
     y = x - greatest
     y -= log_total
@@ -64,7 +64,7 @@ def log_softmax_values(x: Array) -> Array:
 
 @Dispatch
 def log_normaliser(x: Array) -> tuple[Array, Array]:
-    """max_j x_j and log Σ_j exp(x_j − max), whose sum is the logarithm of softmax's denominator.
+    """Return max_j x_j and log Σ_j exp(x_j − max); their sum is the logarithm of softmax's denominator.
 
     Shapes: x (…, W); returns two (…, 1), dtype of x.
     """

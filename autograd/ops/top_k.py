@@ -1,7 +1,8 @@
-"""The greatest numbers of each row, and the likeliest classes of a softmax; what is found lies on the host.
+"""The n greatest numbers of each row, and the n greatest log-probabilities of a softmax; results are on the host.
 
-Search asks three things of the logits of a vocabulary: the greatest of each row, the sum of exponentials, and which are
-the n greatest.  The last is answered through the maxima of classes of columns, which are found at the speed of memory.
+Search needs three things from the logits of a vocabulary: the maximum of each row, the sum of exponentials, and the n
+greatest logits.  To find the n greatest, take the maximum of each column group, which costs one pass over memory, then
+search only the best n groups.
 """
 
 from __future__ import annotations
@@ -19,30 +20,33 @@ from autograd.ops.softmax import log_normaliser
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-DEPTH = 32  # columns in a class
+DEPTH = 32  # columns in a group
 
 
 class Rows(Protocol):
-    """Rows of numbers, whose columns are divided into classes, but for some that are in none."""
+    """Rows of numbers whose columns are divided into groups; some last columns may be in no group."""
 
     @property
     def maxima(self) -> Any:
-        """The greatest number of every class: (rows, classes)."""
+        """Maximum of each column group: (rows, groups)."""
 
     def members(self, classes: IntArray) -> tuple[IntArray, Any]:
-        """Columns and numbers of n classes of each row, (rows, n), and of what is in no class: two (rows, ·)."""
+        """Return columns and numbers, two (rows, ·), of n groups of each row and of the columns in no group.
+
+        Shapes: classes (rows, n), the groups.
+        """
 
     def whole(self, rows: IntArray) -> Any:
-        """All numbers of some rows, in the order of their columns: (rows, W)."""
+        """Return all numbers of some rows, in the order of their columns: (rows, W)."""
 
 
 @Dispatch
 def linear_top_k(
     x: Array, weight: Array, bias: Array | None, *, n: int, never: Sequence[int]
 ) -> tuple[FloatArray, IntArray]:
-    """The ``n`` greatest of log softmax(x W + b) in each row but for the classes ``never``, and which they are.
+    """Return the ``n`` greatest of log softmax(x W + b) in each row, and their columns; columns ``never`` are excluded.
 
-    Shapes: x (T, I), weight (I, W), bias (W,) or None.  Returns two (T, n), greatest first, of equals the first.
+    Shapes: x (T, I), weight (I, W), bias (W,) or None.  Returns two (T, n), greatest first, ties by column.
     """
     logits, _ = linear.of_arrays(x, weight, bias)
 
@@ -53,10 +57,10 @@ def linear_top_k(
 
 
 def top_k(logits: Array, n: int, forbid: Any) -> tuple[FloatArray, IntArray]:
-    """The ``n`` greatest log-probabilities of each row with their columns, greatest first.
+    """Return the ``n`` greatest log-probabilities of each row and their columns, greatest first.
 
-    ``forbid`` says what may not be chosen, by writing −∞ into the logits; it is called when the rows' sums over all
-    columns have been taken.
+    ``forbid`` writes −∞ into logits that must not be chosen.  It is called after the softmax denominators have been
+    computed over all columns.
     """
     greatest, log_total = log_normaliser(logits)
     forbid(logits)
@@ -65,16 +69,16 @@ def top_k(logits: Array, n: int, forbid: Any) -> tuple[FloatArray, IntArray]:
 
 
 def top(x: Array, n: int) -> tuple[FloatArray, IntArray]:
-    """The ``n`` greatest of each row with their columns, greatest first, of equals the first columns."""
+    """Return the ``n`` greatest numbers of each row and their columns, greatest first, ties by column."""
     n = min(n, x.shape[1])
     n_classes = x.shape[1] // DEPTH
     return top_of_rows(_RowsInMemory(x, n_classes if n_classes > n else 0), n)
 
 
 def top_of_rows(rows: Rows, n: int) -> tuple[FloatArray, IntArray]:
-    """``top`` of rows with more than ``n`` classes, or none at all.
+    """Return ``top`` of rows with more than ``n`` column groups, or without groups.
 
-    The n greatest lie in the n classes with the greatest maxima, or in no class.
+    The n greatest are in the n groups with the greatest maxima, or in no group.
     """
     maxima = rows.maxima
     n_classes = maxima.shape[1]
@@ -85,7 +89,7 @@ def top_of_rows(rows: Rows, n: int) -> tuple[FloatArray, IntArray]:
     least = values.min(1, keepdims=True)
     n_reaching = np.maximum((maxima >= least).sum(1), (numbers >= least).sum(1))
     tied = np.flatnonzero((n_reaching > n) & (least[:, 0] > -np.inf))
-    if len(tied):  # the partitions have chosen among equals as they liked
+    if len(tied):  # argpartition chooses among equal numbers arbitrarily
         whole = rows.whole(tied)
         columns[tied] = np.argsort(-whole, axis=1, kind="stable")[:, :n]
         values[tied] = take(whole, columns[tied])
@@ -94,7 +98,7 @@ def top_of_rows(rows: Rows, n: int) -> tuple[FloatArray, IntArray]:
 
 
 class _RowsInMemory:
-    """An array (rows, W), on any device: columns c, c + C, c + 2 C … of the first ``DEPTH`` · C are a class."""
+    """An array (rows, W) on any device.  Columns c, c + C, c + 2 C … of the first ``DEPTH`` · C form group c of C."""
 
     def __init__(self, x: Array, n_classes: int) -> None:
         self.x, self.n_classes, self.in_classes = x, n_classes, n_classes * DEPTH
@@ -102,7 +106,7 @@ class _RowsInMemory:
         self.maxima = to_host(of_classes.max(1)) if n_classes else np.empty((len(x), 0), np.int64)
 
     def members(self, classes: IntArray) -> tuple[IntArray, Any]:
-        """See ``Rows``."""
+        """Implement ``Rows``."""
         (n_rows, n_columns), n = self.x.shape, classes.shape[1]
         members = (classes[:, None, :] + self.n_classes * np.arange(DEPTH)[:, None]).reshape(n_rows, n * DEPTH)
         behind = np.broadcast_to(np.arange(self.in_classes, n_columns), (n_rows, n_columns - self.in_classes))
@@ -111,10 +115,10 @@ class _RowsInMemory:
         return columns, to_host(self.x[each, to_device(columns, device_of(self.x))])
 
     def whole(self, rows: IntArray) -> Any:
-        """See ``Rows``."""
+        """Implement ``Rows``."""
         return to_host(self.x[to_device(rows, device_of(self.x))])
 
 
 def take(x: Any, columns: IntArray) -> Any:
-    """The elements of each row of x in these columns."""
+    """Return the elements of each row of x in these columns."""
     return np.take_along_axis(x, columns, axis=1)

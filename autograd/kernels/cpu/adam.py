@@ -1,4 +1,4 @@
-"""Adam in pieces that stay in the cache."""
+"""Adam in slices that fit in the cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def adam_update_in_pieces(
     beta2: float,
     eps: float,
 ) -> None:
-    """Compute what the reference does, a piece at a time and without fresh arrays."""
+    """Compute the reference's result slice by slice, without temporary arrays of the full size."""
     factor, step_size, variance_correction = float(scale), float(scalars[1]), float(scalars[2])
     if not factor > 0:
         return

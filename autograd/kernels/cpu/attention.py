@@ -1,4 +1,4 @@
-"""Attention whose weights are never normalised: their sums are divided out of the result."""
+"""Attention that divides the result, instead of the weights, by the softmax denominators."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from autograd.random import Site
 from autograd.spans import BlockMask
 from autograd.tensor import Backward
 
-FEW = 12
-SAFE_SCORE = 40.0  # exp of ±40 neither overflows nor loses digits in float32, and neither do sums of thousands of them
+FEW = 12  # rows; a product with fewer uses the transposed view, others a transposed copy
+SAFE_SCORE = 40.0  # exp(±40), and sums of thousands of them, neither overflow nor lose digits in float32
 
 
 def _plain(*qkv: Array, spans: BlockMask, rate: float = 0.0, site: Site | None = None) -> bool:
@@ -27,13 +27,14 @@ def _plain(*qkv: Array, spans: BlockMask, rate: float = 0.0, site: Site | None =
 def attention_unnormalised(
     q: Array, k: Array, v: Array, *, spans: BlockMask, **no_dropout: Any
 ) -> tuple[Array, Backward]:
-    """y_i = Σ_j e_ij v_j / t_i with e_ij = exp(s_ij) and t_i = Σ_j e_ij; scores are shifted only where they are large.
+    """Return y_i = Σ_j e_ij v_j / t_i with e_ij = exp(s_ij) and t_i = Σ_j e_ij; only large scores are shifted.
 
     With dy' = dy / t:  de_ij/dy' = ⟨dy'_i, v_j⟩ − ⟨dy'_i, y_i⟩,  ds = e ⊙ de,  dv = eᵀ dy',  dq = ds k,  dk = dsᵀ q.
-    Source: that ⟨dy_i, y_i⟩ is the sum over keys in softmax's gradient, Dao et al. 2022 (FlashAttention), appendix B.2.
-    The score of a query with a lone key, as the first of every target sentence, counts as 0: its weight is exactly 1,
-    its gradient exactly 0.  Adam divides a gradient by its own size, and would follow rounding at the full rate.
-    Saves: q, k and v with their sentences side by side, e, 1/t, and y.
+    Source: Dao et al. 2022 (FlashAttention), appendix B.2: ⟨dy_i, y_i⟩ is the sum over keys in softmax's gradient.
+    The score of a query with one key only, such as the first of every target sentence, counts as 0: its weight is
+    exactly 1, its gradient exactly 0.  Otherwise Adam, which divides a gradient by its own size, would amplify
+    rounding errors to full steps.
+    Saves: q, k and v padded to (B, H, longest, ·), e, 1/t, and y.
     """
     check_shapes(q, k, v, spans)
     scale, n_heads = 1 / math.sqrt(q.shape[-1]), q.shape[1]
@@ -63,25 +64,25 @@ def attention_unnormalised(
 
 
 def _clear(scores: Array, spans: BlockMask) -> None:
-    """Set to 0 what belongs to queries with a lone key."""
+    """Set the scores of queries with one key only to 0, in place."""
     blocks, places = spans.lone
     if len(blocks):
         scores[blocks, :, places] = 0
 
 
 def _transposed(rows: Array, n_factors: int) -> Array:
-    """(B, H, L, K) → (B, H, K, L), to be multiplied by matrices of ``n_factors`` rows.
+    """Transpose (B, H, L, K) → (B, H, K, L), as the right factor of matrices of ``n_factors`` rows.
 
-    OpenBLAS multiplies small matrices by a transposed one at half its speed, so that from some rows on a copy pays.
+    OpenBLAS multiplies small matrices by a transposed one at half its speed, so with FEW rows or more a copy pays.
     """
     transposed = rows.swapaxes(2, 3)
     return transposed if n_factors < FEW else np.ascontiguousarray(np.ascontiguousarray(rows).swapaxes(2, 3))
 
 
 def _exponentiate(scores: Array, bias: Array | None) -> None:
-    """exp of scores and bias in place, less the greatest score of a row where exp could overflow or vanish without.
+    """Compute exp(scores + bias) in place; shift rows by their maximum where exp could overflow or vanish.
 
-    A row's numbers depend on nothing but the row: where no score at all is large, none need be looked at one by one.
+    Each row's result depends only on that row.  If no score of the array is large, the maxima per row are skipped.
     """
     all_safe = scores.max(initial=0) <= SAFE_SCORE and scores.min(initial=0) >= -SAFE_SCORE
     if bias is not None:

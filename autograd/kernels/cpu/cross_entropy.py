@@ -1,4 +1,4 @@
-"""Cross-entropy behind its projection: the logits become their own gradient, in place."""
+"""Projection and cross-entropy: the array of logits is overwritten by its gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autograd.ops.cross_entropy import (
 )
 from autograd.tensor import Backward, PendingGradient
 
-RUN = 262_144  # elements: 1 MiB of float32, which stays in the second-level cache from the maximum to the gradient
+RUN = 262_144  # elements: 1 MiB of float32, which stays in the second-level cache for all passes over it
 SAFE_LOGIT = (
     40.0  # a row whose greatest logit is within ± this needs no shift: exp cannot overflow, nor all of it vanish
 )
@@ -38,9 +38,9 @@ def linear_cross_entropy_in_place(
     over: SmoothedClasses = "V-1",
     impossible: int | None = None,
 ) -> tuple[Array, Backward]:
-    """The reference's numbers with one array of the size of the vocabulary instead of three.
+    """Compute the reference's result with one array (T, W) instead of three.
 
-    p − q = (e − t q) / t for e = exp(z) and t = Σ e: the division by t is left to the small factors of the products.
+    p − q = (e − t q) / t for e = exp(z) and t = Σ e: the smaller factors of the products are divided by t instead.
     Saves: e − t q (T, W), 1/t, x and the weight.
     """
     logits = linear_logits(x, weight, bias)
@@ -63,7 +63,7 @@ def linear_cross_entropy_in_place(
 def _loss_leaving_gradient(
     z: Array, targets: Array, share: float, confidence: float, impossible: int | None
 ) -> tuple[float, Array]:
-    """The loss of a run of rows of logits z, which become e − t q, and t (T, 1); q as in the reference."""
+    """Return the loss of a run of rows and t (T, 1); overwrite the logits z by e − t q, with q as in the reference."""
     rows, ones = np.arange(len(z)), np.ones(z.shape[1], z.dtype)
     greatest = z.max(1, keepdims=True)
     shift = np.where(np.abs(greatest) > SAFE_LOGIT, greatest, 0)

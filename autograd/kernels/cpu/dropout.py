@@ -1,4 +1,4 @@
-"""Dropout that remembers which elements it kept."""
+"""Dropout that keeps its mask, one byte per element."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RUN = 65_536  # elements: two arrays of float32 and a byte each take 576 KiB of 
 
 @dropout.kernel("cpu")
 def dropout_with_memory(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
-    """The reference's mask, drawn once: a byte an element costs less to keep than to draw again.
+    """Draw the reference's mask once: to keep a byte per element costs less than to draw it again.
 
-    Saves: which elements were kept, as booleans.
+    Saves: the mask of kept elements, as booleans.
     """
     kept, scale = kept_elements(x, rate, site)
 

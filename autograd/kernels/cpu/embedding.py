@@ -1,4 +1,4 @@
-"""Embedding whose gradient is the rows that were looked up, not a table of zeros with these rows in it."""
+"""Embedding whose gradient is added row by row, without a table of zeros."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autograd.tensor import Backward, PendingGradient
 
 @embedding.kernel("cpu", supports=lambda table, ids: table.ndim == 2)
 def embedding_with_pending_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
-    """The reference's numbers, at a cost that does not depend on the size of the table, once it has a gradient.
+    """Compute the reference's result; the cost of the gradient does not depend on the size of the table.
 
     Saves: what the reference saves.
     """
@@ -20,13 +20,13 @@ def embedding_with_pending_gradient(table: Array, ids: Array) -> tuple[Array, Ba
 
 
 class _Rows(PendingGradient):
-    """Row t added to row ids[t] of zeros."""
+    """The sum over t of row t added to row ids[t] of a table of zeros."""
 
     def __init__(self, shape: tuple[int, ...], ids: Array, rows: Array) -> None:
         self.shape, self.like, self.ids, self.rows = shape, rows, ids, rows
 
     def add_to(self, out: Array) -> None:
-        """One row after the other: faster than ``np.add.at``, several times so in a table larger than the cache."""
+        """Add one row after the other: faster than ``np.add.at``, several times so in a table larger than the cache."""
         width = self.shape[-1]
         for row_id, row in zip(self.ids.reshape(-1).tolist(), self.rows.reshape(-1, width), strict=True):
             row_of_out = out[row_id]

@@ -1,4 +1,4 @@
-"""Packed tokens as matrices of heads, and back."""
+"""Pad packed tokens to one matrix per sentence and head, and unpad them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from autograd.spans import Blocks, pack, place_side_by_side
 
 
 class HeadRows:
-    """Moves packed (T, H, ·) to (B, H, longest, ·), zeros behind the end of each block, and back.
+    """A conversion of packed (T, H, ·) to padded (B, H, longest, ·), zeros after the end of each block, and back.
 
-    What blocks of one length allow is a view, so that a cache is never copied.  Where lengths differ, elements move
-    once: a row of a head is gathered from where it lies to where it is wanted, and BLAS gets matrices without gaps.
+    For blocks of one length it returns a view, so that a cache is never copied.  For different lengths it gathers each
+    row of a head once, and BLAS gets contiguous matrices.
     """
 
     def __init__(self, blocks: Blocks, n_heads: int, n_tokens: int) -> None:
@@ -21,7 +21,7 @@ class HeadRows:
         self._views = blocks.stride_over(n_tokens) is not None
 
     def of(self, x: Array) -> Array:
-        """(T, H, ·) → (B, H, longest, ·)."""
+        """Pad (T, H, ·) → (B, H, longest, ·)."""
         if self._views:
             return heads_first(place_side_by_side(x, self.blocks))
         index, width = self.blocks.head_index(self.n_heads), x.shape[2]
@@ -30,7 +30,7 @@ class HeadRows:
         return rows.reshape(len(self.blocks), self.n_heads, self.blocks.longest, width)
 
     def packed(self, rows: Array) -> Array:
-        """(B, H, longest, ·) → (T, H, ·): the transpose of ``of``."""
+        """Unpad (B, H, longest, ·) → (T, H, ·): the transpose of ``of``."""
         if self._views or not self.blocks.fill(self.n_tokens):
             return pack(heads_last(rows), self.blocks, self.n_tokens)
         width = rows.shape[3]

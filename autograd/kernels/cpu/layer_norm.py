@@ -1,4 +1,4 @@
-"""Layer normalisation in runs of rows that stay in the cache."""
+"""Layer normalisation in runs of rows that fit in the cache."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ RUN = 65_536  # elements: x, x̂, y (or dy, x̂, dx and a product) of float32 ta
 
 @layer_norm.kernel("cpu")
 def layer_norm_in_runs(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> tuple[Array, Backward]:
-    """The reference's equations, a run of rows at a time, without temporaries of the whole size, with sums by BLAS.
+    """Compute the reference's result a run of rows at a time, without temporaries of the full size, with sums by BLAS.
 
     Saves: what the reference saves.
     """
     check_layer_norm(x, gain, bias)
-    shape, width = x.shape, x.shape[-1]  # of x the backward pass must not name more than the shape
+    shape, width = x.shape, x.shape[-1]  # backward refers to the shape only, so x can be freed
     rows, ones = x.reshape(-1, width), np.ones(width, x.dtype)
     x_hat, y = np.empty_like(rows), np.empty_like(rows)
     inverse_std = np.empty((len(rows), 1), x.dtype)
@@ -50,5 +50,5 @@ def layer_norm_in_runs(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6)
 
 
 def _mean(rows: Array, weight: Array) -> Array:
-    """Means of weighted rows.  Shapes: rows (T, D), weight (D,); returns (T, 1)."""
+    """Return the means of weighted rows.  Shapes: rows (T, D), weight (D,); returns (T, 1)."""
     return weighted_sums(rows, weight)[:, None] / rows.dtype.type(len(weight))

@@ -1,4 +1,4 @@
-"""Linear maps: gradients of weights are computed where they belong; few rows are multiplied as suits them."""
+"""Linear maps: weight gradients are written to their destination; products of few rows have faster kernels."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from autograd.kernels.cpu.panels import MatrixInPanels, small_products_are_fast
 from autograd.ops.linear import check_linear, for_few_rows, linear, linear_relu
 from autograd.tensor import Backward, PendingGradient
 
-FEW = 8  # rows; as many are cheaper one by one: OpenBLAS would first copy the matrix into another order
-PIECE = 2_048  # columns of the matrix, 4 MiB of float32 at width 512: read from memory for the first row of x alone
+FEW = 8  # rows; up to so many are cheaper one by one: OpenBLAS would first copy the matrix into another order
+PIECE = 2_048  # columns, 4 MiB of float32 at width 512: only the first row of x reads them from memory
 
 
 class PendingProduct(PendingGradient):
-    """The product of two matrices, which BLAS can write where it is wanted."""
+    """The product of two matrices, which BLAS writes directly to its destination."""
 
     def __init__(self, left: Array, right: Array) -> None:
         self.shape, self.like = (left.shape[0], right.shape[1]), np.empty(0, np.result_type(left, right))
         self.left, self.right = left, right
 
     def write_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
+        """Implement ``PendingGradient``."""
         np.matmul(self.left, self.right, out=out)
 
     def add_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
+        """Implement ``PendingGradient``."""
         out += self.left @ self.right
 
 
 def _product(x: Array, weight: Array) -> Array:
-    """x W; by panels, if W has them; else of few rows of x with a wide W row by row."""
+    """Return x W: by panels if W has them; row by row if x has few rows and W is wide; else by one product."""
     if isinstance(weight, MatrixInPanels):
         return weight.product(x)
     n_columns = weight.shape[1]
@@ -45,13 +45,13 @@ def _product(x: Array, weight: Array) -> Array:
 
 
 def _sum_of_rows(rows: Array) -> Array:
-    """By BLAS, several times as fast as NumPy's."""
+    """Return the sum over rows, by BLAS: several times as fast as NumPy."""
     return np.ones(len(rows), rows.dtype) @ rows
 
 
 @linear.kernel("cpu")
 def linear_with_pending_gradient(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward]:
-    """The reference's numbers.
+    """Compute the reference's result; BLAS writes the weight's gradient to its destination.
 
     Saves: what the reference saves.
     """
@@ -68,14 +68,14 @@ def linear_with_pending_gradient(x: Array, weight: Array, bias: Array | None) ->
 
 @linear_relu.kernel("cpu")
 def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
-    """The reference's numbers.
+    """Compute the reference's result; BLAS writes the weight's gradient to its destination.
 
     Saves: what the reference saves.
     """
     check_linear("linear_relu", x, weight, bias, may_lack_bias=False)
     y = _product(x, weight)
     y += bias
-    np.maximum(y, np.zeros_like(bias), out=y)  # a row of zeros: NumPy is slower with a single one
+    np.maximum(y, np.zeros_like(bias), out=y)  # a row of zeros: NumPy is slower with a scalar 0
 
     def backward(dy: Array) -> tuple[Array | PendingGradient, ...]:
         dz = dy * (y > 0)

@@ -1,9 +1,9 @@
-"""Products of few rows with a matrix that is used again and again.
+"""Products of few rows with a packed weight matrix.
 
 Before a BLAS multiplies, it copies its arguments into the order in which its innermost loop reads them.  With thousands
 of rows this is a small part of the work; with 64 it is a fifth, with 4 more than a half.  OpenBLAS has kernels without
-that copy, for products of up to 10⁶ multiply-adds, on CPUs with AVX-512.  So the matrix is cut, once, into panels of 32
-columns, the rows into groups of 32, the sum into pieces of 512 terms, and every product is a small one.
+that copy, for products of up to 10⁶ multiply-adds, on CPUs with AVX-512.  So the matrix is split once into panels of 32
+columns, the rows into groups of 32, and the sum into pieces of 512 terms.  Every product is then small enough.
 
 Source: OpenBLAS, kernel/x86_64/sgemm_small_kernel_permit_skylakex.c and the kernels beside it.
 """
@@ -19,24 +19,24 @@ from threadpoolctl import threadpool_info
 
 from autograd.array import Array
 
-ROWS, COLUMNS, TERMS = 32, 32, 512  # of a small product: the fastest tried, and half of what is allowed
+ROWS, COLUMNS, TERMS = 32, 32, 512  # of a small product: the fastest sizes tried, half of the limit
 
-LARGEST_RESULT = 4_000_000  # numbers: a larger one goes to memory, where narrow stripes of it are written slowly
+LARGEST_RESULT = 4_000_000  # numbers; a larger result is in memory, slow to write in narrow columns
 
-WITH_SMALL_KERNELS = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # what OpenBLAS calls the CPUs that it has them for
+WITH_SMALL_KERNELS = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # OpenBLAS's names of the CPUs with these kernels
 
 
 class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
-    """A matrix (I, O) with a copy of itself in panels, to which ``product`` gives x (T, I) → x W (T, O).
+    """A matrix W (I, O) with a copy of itself in panels; ``product`` maps x (T, I) to x W (T, O).
 
-    Whoever knows nothing of panels sees a NumPy array; what is computed or cut out of it is one without.
+    Other code can use it as a NumPy array.  Results of computations with it and slices of it have no panels.
     """
 
     _panels: list[tuple[slice, slice, Array]] | None = None  # terms, columns, and panels (P, terms, columns of one)
 
     @classmethod
     def of(cls, matrix: Array) -> MatrixInPanels:
-        """``matrix`` and its panels, which do not follow when its numbers change."""
+        """Return ``matrix`` with its panels, which are not updated when the matrix changes."""
         in_panels: MatrixInPanels = np.ascontiguousarray(matrix).view(cls)
         n_terms, n_columns = matrix.shape
         whole = n_columns - n_columns % COLUMNS
@@ -50,11 +50,11 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
 
     @property
     def n_panels(self) -> int:
-        """How many panels of ``COLUMNS`` columns there are; what is behind them is narrower."""
+        """The number of panels of ``COLUMNS`` columns; a narrower one may follow them."""
         return 0 if self._panels is None else int(self.shape[1] // COLUMNS)
 
     def multiply_panels(self, groups: Array, wanted: slice, out: Array) -> None:
-        """Write the products of groups of rows (G, h, I) with some of those panels into ``out`` (P, G, h, COLUMNS)."""
+        """Write the products of groups of rows (G, h, I) with the panels ``wanted`` into ``out`` (P, G, h, COLUMNS)."""
         assert self._panels is not None, "n_panels is 0"
         whole = [(terms, panels[wanted, None]) for terms, columns, panels in self._panels if columns.start == 0]
         for terms, panels in whole:
@@ -64,7 +64,7 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
                 out += np.matmul(groups[..., terms], panels)
 
     def product(self, x: Array) -> Array:
-        """x W, by small products if the result is not large."""
+        """Return x W, by small products unless the result is large."""
         if self._panels is None or len(x) * self.shape[1] > LARGEST_RESULT:
             return np.matmul(x, self)
         y = np.empty((len(x), self.shape[1]), np.result_type(x, self))
@@ -76,10 +76,10 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
         return y
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute with it as with any array.  Raises: TypeError if it would be written to."""
+        """Compute as with any array.  Raises: TypeError if this matrix is the output."""
         if any(isinstance(out, MatrixInPanels) for out in options.get("out", ())):
             raise TypeError(
-                f"{ufunc.__name__}: a matrix in panels cannot be written to, as its panels would not follow"
+                f"{ufunc.__name__}: a matrix in panels cannot be written to, because its panels would not be updated"
             )
         return getattr(ufunc, method)(
             *(np.asarray(x) if isinstance(x, MatrixInPanels) else x for x in inputs), **options
@@ -87,12 +87,12 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
 
 
 def _cut(matrix: Array, width: int) -> Array:
-    """(K, P·width) → (P, K, width)."""
+    """Split (K, P·width) into panels (P, K, width)."""
     return matrix.reshape(len(matrix), -1, width).swapaxes(0, 1).copy()
 
 
 def _multiply(x: Array, panels: Array, out: Array) -> Array:
-    """Write x (T, K) times the matrix of panels (P, K, width) into ``out`` (T, P·width): whole groups, and the rest."""
+    """Write x (T, K) times the matrix of panels (P, K, width) into ``out`` (T, P·width)."""
     n_panels, _, width = panels.shape
     for groups, results in zip(groups_of_rows(x), groups_of_rows(out), strict=True):
         in_panels = results.reshape(*results.shape[:2], n_panels, width).transpose(2, 0, 1, 3)
@@ -101,7 +101,7 @@ def _multiply(x: Array, panels: Array, out: Array) -> Array:
 
 
 def groups_of_rows(x: Array) -> Iterator[Array]:
-    """x (T, K) as whole groups of rows (T // ROWS, ROWS, K), and as one of those that are left (1, T mod ROWS, K)."""
+    """Yield x (T, K) as full groups of rows (T // ROWS, ROWS, K), then the remaining rows (1, T mod ROWS, K)."""
     whole = len(x) - len(x) % ROWS
     for rows, height in ((x[:whole], ROWS), (x[whole:], len(x) - whole)):
         if len(rows):
@@ -110,7 +110,7 @@ def groups_of_rows(x: Array) -> Iterator[Array]:
 
 @cache
 def small_products_are_fast() -> bool:
-    """Whether NumPy's BLAS is an OpenBLAS that has chosen such kernels for this CPU."""
+    """Return whether NumPy's BLAS is an OpenBLAS with small-product kernels for this CPU."""
     return any(
         library["internal_api"] == "openblas" and library.get("architecture") in WITH_SMALL_KERNELS
         for library in threadpool_info()

@@ -1,4 +1,4 @@
-"""The denominator of softmax, in runs of rows that stay in the cache."""
+"""The denominator of softmax, in runs of rows that fit in the cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RUN = 65_536  # elements: x and its exponentials take 512 KiB of float32
 
 @log_normaliser.kernel("cpu")
 def log_normaliser_in_runs(x: Array) -> tuple[Array, Array]:
-    """The reference's numbers, with a temporary of the size of a run."""
+    """Compute the reference's result, with a temporary of the size of a run."""
     rows = x.reshape(-1, x.shape[-1])
     greatest, log_total = np.empty((2, len(rows), 1), x.dtype)
     for run in runs(rows, RUN):

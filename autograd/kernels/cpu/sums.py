@@ -1,4 +1,4 @@
-"""Weighted sums over the last axis, as a product of matrix and vector: BLAS adds several times as fast as NumPy."""
+"""Weighted sums over the last axis by matrix-vector products: BLAS adds several times as fast as NumPy."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from autograd.array import Array
 
 
 def weighted_sums(x: Array, weight: Array) -> Array:
-    """Σ_j x_…j w_j.  Shapes: x (…, K), weight (K,); returns (…)."""
-    rows = x.reshape(-1, len(weight))  # one product: NumPy would make one of every matrix in x
-    # OpenBLAS (0.3.31, AVX-512) multiplies 5 columns in float32 with registers it has not set: the sums are right, but
-    # what others left there can raise the flag, and so a warning.  A sum that really is invalid is a NaN, and shows.
+    """Return Σ_j x_…j w_j.  Shapes: x (…, K), weight (K,); returns (…)."""
+    rows = x.reshape(-1, len(weight))  # one product, not one per matrix of x
+    # For 5 columns of float32 OpenBLAS (0.3.31, AVX-512) computes with uninitialised registers.  The sums are right;
+    # old contents can raise the invalid flag, and so a warning.  An invalid sum is NaN anyway.
     with np.errstate(invalid="ignore"):
         return (rows @ weight).reshape(x.shape[:-1])

@@ -1,8 +1,8 @@
-"""The likeliest classes of a projection, asked for while its results are in the cache.
+"""The k greatest log-probabilities of a projection, found while its logits are in the cache.
 
-The logits of a vocabulary, if they come panel after panel, are written to memory in narrow stripes, and read again for
-their maxima and for their exponentials.  Here they stay in tiles, as small products give them, and each chunk of them
-is asked for both before the next one is computed.
+A projection by panels would write the logits to memory in narrow columns, and read them again for their maxima and
+their exponentials.  Here the logits stay in tiles, the results of the small products.  Maxima and exponentials of each
+chunk of tiles are computed before the next chunk is multiplied.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from autograd.kernels.cpu.panels import COLUMNS, MatrixInPanels, groups_of_rows
 from autograd.ops.softmax import log_normaliser
 from autograd.ops.top_k import DEPTH, FloatArray, IntArray, linear_top_k, top_of_rows
 
-ROWS_IN_CACHE = 128  # of them a block of DEPTH panels has 512 KiB; of fewer rows several blocks are one chunk
-ROOM = 40.0  # nats that a number may exceed the shift of its exponential by: sums are far from infinite then
+ROWS_IN_CACHE = 128  # with so many a block of DEPTH panels has 512 KiB; with fewer rows a chunk has several blocks
+MARGIN = 40.0  # nats by which a number may exceed the shift of its exponential: sums stay far from infinity
 
 
 def _has_classes_enough(x: Array, weight: Array, bias: Array | None, *, n: int, never: Sequence[int]) -> bool:
@@ -30,7 +30,7 @@ def _has_classes_enough(x: Array, weight: Array, bias: Array | None, *, n: int, 
 def linear_top_k_in_tiles(
     x: Array, weight: MatrixInPanels, bias: Array | None, *, n: int, never: Sequence[int]
 ) -> tuple[FloatArray, IntArray]:
-    """See ``linear_top_k``; the weight is in panels."""
+    """Compute ``linear_top_k`` for a weight in panels."""
     found = []
     for groups in groups_of_rows(x):
         tiles = _Tiles(groups, weight, bias, never)
@@ -41,10 +41,10 @@ def linear_top_k_in_tiles(
 
 
 class _Tiles:
-    """Groups of rows (G, h, I) times a matrix in panels, as ``Rows`` are looked for: G · h of them.
+    """Products of groups of rows (G, h, I) with a matrix in panels, as ``Rows``: G · h rows.
 
-    The columns that have the same place in ``DEPTH`` panels in a row, a block, are a class; the last block is filled up
-    with −∞.  Columns behind the last whole panel are in no class.
+    ``DEPTH`` successive panels are a block.  The columns with the same index in the panels of a block are a column
+    group.  The last block is filled up with −∞; columns after the last full panel are in no group.
     Shapes: numbers (blocks · DEPTH, G · h, COLUMNS), rest (G · h, W mod COLUMNS), log_normaliser (G · h, 1).
     """
 
@@ -71,7 +71,7 @@ class _Tiles:
         self._forbid(never)
 
     def _find_maxima(self, blocks: slice) -> Any:
-        """The maxima of the classes of some blocks, which have been computed; returns those of their rows, (…, 1)."""
+        """Set the maxima of all column groups of these computed blocks; return the maximum of each row, (…, 1)."""
         of_blocks = self.numbers[blocks.start * DEPTH : blocks.stop * DEPTH]
         found = of_blocks.reshape(-1, DEPTH, self.n_rows, COLUMNS).max(1, out=self._maxima[blocks])
         return found.max(0).max(-1, keepdims=True)
@@ -86,33 +86,33 @@ class _Tiles:
 
     @property
     def maxima(self) -> Any:
-        """See ``Rows``."""
+        """Implement ``Rows``."""
         return self._maxima.swapaxes(0, 1).reshape(self.n_rows, -1)
 
     def members(self, classes: IntArray) -> tuple[IntArray, Any]:
-        """See ``Rows``."""
+        """Implement ``Rows``."""
         block, column = (number[:, :, None] for number in np.divmod(classes, COLUMNS))
         panels = block * DEPTH + np.arange(DEPTH)
         numbers = self.numbers[panels, np.arange(self.n_rows)[:, None, None], column]
         first = self.n_panels * COLUMNS
         behind = np.broadcast_to(np.arange(first, first + self.rest.shape[1]), self.rest.shape)
-        columns = np.minimum(panels * COLUMNS + column, first - 1)  # of what fills up the last block: an impossible one
+        columns = np.minimum(panels * COLUMNS + column, first - 1)  # padding (−∞): any valid column
         return (
             np.concatenate([columns.reshape(self.n_rows, -1), behind], axis=1),
             np.concatenate([numbers.reshape(self.n_rows, -1), self.rest], axis=1),
         )
 
     def whole(self, rows: IntArray) -> Any:
-        """See ``Rows``."""
+        """Implement ``Rows``."""
         in_panels = self.numbers[: self.n_panels, rows].swapaxes(0, 1).reshape(len(rows), -1)
         return np.concatenate([in_panels, self.rest[rows]], axis=1)
 
 
 class _SumsOfExponentials:
-    """Σ exp(numbers − shift) of each row, for numbers that come in chunks; the shift follows what turns out too great.
+    """Running Σ exp(numbers − shift) of each row over chunks of numbers; the shift grows when numbers exceed it.
 
     Source: Milakov & Gimelshein 2018, Online normalizer calculation for softmax, algorithm 3.
-    Shapes: shift and total (rows, COLUMNS), for the speed of whole tiles; every column of the shift is the same.
+    Shapes: shift and total (rows, COLUMNS), because whole tiles are faster; all columns of the shift are equal.
     """
 
     def __init__(self) -> None:
@@ -120,10 +120,10 @@ class _SumsOfExponentials:
         self.total: Any = 0.0
 
     def add(self, chunk: Array, greatest: Array) -> None:
-        """Add numbers (P, rows, COLUMNS), of which the greatest of each row (rows, 1) are known."""
+        """Add numbers (P, rows, COLUMNS), given the maximum of each row (rows, 1)."""
         if self.shift is None:
             self.shift = np.repeat(greatest, COLUMNS, axis=1)
-        elif (greatest > self.shift[:, :1] + ROOM).any():
+        elif (greatest > self.shift[:, :1] + MARGIN).any():
             raised = np.maximum(self.shift, greatest)
             self.total *= np.exp(self.shift - raised)
             self.shift = raised
@@ -132,7 +132,7 @@ class _SumsOfExponentials:
         self.total += exponentials.sum(0)
 
     def log_normaliser_with(self, rest: Array) -> FloatArray:
-        """Of each row, (rows, 1), log Σ exp of what was added and of more numbers (rows, ·), in float64."""
+        """Return log Σ exp over all added numbers and ``rest`` (rows, ·), for each row: (rows, 1) in float64."""
         summed = np.log(self.total.sum(-1, keepdims=True, dtype=np.float64)) + self.shift[:, :1]
         if rest.shape[1]:
             summed = np.logaddexp(summed, np.add(*log_normaliser(rest), dtype=np.float64))

@@ -1,4 +1,4 @@
-"""Kernels for CuPy arrays, in CUDA C++; compiled when first used."""
+"""Kernels for CuPy arrays, in CUDA C++, compiled on first use."""
 
 import autograd.kernels.cuda.adam
 import autograd.kernels.cuda.attention

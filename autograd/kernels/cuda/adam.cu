@@ -1,9 +1,9 @@
-// Adam over a flat buffer, one thread an element; see autograd.optim.adam_update.
+// Adam over a flat buffer, one thread per element; see autograd.optim.adam_update.
 
 #include "common.cuh"
 
-// scalars are those of Adam.scalars; scale is 0 where nothing may change. rest is 1 - beta, which float32 would round
-// after the subtraction; copy, where there is one, is the parameters as products read them.
+// scalars are those of Adam.scalars; a scale of 0 changes nothing. rest is 1 - beta, rounded to float32 after the
+// subtraction in float64; copy, if not null, receives the low-precision weights.
 extern "C" __global__ void __launch_bounds__(256)
     adam_update_bf16(float* values, const float* gradients, float* m, float* v, bf16* copy, long long n,
                      const float* scalars, const double* scale, float beta1, float beta2, float rest1, float rest2,

@@ -1,8 +1,8 @@
-"""Which of cuBLASLt's algorithms computes a product fastest: timed on the card once, and remembered in a file.
+"""Choice of the fastest cuBLASLt algorithm for a product: timed on the GPU once, and cached in a file.
 
-The library's own guess is the first of its proposals; how much is lost by it depends on shapes and card.  A batch has
-some other number of tokens each time, so what is remembered is remembered for a class of problems: extents that are the
-same when they are rounded up to four binary digits, and so within an eighth of each other, are of one class.
+The library's default choice is the first of its proposals, and can be slower than others, depending on shapes and GPU.
+Batches differ in their number of tokens, so a choice is cached for a class of problems.  Extents that are equal after
+rounding up to four binary digits, and so within an eighth of each other, are of one class.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from typing import Any
 from autograd.array import namespace_of_device
 from autograd.kernels.cuda.cublaslt import Algorithm, Operands, Problem, Product, ProductError, version
 
-CANDIDATES = 16  # proposals that are timed
-REPEATS = 3  # runs that are timed, after one that is not
+CANDIDATES = 16  # number of proposals to time
+REPEATS = 3  # timed runs, after a first run that is not timed
 ITEM_SIZE = {"float32": 4, "bfloat16": 2}
-DIGITS = 4  # of extents that make a class
-N_WORDS = 8  # of 64 bits: an algorithm
+DIGITS = 4  # binary digits of extents in a class
+N_WORDS = 8  # 64-bit words of an algorithm
 
 
 def choose(product: Product, operands: Operands, workspace: int, stream: Any) -> Algorithm:
-    """The algorithm for a product: the remembered one, or the fastest of the library's proposals.
+    """Return the algorithm for a product: the cached one, or the fastest of the library's proposals.
 
-    Timing waits for the card, and leaves its results where the product will write its own; those of a product that
-    adds to what is there go to an array that is thrown away.
+    Timing waits for the GPU.  It writes to the product's output, or to a scratch array if the product adds to it.
 
-    Raises: ProductError while ``stream`` is being captured, where neither searching nor timing is possible, and if the
-        library has no algorithm.
+    Raises: ProductError while ``stream`` is being captured, because then algorithms cannot be searched or timed, and if
+        the library has no algorithm.
     """
     if stream.is_capturing():
         raise ProductError(f"a graph is being captured: run the same once before, uncaptured; {product.problem}")
@@ -44,7 +43,7 @@ def choose(product: Product, operands: Operands, workspace: int, stream: Any) ->
     proposals = product.proposals(operands, CANDIDATES)
     if not proposals:
         raise ProductError(f"cuBLASLt has no algorithm for it; {product.problem}")
-    if remembered is not None:  # of the same class, but does not fit this size
+    if remembered is not None:  # cached for the class, but not usable for this size
         return proposals[0]
     times = timed(proposals, product, operands, workspace, stream)
     if not times:
@@ -57,14 +56,14 @@ def choose(product: Product, operands: Operands, workspace: int, stream: Any) ->
 def timed(
     proposals: list[Algorithm], product: Product, operands: Operands, workspace: int, stream: Any
 ) -> dict[int, float]:
-    """Milliseconds of every proposal, by its place among them; of those that can be run."""
+    """Return the milliseconds of every proposal that can be run, by its index."""
     scratch = _scratch(product.problem) if product.problem.adds else None
     out = operands.out if scratch is None else scratch.data.ptr
     times = {}
-    for place, algorithm in enumerate(proposals):
+    for i, algorithm in enumerate(proposals):
         run = functools.partial(product.run, operands, algorithm, workspace, stream.ptr, out=out)
         with contextlib.suppress(ProductError):
-            times[place] = milliseconds(run, stream)
+            times[i] = milliseconds(run, stream)
     return times
 
 
@@ -75,7 +74,7 @@ def _scratch(problem: Problem) -> Any:
 
 
 def milliseconds(run: Callable[[], None], stream: Any) -> float:
-    """Of one run, on the card, the mean of a few after a first one.  Raises: what ``run`` raises."""
+    """Return the mean milliseconds of a few runs on the GPU, after a first run.  Raises: what ``run`` raises."""
     cuda = namespace_of_device("cuda").cuda
     run()
     start, end = cuda.Event(), cuda.Event()
@@ -88,7 +87,7 @@ def milliseconds(run: Callable[[], None], stream: Any) -> float:
 
 
 def class_of(problem: Problem) -> str:
-    """What problems that share an algorithm have in common; not how far apart the matrices of a stack lie."""
+    """Return the key shared by problems with one algorithm; it omits the distance between matrices of a stack."""
     left, right, out = (
         matrix._replace(rows=_rounded(matrix.rows), columns=_rounded(matrix.columns), step=0)
         for matrix in (problem.left, problem.right, problem.out)
@@ -97,29 +96,28 @@ def class_of(problem: Problem) -> str:
 
 
 def _rounded(extent: int) -> int:
-    """Up to a number of ``DIGITS`` binary digits and zeros."""
+    """Round up to a number of ``DIGITS`` binary digits followed by zeros."""
     step = 1 << max(0, extent.bit_length() - DIGITS)
     return -(-extent // step) * step
 
 
 @functools.cache
 def choices_of(device: int) -> Choices:
-    """What is remembered for a card."""
+    """Return the cached choices for a GPU."""
     properties = namespace_of_device("cuda").cuda.runtime.getDeviceProperties(device)
     return Choices(default_file(), f"{properties['name'].decode()}, cuBLASLt {version()}")
 
 
 def default_file() -> Path:
-    """In the user's directory of caches."""
+    """Return the path of the cache file in the user's cache directory."""
     home = Path(os.environ.get("HOME") or tempfile.gettempdir())
     return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "minitransformer" / "products.json"
 
 
 class Choices:
-    """Algorithms by class of problem, for one kind of card and one version of the library, kept in a file.
+    """Algorithms by class of problem, for one GPU model and one version of the library, cached in a file.
 
-    The file holds no more than a later run would find out again: if it is damaged, or cannot be read or written, it is
-    done without.
+    A later run can time everything again, so a file that is corrupt, or cannot be read or written, is ignored.
     """
 
     def __init__(self, path: Path, card: str) -> None:
@@ -127,12 +125,12 @@ class Choices:
         self._algorithms = _read(path).get(card, {})
 
     def get(self, key: str) -> Algorithm | None:
-        """The algorithm of a class, if there is one."""
+        """Return the algorithm of a class, or None."""
         words = self._algorithms.get(key)
         return Algorithm(tuple(words)) if words else None
 
     def remember(self, key: str, algorithm: Algorithm) -> None:
-        """Set the algorithm of a class, also for processes to come."""
+        """Set the algorithm of a class and write it to the file for later processes."""
         everything = _read(self.path)  # again: other processes may have written
         self._algorithms = {**everything.get(self.card, {}), **self._algorithms, key: list(algorithm.data)}
         with contextlib.suppress(OSError):
@@ -140,7 +138,7 @@ class Choices:
 
 
 def _read(path: Path) -> dict[str, dict[str, list[int]]]:
-    """Card → class of problem → the words of its algorithm; nothing if anything is wrong with the file."""
+    """Return GPU → class of problem → words of its algorithm; empty if the file is missing or corrupt."""
     try:
         everything = json.loads(path.read_bytes())
         algorithms = [words for of_card in everything.values() for words in of_card.values()]
@@ -155,7 +153,7 @@ def _is_word(x: object) -> bool:
 
 
 def _write(path: Path, everything: dict[str, dict[str, list[int]]]) -> None:
-    """Whole or not at all, whoever else writes at the same time."""
+    """Write the file atomically: another process that writes at the same time cannot corrupt it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     try:

@@ -1,8 +1,8 @@
-// Attention of packed tokens over spans of keys, a warp for 16 rows of one head; see autograd.ops.attention.
+// Attention of packed tokens over key ranges; a warp computes 16 rows of one head; see autograd.ops.attention.
 //
-// Tiles lie within a sentence; (first, end, first_other, end_other) says which rows a tile may have (16 from first on, as
-// far as end), and which rows of the other side it may meet.  Nothing of the size of queries times keys is ever in memory:
-// Dao et al. 2022 (FlashAttention), algorithms 1 and 4, here without shared memory, because sentences are short.
+// A tile (first, end, first_other, end_other) has 16 rows of one sentence from first on, up to end, and needs the rows
+// first_other ... end_other - 1 of the other side.  No array of the size queries times keys is in memory: Dao et al. 2022
+// (FlashAttention), algorithms 1 and 4, here without shared memory, because sentences are short.
 
 #include "mma.cuh"
 
@@ -28,7 +28,7 @@ struct Place {  // of a warp
 struct Span {
     int first, last;
     __device__ __forceinline__ bool has(int key) const { return first <= key && key < last; }
-    // The gradient of a score, but for the weight; exactly 0 of a lone key's, whose weight is 1 whatever its score.
+    // The gradient of a score divided by its weight; exactly 0 for a single key, whose weight is 1 for any score.
     __device__ __forceinline__ float of_score(float of_weight, float along) const {
         return last - first > 1 ? of_weight - along : 0.0f;
     }
@@ -105,7 +105,7 @@ __device__ __forceinline__ float dot(unsigned x, unsigned y) {
     return load(x0) * load(y0) + load(x1) * load(y1);
 }
 
-// dq, and for the other kernel <dy, y> of every query: ds = p (dp - <dy, y>).
+// Computes dq, and <dy, y> of every query for backward_of_keys: ds = p (dp - <dy, y>).
 template <int kWidth>
 __device__ void backward_of_queries(const bf16* q, const bf16* k, const bf16* v, const bf16* y, const bf16* dy,
                                     const Tile* tiles, const Span* spans, const float* log_normalisers, bf16* dq,
@@ -154,7 +154,7 @@ __device__ void backward_of_queries(const bf16* q, const bf16* k, const bf16* v,
     store_rows<kWidth>(dq, place.head, n_heads, tile.first, tile.end, sum, scale, scale);
 }
 
-// dk and dv: the same with keys as rows.
+// Computes dk and dv: the same with keys as rows.
 template <int kWidth>
 __device__ void backward_of_keys(const bf16* q, const bf16* k, const bf16* v, const bf16* dy, const Tile* tiles,
                                  const Span* spans, const float* log_normalisers, const float* of_outputs, bf16* dk,

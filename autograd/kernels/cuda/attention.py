@@ -1,4 +1,4 @@
-"""Attention over spans of keys by tensor cores, without an array of queries times keys."""
+"""Attention over key ranges by tensor cores, without an array of the size queries × keys."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from autograd.tiles import tiles_of
 SOURCE = "attention.cu"
 WIDTHS = (16, 32, 64, 128)
 PASSES = ("forward", "backward_of_queries", "backward_of_keys")
-WARPS, THREADS = 4, 128  # of a block, a tile of one head each
+WARPS, THREADS = 4, 128  # of a block; each warp computes one tile of one head
 
 
 def kernel_name(of_pass: str, width: int) -> str:
-    """Of one of ``PASSES``, for heads of this width."""
+    """Return the name of the kernel of one of ``PASSES`` for heads of this width."""
     return f"attention_{of_pass}_{width}"
 
 
-def _room_for_gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
-    """Where dq, dk and dv go: those of keys and values are 0, because keys may belong to no block.
+def _empty_gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+    """Allocate dq, dk and dv; dk and dv are set to 0, because some keys may belong to no block.
 
-    Of the same shape they lie in one array, in the order in which parameters of self-attention do, last first: so the
-    gradients of their weights are a stack of products.
+    If their shapes are equal they are slices of one array, in reverse order, like the parameters of self-attention.  So
+    the gradients of the weights can be computed as one stack of products.
     """
     xp = namespace(q)
     if q.shape != k.shape:
         return xp.empty_like(q), xp.zeros_like(k), xp.zeros_like(v)
-    dv, dk, dq = room = xp.empty((3, *q.shape), q.dtype)
-    room[:2] = 0
+    dv, dk, dq = together = xp.empty((3, *q.shape), q.dtype)
+    together[:2] = 0
     return dq, dk, dv
 
 
@@ -51,10 +51,10 @@ def _is_supported(
 def attention_in_tiles(
     q: Array, k: Array, v: Array, *, spans: KeySpans, **no_dropout: object
 ) -> tuple[Array, Backward]:
-    """The reference's equations, 16 queries against 16 keys at a time, with softmax's maximum and sum kept up to date.
+    """Compute the reference's result, 16 queries by 16 keys at a time, with a running maximum and sum for softmax.
 
     Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4.
-    Saves: q, k, v, y, and the logarithm of every row's denominator (T, H).
+    Saves: q, k, v, y, and the logarithm of the softmax denominator of every query and head (T, H).
     """
     check_shapes(q, k, v, spans)
     xp, tiles, (n_queries, n_heads, width) = namespace(q), tiles_of(spans, q), q.shape
@@ -72,7 +72,7 @@ def attention_in_tiles(
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dy = xp.ascontiguousarray(dy, dtype=q.dtype)
-        dq, dk, dv = _room_for_gradients(q, k, v)
+        dq, dk, dv = _empty_gradients(q, k, v)
         along = xp.empty_like(log_normalisers)
         run(
             "backward_of_queries", tiles.of_queries,

@@ -1,4 +1,4 @@
-// The squared norm of a gradient, and by how much an update scales it; see autograd.optim.sum_squares and clip.
+// The squared norm of a gradient, and the scale of an update; see autograd.optim.sum_squares and clip.
 //
 // Sums are float64, each in a fixed order.
 
@@ -8,7 +8,7 @@ constexpr int kThreads = 256;
 
 __device__ __forceinline__ bool is_finite(double x) { return x - x == 0; }
 
-// The sum over the block, to thread 0.
+// Returns the sum over the block in thread 0.
 __device__ double sum_over_block(double x) {
     __shared__ double sums[kThreads];
     sums[threadIdx.x] = x;
@@ -19,7 +19,7 @@ __device__ double sum_over_block(double x) {
     return sums[0];
 }
 
-// One number a block.
+// Writes one partial sum per block.
 extern "C" __global__ void __launch_bounds__(kThreads)
     sum_squares(const float* gradients, double* squares, long long n) {
     double sum = 0;

@@ -12,12 +12,12 @@ from autograd.optim import clip, sum_squares
 
 SOURCE, SQUARES, CLIP = "clip.cu", "sum_squares", "clip"
 THREADS = 256
-MOST_BLOCKS = 1056  # eight for every multiprocessor of an H200
+MOST_BLOCKS = 1056  # eight per multiprocessor of an H200
 
 
 @sum_squares.kernel("cuda", supports=lambda gradients: gradients.dtype == np.float32)
 def sum_squares_by_blocks(gradients: Array) -> Array:
-    """Return float64 sums, one a block, in an order that depends on nothing but the size."""
+    """Return float64 partial sums, one per block; the order of addition depends only on the size."""
     n = len(gradients)
     squares = namespace(gradients).empty(max(1, min(MOST_BLOCKS, -(-n // THREADS))), np.float64)
     launch(SOURCE, SQUARES, len(squares), THREADS, gradients, squares, np.int64(n))
@@ -30,7 +30,7 @@ def _is_supported(squares: Array, loss: Array, scalars: Array, *, max_norm: floa
 
 @clip.kernel("cuda", supports=_is_supported)
 def clip_in_one_block(squares: Array, loss: Array, scalars: Array, *, max_norm: float = math.inf) -> Array:
-    """Compute what the reference does."""
+    """Compute the reference's result."""
     outcome = namespace(squares).empty(3, np.float64)
     launch(SOURCE, CLIP, 1, THREADS, squares, np.int32(len(squares)), loss, scalars, outcome, np.float32(max_norm))
     return outcome

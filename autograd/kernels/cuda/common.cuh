@@ -1,4 +1,4 @@
-// What the kernels share: 16-bit storage of numbers that are computed with in float32, and sums over a block.
+// Code shared by kernels: 16-bit storage of numbers that are computed with in float32, and reductions over a block.
 
 #pragma once
 
@@ -10,7 +10,7 @@ __device__ __forceinline__ float load(float x) { return x; }
 __device__ __forceinline__ float load(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
 
 __device__ __forceinline__ void store(float& place, float x) { place = x; }
-// To the nearest, ties to even; a NaN stays one, because its quiet bit does.
+// Rounds to nearest, ties to even; a NaN stays a NaN, because its quiet bit is set.
 __device__ __forceinline__ void store(bf16& place, float x) {
     const unsigned bits = __float_as_uint(x);
     const unsigned rounded = x != x ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u);
@@ -29,13 +29,14 @@ struct Max {
     __device__ __forceinline__ static float of(float x, float y) { return x > y ? x : y; }
 };
 
-// Of x over all threads of a block of whole warps, to each of them, in an order that depends on the block's size alone.
+// Reduces x over all threads of a block (a multiple of 32) and returns the result in each of them.  The order of
+// operations depends only on the size of the block.
 template <typename Of>
 __device__ float reduce_over_block(float x) {
     __shared__ float of_warps[32];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
     for (unsigned distance = 16; distance; distance /= 2) x = Of::of(x, __shfl_xor_sync(kWholeWarp, x, distance));
-    __syncthreads();  // the numbers of an earlier call have been read
+    __syncthreads();  // until all threads have read the numbers of an earlier call
     if (lane == 0) of_warps[warp] = x;
     __syncthreads();
     x = lane < n_warps ? of_warps[lane] : Of::kNeutral;

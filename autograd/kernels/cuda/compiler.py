@@ -1,6 +1,6 @@
-"""CUDA C++ to machine code, by NVIDIA's run-time compiler; needs no GPU.
+"""Compilation of CUDA C++ to machine code by NVIDIA's run-time compiler (NVRTC); needs no GPU.
 
-CuPy's own entry points to the same compiler ask a device what it is, and do not know architectures like ``sm_90a``.
+CuPy's entry points to NVRTC need a device, and do not accept architectures like ``sm_90a``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _HEADERS = ("common.cuh", "mma.cuh", "philox.cuh")
 
 
 class CompilerError(RuntimeError):
-    """The compiler is missing, or refuses a source; its own words follow."""
+    """An error: the compiler is missing, or rejects a source; the message has the compiler's log."""
 
 
 class Program(NamedTuple):
-    """Machine code, and what the assembler said of registers and spills."""
+    """Machine code, and the assembler's log of registers and spills."""
 
     cubin: bytes
     log: str
@@ -55,7 +55,7 @@ def compile_source(name: str, architecture: str) -> Program:
 
 
 def is_available() -> bool:
-    """Whether the compiler can be found."""
+    """Return whether the compiler is installed."""
     return next(paths_of("nvrtc"), None) is not None
 
 

@@ -1,8 +1,8 @@
-// Label-smoothed cross-entropy, a block a row: the logits become p - q in place; see autograd.ops.cross_entropy.
+// Label-smoothed cross-entropy, one block per row: the logits are overwritten by p - q; see autograd.ops.cross_entropy.
 //
-// A row is read twice, the second time from a cache, and written once.  Every thread writes the words that it has read,
-// and the two words whose q is another one get their gradient after all others.  A row without a target (-1) becomes 0,
-// whatever is in it.
+// A row is read twice, the second time from a cache, and written once.  Every thread writes the words that it has read.
+// The target and the impossible word, whose q differs, get their gradients after all others.  A row without a target
+// (-1) becomes 0, whatever it contains.
 
 #include "common.cuh"
 
@@ -17,7 +17,7 @@ __device__ void cross_entropy(T* logits, const long long* targets, float* losses
         return;
     }
     const float z_target = load(logits[target]), z_impossible = impossible < 0 ? 0 : load(logits[impossible]);
-    float greatest_here = Max::kNeutral, total = 0, sum = 0;  // sum: not of the impossible word, which may be -infinity
+    float greatest_here = Max::kNeutral, total = 0, sum = 0;  // sum omits the impossible word, which may be -infinity
     for (int word = threadIdx.x; word < n; word += blockDim.x) {
         const float z = load(logits[word]), greater = Max::of(greatest_here, z);
         total = total * expf(greatest_here - greater) + expf(z - greater);

@@ -1,4 +1,4 @@
-"""Cross-entropy behind its projection: a row of logits becomes its own gradient."""
+"""Projection and cross-entropy: each row of logits is overwritten by its gradient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THREADS = 1024
 
 
 def kernel_name(dtype: object) -> str:
-    """The kernel for logits of this type."""
+    """Return the name of the kernel for logits of this dtype."""
     return f"cross_entropy_{STORAGE[str(dtype)]}"
 
 
@@ -42,7 +42,7 @@ def linear_cross_entropy_in_place(
     over: SmoothedClasses = "V-1",
     impossible: int | None = None,
 ) -> tuple[Array, Backward]:
-    """The reference's numbers, without an array of the logits' size beside the logits.
+    """Compute the reference's result without a second array of the size of the logits.
 
     Saves: p − q (T, W), in the dtype of x; x and the weight.
     """
@@ -67,5 +67,5 @@ def linear_cross_entropy_in_place(
 
 
 def _scaled(x: Array, dy: Array) -> Array:
-    """x · dy in the dtype of x; float32 in between, because CuPy and NumPy disagree on products of bfloat16."""
+    """Return x · dy in the dtype of x, via float32: CuPy and NumPy disagree on products of bfloat16."""
     return (x.astype(np.float32, copy=False) * dy).astype(x.dtype, copy=False)

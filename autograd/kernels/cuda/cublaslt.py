@@ -1,13 +1,13 @@
 """cuBLASLt, NVIDIA's library of matrix products, through ctypes.
 
-CuPy's own products go through cuBLAS, which it does not let run while a stream is captured, which adds up in place
-only by another pass over memory, and which knows no bias.  Here a product is told its stream, its workspace and what
-to do with the result on its way out.
+CuPy's products use cuBLAS.  CuPy does not allow them while a stream is captured; they need another pass over memory to
+add in place, and have no bias.  Here a product gets its stream, its workspace, and an epilogue: operations on the
+result before it is written.
 
-The library thinks in columns, NumPy in rows: an array (M, N) stored by rows is a matrix N × M stored by columns.  So
-out = left · right is asked for as outᵀ = rightᵀ leftᵀ, and a transposed array is a flag.
+The library stores matrices by columns, NumPy by rows: an array (M, N) stored by rows is a matrix N × M stored by
+columns.  So out = left · right is computed as outᵀ = rightᵀ leftᵀ, and a transposed array is a flag.
 
-Source: cublasLt.h of CUDA 12 and 13, whose numbers stand below.
+Source: cublasLt.h of CUDA 12 and 13, which defines the numbers below.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ TYPES = {"float32": 0, "bfloat16": 14}  # cudaDataType
 EPILOGUES: dict[Epilogue, int] = {
     "none": 1, "bias": 4, "relu_bias": 6, "relu_mask_bias": 134, "relu_backward": 136, "relu_bias_backward": 152,
 }  # fmt: skip
-COMPUTE_FLOAT32 = 68  # products of float32 numbers in float32 too, not in TF32
+COMPUTE_FLOAT32 = 68  # no TF32, also for products of float32
+# Attributes of a product, of a layout and of a search.
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, BIAS_STEP, MASK, MASK_STRIDE = 3, 4, 7, 8, 10, 11, 12  # of a product
 COUNT, STEP = 5, 6  # of a layout
 MOST_WORKSPACE, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # of a search
-IN_PLACE, IN_FLOAT32 = 1, 2  # how parts of a sum are added up: in the output, or in the workspace
-WORKSPACE = 32 * 2**20  # bytes: what cuBLAS itself takes on Hopper
-MASKED = 128  # of epilogues: those that write or read a mask
-MASK_BITS = 128  # a row of a mask begins at a multiple of so many
+IN_PLACE, IN_FLOAT32 = 1, 2  # where partial sums are added: in the output, or in the workspace
+WORKSPACE = 32 * 2**20  # bytes, as cuBLAS uses on Hopper
+MASKED = 128  # the bit of epilogues that write or read a mask
+MASK_BITS = 128  # a row of a mask begins at a multiple of this
 
 
 class ProductError(RuntimeError):
-    """cuBLASLt is missing or refuses a product: the call, its status, and the matrices."""
+    """An error: cuBLASLt is missing or rejects a product; the message has call, status and matrices."""
 
 
 def alignment(address: int) -> int:
-    """The greatest power of two, up to 256, that divides an address: what algorithms ask for, in bytes."""
+    """Return the greatest power of two, up to 256, that divides an address: its alignment in bytes."""
     return min(256, address & -address)
 
 
 class Matrix(NamedTuple):
-    """How a matrix is stored: rows side by side, ``stride`` elements apart, or, if transposed, its columns.
+    """The storage of a matrix: its rows, or its columns if ``transposed``, begin ``stride`` elements apart.
 
-    Of a stack of matrices this is any of them, the next of which lies ``step`` elements further on; 0 if there is one.
+    In a stack of matrices the next matrix begins ``step`` elements further on; ``step`` is 0 for a single matrix.
     """
 
     rows: int
@@ -65,16 +66,16 @@ class Matrix(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A product, or a stack of products, but for where their matrices lie."""
+    """A product, or a stack of products, without the addresses of its matrices."""
 
     left: Matrix
     right: Matrix
     out: Matrix
     epilogue: Epilogue
     adds: bool
-    """Whether out is added to, or overwritten."""
+    """True if the product is added to out, False if it overwrites out."""
     bias_alignment: int
-    """As that of a matrix; 0 without a bias."""
+    """The alignment of the bias in bytes; 0 without a bias."""
     bias_step: int = 0
     n_products: int = 1
 
@@ -84,13 +85,13 @@ class Problem(NamedTuple):
 
 
 class Algorithm(ctypes.Structure):
-    """One of the library's ways to compute a product; what is in it is the library's business."""
+    """An algorithm of the library; its contents are opaque."""
 
     _fields_ = (("data", c_uint64 * 8),)
 
 
 class Heuristic(ctypes.Structure):
-    """An algorithm that the library proposes, and the workspace that it needs."""
+    """An algorithm that the library proposes, with the workspace that it needs."""
 
     _fields_ = (
         ("algorithm", Algorithm), ("workspace", c_size_t), ("status", ctypes.c_int), ("waves", c_float),
@@ -99,7 +100,7 @@ class Heuristic(ctypes.Structure):
 
 
 class Operands(NamedTuple):
-    """Addresses on the device.  Bias and mask are 0 where the epilogue has none."""
+    """Addresses on the device.  Bias and mask are 0 if the epilogue has none."""
 
     left: int
     right: int
@@ -110,7 +111,7 @@ class Operands(NamedTuple):
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The library, with its signatures.  Raises: ProductError if it is not installed."""
+    """Load the library and declare its signatures.  Raises: ProductError if it is not installed."""
     path = next(paths_of("cublasLt"), None)
     if path is None:
         raise ProductError(
@@ -121,7 +122,7 @@ def library() -> ctypes.CDLL:
 
 
 def declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
-    """``loaded``, told what arguments its functions take: without that, ctypes would cut addresses to 32 bits."""
+    """Declare the argument types of the functions: without them ctypes would cut addresses to 32 bits."""
     pointer, size = c_void_p, c_size_t
     signatures: dict[str, list[Any]] = {
         "Create": [pointer],
@@ -146,20 +147,20 @@ def declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def version() -> int:
-    """Of the library, such as 131000: algorithms mean something to one version only."""
+    """Return the version of the library, such as 131000; algorithms are valid for one version only."""
     return int(library().cublasLtGetVersion())
 
 
 @functools.cache
 def handle(device: int) -> c_void_p:
-    """The library's state on a device, which must be the current one."""
+    """Create the library's handle for a device, which must be the current one."""
     created = c_void_p()
     _call(f"device {device}", "Create", byref(created))
     return created
 
 
 def _call(what: object, name: str, *arguments: Any) -> None:
-    """Raises: ProductError unless the library returns success."""
+    """Call a function of the library.  Raises: ProductError unless it returns success."""
     status = getattr(library(), f"cublasLt{name}")(*arguments)
     if status:
         words = library().cublasLtGetStatusName(status).decode()
@@ -167,11 +168,11 @@ def _call(what: object, name: str, *arguments: Any) -> None:
 
 
 class Product:
-    """What the library is told of a problem, for one device; may be run by several threads."""
+    """The library's descriptors of a problem on one device; several threads may run it."""
 
     def __init__(self, problem: Problem, device: int) -> None:
         self.problem, self.device, self.handle = problem, device, handle(device)
-        self.algorithm: Algorithm | None = None  # once it has been chosen
+        self.algorithm: Algorithm | None = None  # set when it has been chosen
         left, right, out = problem.left, problem.right, problem.out
         self._operation = self._created("MatmulDesc", COMPUTE_FLOAT32, TYPES["float32"])
         self._set("MatmulDesc", self._operation, TRANSPOSE_A, c_int32(right.transposed))
@@ -182,12 +183,12 @@ class Product:
         if problem.bias_step:
             self._set("MatmulDesc", self._operation, BIAS_STEP, c_int64(problem.bias_step))
         self._a, self._b, self._d = map(self._layout, (right, left, out))
-        self._lock = threading.Lock()  # addresses of bias and mask are set in a place that all threads share
+        self._lock = threading.Lock()  # threads share the descriptor that holds the addresses of bias and mask
 
     def proposals(self, operands: Operands, count: int) -> list[Algorithm]:
-        """Up to ``count`` ways to compute it, the likely fastest first.  Not while a stream is being captured."""
+        """Return up to ``count`` algorithms, by expected speed; do not call while a stream is being captured."""
         preference = self._created("MatmulPreference")
-        # bfloat16 is no place to add up parts of a sum.
+        # Partial sums are not added in bfloat16.
         reductions = IN_FLOAT32 | (IN_PLACE if self.problem.out.dtype == "float32" else 0)
         self._set("MatmulPreference", preference, MOST_WORKSPACE, c_uint64(WORKSPACE))
         self._set("MatmulPreference", preference, REDUCTIONS, c_uint32(reductions))
@@ -204,7 +205,7 @@ class Product:
         return [proposal.algorithm for proposal in found[: n_found.value] if not proposal.status]
 
     def accepts(self, algorithm: Algorithm, operands: Operands) -> bool:
-        """Whether an algorithm found for another problem, or read from a file, can compute this one."""
+        """Return whether an algorithm found for another problem, or read from a file, can compute this one."""
         checked = Heuristic()
         with self._lock:
             self._point_to(operands)
@@ -216,7 +217,7 @@ class Product:
     def run(
         self, operands: Operands, algorithm: Algorithm, workspace: int, stream: int, out: int | None = None
     ) -> None:
-        """Compute it on a stream; with ``out``, write there what would be written to, or added to, the operands' out.
+        """Compute the product on a stream; with ``out``, write the result there instead of the operands' out.
 
         Raises: ProductError.
         """
@@ -234,14 +235,14 @@ class Product:
         return self._a, self._b, self._d, self._d
 
     def _point_to(self, operands: Operands) -> None:
-        """Also the search looks at these addresses: how they are aligned."""
+        """Set the addresses of bias and mask; the search for algorithms reads their alignment, too."""
         if operands.bias:
             self._set("MatmulDesc", self._operation, BIAS, c_void_p(operands.bias))
         if operands.mask:
             self._set("MatmulDesc", self._operation, MASK, c_void_p(operands.mask))
 
     def _layout(self, matrix: Matrix) -> c_void_p:
-        """As the library sees it: what are rows to us are its columns."""
+        """Create the library's layout of a matrix, in which our rows are columns."""
         lines, length = (matrix.rows, matrix.columns)[:: -1 if matrix.transposed else 1]
         layout = self._created("MatrixLayout", TYPES[matrix.dtype], length, lines, matrix.stride)
         if self.problem.n_products > 1:
@@ -250,7 +251,7 @@ class Product:
         return layout
 
     def _created(self, kind: str, *arguments: int) -> c_void_p:
-        """An object of the library, which lives as long as this one."""
+        """Create an object of the library, destroyed together with this one."""
         created = c_void_p()
         self._run(f"{kind}Create", byref(created), *arguments)
         weakref.finalize(self, getattr(library(), f"cublasLt{kind}Destroy"), created)
@@ -264,5 +265,5 @@ class Product:
 
 
 def mask_stride(n_columns: int) -> int:
-    """Bits from one row of a mask to the next."""
+    """Return the number of bits from one row of a mask to the next."""
     return -(-n_columns // MASK_BITS) * MASK_BITS

@@ -1,4 +1,4 @@
-"""Launching our own CUDA kernels on CuPy's arrays."""
+"""Launch of this package's CUDA kernels on CuPy arrays."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from autograd.array import Array, namespace_of_device
 from autograd.kernels.cuda.compiler import compile_source
 
-STORAGE = {"float32": "float", "bfloat16": "bf16"}  # what numbers are stored as, by the name that kernels have for it
+STORAGE = {"float32": "float", "bfloat16": "bf16"}  # dtype → the name of the type in kernels
 
 
 def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Array | np.generic | None) -> None:
     """Run ``kernel`` of a source file on ``n_blocks`` · ``n_threads`` threads of the current device and stream.
 
     Arguments: arrays on the device, None for a null pointer, and NumPy scalars of exactly the types that the kernel
-    declares: a Python number has none.
+    declares.  Python numbers have no such type.
     """
     pointers = tuple(np.uintp(0) if argument is None else argument for argument in arguments)
     device = namespace_of_device("cuda").cuda.Device()
@@ -31,7 +31,7 @@ def _function(source: str, kernel: str, device: int) -> Any:
 
 @functools.cache
 def _module(source: str, device: int) -> Any:
-    """What is loaded belongs to a device, the current one; what is compiled to its architecture."""
+    """Load the compiled source on ``device``, which must be the current one."""
     cuda = namespace_of_device("cuda").cuda
     module = cuda.function.Module()
     module.load(_code(source, f"sm_{cuda.Device(device).compute_capability}"))

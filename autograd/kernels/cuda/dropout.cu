@@ -1,11 +1,11 @@
-// Random words, and dropout whose mask is computed where it is needed; see autograd.random and autograd.ops.dropout.
+// Random words, and dropout without a mask in memory; see autograd.random and autograd.ops.dropout.
 
 #include "common.cuh"
 #include "philox.cuh"
 
 constexpr int kWarps = 8, kDrawsOfABlock = 16, kDrawsOfAWarp = 32 * kDrawsOfABlock;
 
-// A thread a block of four words.
+// Each thread computes a block of four words.
 extern "C" __global__ void __launch_bounds__(256)
     philox_words(word* words, long long n_words, word seed, word site, word update, const word* update_at,
                  word shard) {

@@ -1,4 +1,4 @@
-"""Random words, and dropout in one pass, whose mask is never in memory."""
+"""Random words, and dropout in one pass without a mask in memory."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ WORDS_OF_A_THREAD, ELEMENTS_OF_A_THREAD = 4, 16
 
 
 def kernel_name(dtype: object) -> str:
-    """The kernel for elements of this type."""
+    """Return the name of the kernel for elements of this dtype."""
     return f"dropout_{STORAGE[str(dtype)]}"
 
 
 def numbers_of(site: Site) -> tuple[np.uint64 | Array | None, ...]:
-    """A site as kernels take it: the update by value, or by its address."""
+    """Return a site as arguments of a kernel: the update by value or by address, seed, id and micro-batch by value."""
     is_number = isinstance(site.update, int | np.integer)
     update, update_at = (site.update, None) if is_number else (0, site.update)
     return np.uint64(site.seed), np.uint64(site.site), np.uint64(update), update_at, np.uint64(site.shard)
@@ -29,7 +29,7 @@ def numbers_of(site: Site) -> tuple[np.uint64 | Array | None, ...]:
 
 @random_words.kernel("cuda")
 def random_words_by_blocks(like: Array, *, site: Site, count: int) -> Array:
-    """The reference's words, a thread for every four of them."""
+    """Return the reference's words; each thread computes four."""
     words = namespace(like).empty(count, np.uint64)
     if count:
         launch(
@@ -45,7 +45,7 @@ def _is_stored(x: Array, **static: object) -> bool:
 
 @dropout.kernel("cuda", supports=_is_stored, takes_bfloat16=True)
 def dropout_in_one_pass(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
-    """The reference's mask, drawn where an element is read.
+    """Compute the reference's result; the thread that reads an element draws its mask.
 
     Saves: nothing.
     """

@@ -1,11 +1,11 @@
-// The gradient of an embedding; see autograd.ops.linear.embedding.
+// The gradient of an embedding; see autograd.ops.embedding.
 
 #include "common.cuh"
 
 constexpr int kWarps = 8;
 
-// Ids in order, equal ones in their own, and where each stood.  Its place is the number of those before it: n * n
-// comparisons, in one launch that nobody waits for.
+// Sorts ids stably and writes the old index of each.  The new index of an id is the number of ids before it in the
+// order: n * n comparisons, in one asynchronous launch.
 extern "C" __global__ void __launch_bounds__(32 * kWarps)
     sort_ids(const long long* ids, long long* sorted_ids, long long* order, int n) {
     __shared__ int others[32 * kWarps];
@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
         if (other < n) others[threadIdx.x] = static_cast<int>(ids[other]);
         __syncthreads();
         for (int i = 0; i < size; ++i) place += others[i] < id + (start + i < here);
-        __syncthreads();  // the others have been read
+        __syncthreads();  // until all threads have read others
     }
     if (here < n) {
         sorted_ids[place] = id;
@@ -24,9 +24,9 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
     }
 }
 
-// Tokens are sorted by id; the block of the first token of every id adds the rows of dy of all of them to that row of
-// the table: warp w those that come w-th, (w + 8)-th ..., and the warps' sums in their order.  So no addition depends on
-// which block is faster.
+// Tokens are sorted by id.  The block of the first token of each id adds the rows of dy of all its tokens to that row of
+// the table.  Warp w sums tokens w, w + 8 ... of the id; then the sums of the warps are added in order.  So no addition
+// depends on the speed of blocks.
 template <typename T>
 __device__ void add_rows(const T* dy, const long long* sorted_ids, const long long* order, float* table, long long n,
                          int width) {
@@ -47,7 +47,7 @@ __device__ void add_rows(const T* dy, const long long* sorted_ids, const long lo
             for (int i = 1; i < kWarps; ++i) sum += sums[i][lane];
             table[id * width + column] += sum;
         }
-        __syncthreads();  // the sums have been read
+        __syncthreads();  // until the sums have been read
     }
 }
 

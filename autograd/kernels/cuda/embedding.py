@@ -1,4 +1,4 @@
-"""Embedding whose gradient is added where it belongs, in an order that does not change from run to run."""
+"""Embedding whose gradient is added to its destination, in the same order in every run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THREADS = 256
 
 
 def kernel_name(dtype: object) -> str:
-    """The kernel for gradients of this type."""
+    """Return the name of the kernel for gradients of this dtype."""
     return f"add_rows_{STORAGE[str(dtype)]}"
 
 
@@ -25,7 +25,7 @@ def _is_supported(table: Array, ids: Array) -> bool:
 
 @embedding.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
 def embedding_with_sorted_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
-    """The reference's numbers; its gradient adds rows with atomic operations, in whatever order they arrive.
+    """Compute the reference's result with a fixed order of addition; the reference's atomic additions have none.
 
     Saves: what the reference saves.
     """
@@ -33,7 +33,7 @@ def embedding_with_sorted_gradient(table: Array, ids: Array) -> tuple[Array, Bac
 
 
 class RowsToAdd(PendingGradient):
-    """Row t of ``rows``, float32 or bfloat16, added to row ids[t] of zeros of the table's shape, float32."""
+    """The float32 sum over t of row t of ``rows`` (float32 or bfloat16) added to row ids[t] of a table of zeros."""
 
     def __init__(self, table: Array, ids: Array, rows: Array) -> None:
         self.shape, self.ids = table.shape, ids
@@ -41,7 +41,7 @@ class RowsToAdd(PendingGradient):
         self.rows = rows if str(rows.dtype) in STORAGE else rows.astype(np.float32)
 
     def add_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
+        """Implement ``PendingGradient``."""
         xp, n = namespace(out), len(self.ids)
         ids, sorted_ids, order = xp.ascontiguousarray(self.ids), xp.empty(n, np.int64), xp.empty(n, np.int64)
         if n:

@@ -1,9 +1,9 @@
-// Layer normalisation of x, or of x + dropout(y), a warp a row; see autograd.ops.layer_norm.layer_norm and
+// Layer normalisation of x, or of x + dropout(y), one warp per row; see autograd.ops.layer_norm.layer_norm and
 // autograd.ops.add_norm.
 //
-// A lane holds four neighbours of every 128 columns, which are a word of random bits and one access to memory, aligned as
-// parameters and fresh arrays are.  The backward pass adds x and y again rather than reading a sum: what would be written
-// and read for that are as many bytes, and in 16 bits it would be rounded.
+// A lane holds four neighbours of every 128 columns: one word of random bits, and one access to memory, aligned as
+// parameters and new arrays are.  The backward pass adds x and y again instead of reading their sum: writing and reading
+// the sum would move as many bytes, and would round it in 16 bits.
 
 #include "common.cuh"
 #include "philox.cuh"
@@ -28,10 +28,10 @@ __device__ __forceinline__ float sum_over_warp(float x) {
     return x;
 }
 
-// The column of a lane's i-th number.
+// Returns the column of a lane's i-th number.
 __device__ __forceinline__ int column_of(int i) { return i / 4 * 128 + 4 * lane() + i % 4; }
 
-// A lane's numbers 4 j ... 4 j + 3 of a row, in float32.
+// Loads a lane's numbers 4 j ... 4 j + 3 of a row, in float32.
 template <int kWidth, typename T>
 __device__ __forceinline__ Four<float> load_four(const T* rows, long long row, int j) {
     const Four<T> stored = reinterpret_cast<const Four<T>*>(rows + row * kWidth)[32 * j + lane()];
@@ -49,10 +49,10 @@ __device__ __forceinline__ void store_four(T* rows, long long row, int j, const 
     reinterpret_cast<Four<T>*>(rows + row * kWidth)[32 * j + lane()] = stored;
 }
 
-// Bit i: whether a lane's i-th number of a row is kept.  The lanes draw the words of the row together.
+// Returns a mask: bit i is set if a lane's i-th number of the row is kept.  The lanes draw the words of the row together.
 template <int kWidth>
 __device__ __forceinline__ unsigned kept_of_row(const Dropout& dropout, long long row, word (&words)[kWidth / 4]) {
-    __syncwarp();  // the words of the row before have been read
+    __syncwarp();  // until the words of the previous row have been read
     for (int block = lane(); block < kWidth / 16; block += 32) {
         word of_block[4];
         philox_block(dropout.site, row * (kWidth / 16) + block, of_block);
@@ -71,7 +71,7 @@ __device__ __forceinline__ unsigned kept_of_row(const Dropout& dropout, long lon
     return kept;
 }
 
-// x, or x + dropout(y), of which y's numbers are kept whose bits are set.
+// Loads x, or x + dropout(y); numbers of y whose bit in kept is not set are dropped.
 template <bool kAdds, int kWidth, typename T>
 __device__ __forceinline__ void load_sum(const T* x, const T* y, long long row, unsigned kept, float scale,
                                          float (&sum)[kWidth / 32]) {
@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_sum(const T* x, const T* y, long long row, 
     }
 }
 
-// statistics (rows, 2) keeps mean and 1 / standard deviation of every row for the backward pass.
+// statistics (rows, 2) receives mean and 1 / standard deviation of every row for the backward pass.
 template <bool kAdds, typename T, int kWidth>
 __device__ void forward(const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics,
                         long long n_rows, float eps, const Dropout& dropout) {
@@ -127,8 +127,8 @@ __device__ void forward(const T* x, const T* y, const float* gain, const float* 
     }
 }
 
-// of_parameters (blocks, 2, width) receives the sums over this block's rows of d x_hat and of d, the gradient of the
-// result, to be added up; dx is the gradient of x and, but for what was dropped, dy that of y.
+// of_parameters (blocks, 2, width) receives the sums over this block's rows of d x_hat and of d, where d is the gradient
+// of the result; the caller adds the blocks.  dx is the gradient of x; dy, that of y, is dx masked and scaled.
 template <bool kAdds, typename T, int kWidth>
 __device__ void backward(const T* d_result, const T* x, const T* y, const float* gain, const float* statistics, T* dx,
                          T* dy, float* of_parameters, long long n_rows, const Dropout& dropout) {
@@ -175,13 +175,13 @@ __device__ void backward(const T* d_result, const T* x, const T* y, const float*
             if constexpr (kAdds) store_four<kWidth>(dy, row, j, of_y);
         }
     }
-    for (unsigned turn = 0; turn < kWarpsOfABlock; ++turn) {  // in turns, so that the order of addition is fixed
-        if (warp == turn)
+    for (unsigned next = 0; next < kWarpsOfABlock; ++next) {  // warp by warp: the order of addition is fixed
+        if (warp == next)
 #pragma unroll
             for (int i = 0; i < kItems; ++i) {
                 const int column = column_of(i);
-                sums[0][column] = turn ? sums[0][column] + dgain[i] : dgain[i];
-                sums[1][column] = turn ? sums[1][column] + dbias[i] : dbias[i];
+                sums[0][column] = next ? sums[0][column] + dgain[i] : dgain[i];
+                sums[1][column] = next ? sums[1][column] + dbias[i] : dbias[i];
             }
         __syncthreads();
     }
@@ -189,7 +189,8 @@ __device__ void backward(const T* d_result, const T* x, const T* y, const float*
         of_parameters[static_cast<long long>(blockIdx.x) * 2 * kWidth + i] = sums[i / kWidth][i % kWidth];
 }
 
-// One bound names a single block, because without a number the compiler spills, on sm_80, for the sake of a third.
+// One bound names a minimum of one block per multiprocessor: without it the compiler spills registers on sm_80 to fit
+// a third block.
 #define LAYER_NORM(T, width)                                                                                          \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock)                                                 \
         layer_norm_forward_##T##_##width(const T* x, const float* gain, const float* bias, T* result,                 \

@@ -1,4 +1,4 @@
-"""Layer normalisation with a row in the registers of a warp, alone and behind dropout and a residual connection."""
+"""Layer normalisation, alone or after dropout and residual connection, with a row in the registers of a warp."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SOURCE = "layer_norm.cu"
 OPERATIONS, DIRECTIONS = ("layer_norm", "add_norm"), ("forward", "backward")
 WIDTHS = (128, 256, 512, 1024)
 ROWS, THREADS = 8, 256  # of a block
-MOST_BLOCKS = 264  # of the backward pass, each of which leaves sums of its own: two for every multiprocessor of an H200
+MOST_BLOCKS = 264  # of the backward pass, each with partial sums: two per multiprocessor of an H200
 
 
 def kernel_name(operation: str, direction: str, dtype: object, width: int) -> str:
-    """Of one of ``OPERATIONS``, in one of ``DIRECTIONS``."""
+    """Return the name of the kernel of one of ``OPERATIONS`` in one of ``DIRECTIONS``."""
     return f"{operation}_{direction}_{STORAGE[str(dtype)]}_{width}"
 
 
@@ -38,9 +38,9 @@ def _is_supported(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> b
 
 @layer_norm.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
 def layer_norm_in_registers(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> tuple[Array, Backward]:
-    """The reference's equations; mean and variance in two passes over registers, one over memory.
+    """Compute the reference's result; mean and variance take two passes over registers, one over memory.
 
-    Saves: x, and two numbers a row: mean and 1/standard deviation.
+    Saves: x, and two numbers per row: mean and 1/standard deviation.
     """
     return _normalised("layer_norm", [x], gain, bias, eps, ())
 
@@ -56,9 +56,9 @@ def _is_supported_sum(
 def add_norm_in_registers(
     x: Array, y: Array, gain: Array, bias: Array, *, rate: float = 0.0, site: Site | None = None, eps: float = 1e-6
 ) -> tuple[Array, Backward]:
-    """The reference's equations in one pass over memory each way; the mask is drawn twice, and never in memory.
+    """Compute the reference's result in one pass over memory each way; the mask is drawn twice and never stored.
 
-    Saves: x, y, and two numbers a row: mean and 1/standard deviation.
+    Saves: x, y, and two numbers per row: mean and 1/standard deviation.
     """
     threshold, scale = threshold_and_scale(rate) if site else (0, 1.0)
     of_mask = (*numbers_of(site or Site(0, 0)), np.int32(threshold), np.float32(scale))

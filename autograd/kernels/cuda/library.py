@@ -1,4 +1,4 @@
-"""Where NVIDIA's libraries lie on this machine."""
+"""Search for NVIDIA's libraries on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def paths_of(name: str) -> Iterator[str]:
-    """Paths of a library such as "nvrtc": what CuPy's own search finds, NVIDIA's wheels, then the system's."""
+    """Yield paths of a library such as "nvrtc": from CuPy's own search, from NVIDIA's wheels, then the system's."""
     with contextlib.suppress(ImportError, RuntimeError):  # no pathfinder (it comes with CuPy 14), or nothing found
         yield importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib(name).abs_path
     wheels = importlib.util.find_spec("nvidia")

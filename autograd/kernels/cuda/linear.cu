@@ -1,12 +1,12 @@
 // Sums over rows, in float32 and in a fixed order, and the derivative of ReLU in the same pass.
 //
-// A block has 32 columns and a chunk of the rows, whose sums it leaves; a second launch adds up the sums of the chunks.
+// A block sums a chunk of rows of 32 columns; a second launch adds the sums of the chunks.
 
 #include "common.cuh"
 
 constexpr int kWarps = 8, kLanes = 32;
 
-// dz, where there is one, becomes the rows where y is positive and 0 elsewhere, and it is dz that is summed.
+// If dz is not null, it receives the rows where y is positive and 0 elsewhere, and dz is summed instead of the rows.
 template <typename T>
 __device__ void sum_of_rows(const T* rows, const T* y, T* dz, float* sums, long long n_rows, int width,
                             int chunk_rows) {

@@ -1,4 +1,4 @@
-"""Linear maps: bias and ReLU in the pass that writes the product, gradients added up by the products themselves."""
+"""Linear maps: products that add the bias and apply ReLU, and add their results to gradients."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ CHUNK = 256  # rows of a block
 
 
 def kernel_name(of_pass: str, dtype: object) -> str:
-    """Of one of ``PASSES``, for rows of this type."""
+    """Return the name of the kernel of one of ``PASSES`` for rows of this dtype."""
     return f"{of_pass}_{STORAGE[str(dtype)]}"
 
 
 def is_supported(x: Array, weight: Array, bias: Array | None = None) -> bool:
-    """Whether ``product`` can multiply x by the weight."""
+    """Return whether ``product`` can multiply x by the weight."""
     return is_matrix(x) and is_matrix(weight) and x.dtype == weight.dtype and x.shape[1] > 0
 
 
 @linear.kernel("cuda", supports=is_supported, takes_bfloat16=True)
 def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward]:
-    """The reference's numbers; the gradient of the weight is added up in float32, that of the bias is float32.
+    """Compute the reference's result; the weight's gradient is summed in float32, the bias's is float32.
 
     Saves: x and the weight.
     """
@@ -46,7 +46,7 @@ def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[A
 
 @linear_relu.kernel("cuda", supports=is_supported, takes_bfloat16=True)
 def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
-    """The reference's numbers, as ``linear_with_epilogue``.
+    """Compute the reference's result, with gradients as in ``linear_with_epilogue``.
 
     Saves: what the reference saves.
     """
@@ -62,7 +62,7 @@ def linear_relu_with_epilogue(x: Array, weight: Array, bias: Array) -> tuple[Arr
 
 @linear_transposed.kernel("cuda", supports=is_supported, takes_bfloat16=True)
 def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward]:
-    """The reference's numbers; the gradient of the weight is added up in float32.
+    """Compute the reference's result; the weight's gradient is summed in float32.
 
     Saves: x and the weight.
     """
@@ -76,19 +76,19 @@ def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward
 
 
 def affine(x: Array, weight: Array, bias: Array | None, epilogue: Epilogue) -> Array:
-    """x W + b and what the epilogue makes of it.  The bias, of any dtype, is added in that of x."""
+    """Return the epilogue of x W + b.  The bias, of any dtype, is converted to the dtype of x."""
     if bias is None:
         return multiplied(x, weight)
     return multiplied(x, weight, epilogue=epilogue, bias=namespace(x).ascontiguousarray(bias, dtype=x.dtype))
 
 
 def sum_of_rows(rows: Array, *, chunk: int = CHUNK) -> Array:
-    """Σ_t rows_t in float32.  Shapes: (T, D) contiguous → (D,)."""
+    """Return Σ_t rows_t in float32.  Shapes: (T, D) contiguous → (D,)."""
     return _sum_of_chunks(_launch("sum_of_rows", rows, chunk=chunk))
 
 
 def relu_backward(dy: Array, y: Array) -> tuple[Array, Array]:
-    """dz = dy where y > 0, else 0, and Σ_t dz_t in float32.  Shapes: (T, D) contiguous → (T, D), (D,)."""
+    """Return dz = dy where y > 0, else 0, and Σ_t dz_t in float32.  Shapes: (T, D) contiguous → (T, D), (D,)."""
     dz = namespace(dy).empty_like(dy)
     return dz, _sum_of_chunks(_launch("relu_backward", dy, y, dz))
 
@@ -100,7 +100,7 @@ def _sum_of_chunks(sums: Array) -> Array:
 
 
 def _launch(of_pass: str, rows: Array, *others: Array, chunk: int = CHUNK) -> Array:
-    """Run a pass; returns the sums of chunks of rows (chunks, D)."""
+    """Run a pass; return the sums of chunks of rows (chunks, D)."""
     n_rows, width = rows.shape
     sums = namespace(rows).empty((-(-n_rows // chunk), width), np.float32)
     n_blocks = len(sums) * -(-width // COLUMNS)

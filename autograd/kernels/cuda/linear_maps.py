@@ -1,6 +1,6 @@
-"""Several linear maps of the same x by one call: a stack of products, whose weights lie equally far apart.
+"""Several linear maps of the same x by one call: a stack of products, whose weights are at equal distances.
 
-So do the parameters of layers that are alike in the one buffer of a model.
+In the flat buffer of a model the weights of equal layers are at equal distances.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from autograd.tensor import Gradient
 
 
 def _form_a_stack(x: Array, *maps: Array) -> bool:
-    """Whether the weights do, and all maps have a bias or none."""
+    """Return whether the weights form a stack, and either all maps or none have a bias."""
     weights, with_bias = maps[::2], [bias is not None for bias in maps[1::2]]
     if not all(is_supported(x, weight) for weight in weights) or any(with_bias) != all(with_bias):
         return False
@@ -24,9 +24,9 @@ def _form_a_stack(x: Array, *maps: Array) -> bool:
 
 @linear_maps.kernel("cuda", supports=_form_a_stack, takes_bfloat16=True)
 def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], BackwardOfSeveral]:
-    """The reference's numbers.  Gradients of weights, too, are one stack of products, if those of the results are.
+    """Compute the reference's result; if the results' gradients form a stack, the weights' are one stack of products.
 
-    The gradient of x is added up as the reference's tape does, the last map first.
+    The gradient of x is summed in the order of the reference's tape, the last map first.
 
     Saves: x and the weights.
     """

@@ -1,4 +1,4 @@
-// The tensor cores' product of 16-bit matrices, and how their fragments are filled from rows in memory.
+// Products of 16-bit matrices by tensor cores, and loading of their fragments from rows in memory.
 //
 // Layouts: PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type".  Lane 4 g + t of a warp holds, of A
 // (16, 16), the rows g and g + 8 at columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9; of B (16, 8), these numbers of column g; of C
@@ -8,7 +8,7 @@
 
 #include "common.cuh"
 
-#ifndef MMA_M16N8K16  // the tests have their own, for the CPU
+#ifndef MMA_M16N8K16  // tests define it for the CPU
 #define MMA_M16N8K16
 __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     asm volatile(
@@ -32,7 +32,7 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
     return pack(a, b);
 }
 
-// The rows of one head among packed rows of all heads; those from `end` on count as zeros.
+// The rows of one head among packed rows of all heads; rows from `end` on read as zeros.
 template <int kWidth>
 struct Rows {
     const bf16* first;
@@ -65,14 +65,14 @@ struct Rows {
     }
 };
 
-// Two tiles C of a (16, 16) matrix as the A of the next product, rounded to 16 bits.
+// Converts two tiles C of a (16, 16) matrix to the A of the next product, rounded to 16 bits.
 __device__ __forceinline__ void as_a(const float (&c)[2][4], unsigned (&a)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[i] = pack(c[i / 2][i % 2 * 2], c[i / 2][i % 2 * 2 + 1]);
 }
 
-// The A of products of rows: the 16 rows from `row` on.  They stay in registers; of heads that are too wide for that they
-// are read again, from the cache, wherever they are wanted.
+// The A of products of rows: the 16 rows from `row` on.  They stay in registers; rows of wide heads do not fit, and are
+// read again from the cache for each use.
 template <int kWidth>
 struct LeftRows {
     static constexpr bool kKept = kWidth <= 64;
@@ -124,7 +124,7 @@ __device__ __forceinline__ void add_product(float (&c)[kWidth / 8][4], const uns
     }
 }
 
-// Rows row ... row + 15 of one head, scaled and rounded to 16 bits; those from `end` on are left alone.
+// Stores rows row ... row + 15 of one head, scaled and rounded to 16 bits; rows from `end` on are not written.
 template <int kWidth>
 __device__ __forceinline__ void store_rows(bf16* all, int head, int n_heads, int row, int end,
                                            const float (&c)[kWidth / 8][4], float of_upper, float of_lower) {

@@ -1,4 +1,4 @@
-// Philox4x64-10 (Salmon et al. 2011), as autograd.random spells it out: block 0 is that of the counter 1.
+// Philox4x64-10 (Salmon et al. 2011), as in autograd.random: block 0 has the counter 1.
 
 #pragma once
 
@@ -8,7 +8,7 @@ struct Site {
     word seed, site, update, shard;
 };
 
-// The number of the update may lie in memory, where it changes while a captured launch stays as it is.
+// The update may be read from memory, so that it can change between runs of a captured launch.
 __device__ __forceinline__ Site site_of(word seed, word site, word update, const word* update_at, word shard) {
     return Site{seed, site, update_at ? *update_at : update, shard};
 }

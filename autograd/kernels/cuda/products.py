@@ -1,4 +1,4 @@
-"""Matrix products of CuPy's arrays, by cuBLASLt: of float32 or of bfloat16, always added up in float32."""
+"""Matrix products of CuPy arrays by cuBLASLt, in float32 or bfloat16, always summed in float32."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ def product(
     bias: Array | None = None,
     mask: Array | None = None,
 ) -> None:
-    """out = left · right, or out += left · right, on the current stream; then, in the same pass, the epilogue.
+    """Compute out = left · right, or out += left · right, on the current stream, and the epilogue in the same pass.
 
     - ``"bias"``: out + b;
     - ``"relu_bias"``: max(0, out + b);
-    - ``"relu_mask_bias"``: the same, and leaves a mask that says where it is positive;
+    - ``"relu_mask_bias"``: the same, and writes ``mask``, which is set where the result is positive;
     - ``"relu_backward"``: out where the mask is set, else 0;
-    - ``"relu_bias_backward"``: the same, and leaves its sum over rows in ``bias``.
+    - ``"relu_bias_backward"``: the same, and writes the sum over rows to ``bias``.
 
     Shapes: left (M, K), right (K, N), out (M, N), bias (N,), mask ``mask_shape(M, N)``.  Matrices may be transposed
-    (out only without an epilogue), or columns of wider arrays: nothing is copied.  An empty sum is 0 and has none.
-    Of a stack of P products, out is (P, M, N), left, right and bias have P as well or are shared, and there is no mask;
-    the matrices of a stack may lie at any distance from one another, in ascending order.
-    Dtypes: left and right alike; out float32, or bfloat16 as they are; bias that of out.
-    Raises: ShapeError if they do not fit together; ProductError if cuBLASLt refuses.
+    (out only without an epilogue), or columns of wider arrays: nothing is copied.  If K = 0 the product is 0 and the
+    epilogue is not applied.
+    For a stack of P products out is (P, M, N); left, right and bias have a first axis P or are shared; no mask.
+    The matrices of a stack may be at any distance from one another, in ascending order.
+    Dtypes: left and right equal; out float32 or the same as theirs; bias as out.
+    Raises: ShapeError if they do not fit together; ProductError if cuBLASLt rejects the product.
     """
     _check(left, right, out, bias, mask)
     if not (out.size and left.shape[-1]):
@@ -75,30 +76,30 @@ def product(
 
 
 def multiplied(left: Array, right: Array, **epilogue: Any) -> Array:
-    """``product`` as a new array of the dtype of its factors."""
+    """Return ``product`` as a new array of the dtype of its factors."""
     out = namespace(left).empty((left.shape[0], right.shape[1]), left.dtype)
     product(left, right, out, **epilogue)
     return out
 
 
 class PendingProduct(PendingGradient):
-    """A product that is written, or added, where it is wanted: in float32 also if its factors are bfloat16."""
+    """A product that is written or added to its destination, in float32 even if its factors are bfloat16."""
 
     def __init__(self, left: Array, right: Array) -> None:
         self.shape, self.like = (left.shape[0], right.shape[1]), left
         self.left, self.right = left, right
 
     def write_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
+        """Implement ``PendingGradient``."""
         product(self.left, self.right, out)
 
     def add_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
+        """Implement ``PendingGradient``."""
         product(self.left, self.right, out, add=True)
 
 
 class PendingSum(PendingGradient):
-    """Σᵢ leftᵢ · rightᵢ, added up where it is wanted, one product after the other."""
+    """Σᵢ leftᵢ · rightᵢ, added to its destination one product after the other."""
 
     def __init__(self, factors: Sequence[tuple[Array, Array]]) -> None:
         left, right = factors[0]
@@ -106,33 +107,33 @@ class PendingSum(PendingGradient):
         self.factors = factors
 
     def write_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
-        for place, (left, right) in enumerate(self.factors):
-            product(left, right, out, add=place > 0)
+        """Implement ``PendingGradient``."""
+        for i, (left, right) in enumerate(self.factors):
+            product(left, right, out, add=i > 0)
 
     def add_to(self, out: Array) -> None:
-        """See ``PendingGradient``."""
+        """Implement ``PendingGradient``."""
         for left, right in self.factors:
             product(left, right, out, add=True)
 
 
 class PendingProducts:
-    """left · rightᵢ, each written, or added, where it is wanted: at once, if factors and places form stacks."""
+    """Products left · rightᵢ, computed by one call if the factors and the destinations form stacks."""
 
     def __init__(self, left: Array) -> None:
         self.left = left
         self._placed: list[tuple[Array, Array, bool]] = []
 
     def by(self, right: Array) -> PendingGradient:
-        """One of them."""
+        """Return the pending product left · right."""
         return _OneOfProducts(self, right)
 
     def place(self, right: Array, out: Array, *, add: bool) -> None:
-        """Note that left · right belongs to ``out``."""
+        """Record ``out`` as the destination of left · right."""
         self._placed.append((right, out, add))
 
     def finish(self) -> None:
-        """Compute all that have a place and are not there yet."""
+        """Compute all recorded products that are not computed yet."""
         placed, self._placed = sorted(self._placed, key=lambda of_one: address(of_one[1])), []
         stacks = [stack_of([of_one[i] for of_one in placed]) for i in (0, 1)]
         if any(stack is None for stack in stacks) or len({add for *_, add in placed}) > 1:
@@ -148,25 +149,28 @@ class _OneOfProducts(PendingGradient):
         self._products, self._right = products, right
 
     def write_to(self, out: Array) -> None:
-        """Once all have their places: see ``finish``."""
+        """Record the destination; ``finish`` computes the product."""
         self._products.place(self._right, out, add=False)
 
     def add_to(self, out: Array) -> None:
-        """Once all have their places: see ``finish``."""
+        """Record the destination; ``finish`` computes the product."""
         self._products.place(self._right, out, add=True)
 
     def finish(self) -> None:
-        """See ``PendingGradient``."""
+        """Implement ``PendingGradient``."""
         self._products.finish()
 
 
 def address(x: Array) -> int:
-    """Where an array of the device begins."""
+    """Return the address of an array on the device."""
     return int(x.data.ptr)
 
 
 def distance(matrices: Sequence[Array]) -> int | None:
-    """Bytes from each matrix to the next, if they lie alike, in this order and at the same distance, in one array."""
+    """Return the bytes from each matrix to the next if they are equal; else None.
+
+    The matrices must be views of one array, in this order, of the same shape, strides and dtype.
+    """
     kinds = {(id(x.base), x.shape, x.strides, _name(x.dtype)) for x in matrices}
     distances = {address(after) - address(before) for before, after in pairwise(matrices)}
     if len(kinds) == len(distances) == 1 and matrices[0].base is not None and min(distances) > 0:
@@ -175,7 +179,7 @@ def distance(matrices: Sequence[Array]) -> int | None:
 
 
 def stack_of(matrices: Sequence[Array]) -> Array | None:
-    """A view (P, M, N) of P matrices, if they have a ``distance``."""
+    """Return a view (P, M, N) of P matrices if they have a ``distance``, else None."""
     step = distance(matrices)
     if step is None:
         return None
@@ -187,17 +191,17 @@ def stack_of(matrices: Sequence[Array]) -> Array | None:
 
 
 def mask_shape(n_rows: int, n_columns: int) -> tuple[int, int]:
-    """Of a mask for ``product``: an array of bytes."""
+    """Return the shape of a mask for ``product``, an array of bytes."""
     return n_rows, mask_stride(n_columns) // 8
 
 
 def is_matrix(x: Array) -> bool:
-    """Whether ``product`` can read ``x``: two axes, one of which is dense, of a dtype that it knows."""
+    """Return whether ``product`` can read ``x``: two axes, one of them contiguous, and a dtype in ``TYPES``."""
     return _name(x.dtype) in TYPES and x.ndim == 2 and (x.size == 0 or _storage(x) is not None)
 
 
 def matrix_of(x: Array) -> Matrix:
-    """How a matrix, or a stack of matrices, is stored.
+    """Return the storage of a matrix or of a stack of matrices.
 
     Raises: ShapeError if neither rows nor columns are dense, or if a stack lies in descending order.
     """
@@ -213,7 +217,7 @@ def matrix_of(x: Array) -> Matrix:
 
 
 def _storage(x: Array) -> tuple[int, bool] | None:
-    """Stride and whether x is transposed, as in a ``Matrix``."""
+    """Return the stride of x and whether x is transposed, as in a ``Matrix``; None if neither axis is contiguous."""
     (rows, columns), (down, across) = x.shape[-2:], (stride // x.itemsize for stride in x.strides[-2:])
     if _is_dense(rows, columns, down, across):
         return down if rows > 1 else columns, False
@@ -223,7 +227,7 @@ def _storage(x: Array) -> tuple[int, bool] | None:
 
 
 def _is_dense(n_lines: int, length: int, stride: int, step: int) -> bool:
-    """Whether elements of a line lie side by side and lines do not overlap; the stride of a single one is moot."""
+    """Return whether lines are contiguous and do not overlap; the stride of a single line does not matter."""
     return (step == 1 or length == 1) and (stride >= length or n_lines == 1)
 
 
@@ -252,15 +256,15 @@ def _check(left: Array, right: Array, out: Array, bias: Array | None, mask: Arra
         )
 
 
-_name = functools.cache(str)  # of a dtype: NumPy takes microseconds to make it
+_name = functools.cache(str)  # of a dtype, cached: NumPy takes microseconds to make it
 
 
-@functools.lru_cache(maxsize=4096)  # batches have ever other numbers of tokens
+@functools.lru_cache(maxsize=4096)  # batches differ in their number of tokens
 def _prepared(problem: Problem, device: int) -> Product:
     return Product(problem, device)
 
 
 @functools.cache
 def _workspace(device: int, stream: int) -> Array:
-    """One for every stream of a device: products of one stream follow one another, and may share it."""
+    """Allocate the workspace of a stream; its products run one after the other, so they share it."""
     return namespace_of_device("cuda").empty(WORKSPACE, "uint8")
