@@ -14,7 +14,7 @@ from minitransformer.model import positions
 
 
 def load_fake_cupy() -> Any:
-    """The module beside this one, under CuPy's name."""
+    """Load fake_cupy.py as the module cupy."""
     spec = importlib.util.spec_from_file_location("cupy", Path(__file__).with_name("fake_cupy.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -25,7 +25,7 @@ def load_fake_cupy() -> Any:
 
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Device "cuda" without a GPU."""
+    """Replace CuPy by its stand-in: device "cuda" without a GPU."""
     module = load_fake_cupy()
     monkeypatch.setitem(sys.modules, "cupy", module)
     positions._table.cache_clear()  # it keeps tables on the device
@@ -35,7 +35,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture(params=["one run", "a row at a time"])
 def runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Arrays of tests are far smaller than a run; so that there are several, a run is made smaller than a row."""
+    """Run a test with one run of rows and with a run per row; test arrays are smaller than the usual run."""
     if request.param == "a row at a time":
         for name, module in list(sys.modules.items()):
             if name.startswith("autograd.kernels.cpu") and hasattr(module, "RUN"):

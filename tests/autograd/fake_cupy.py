@@ -31,7 +31,7 @@ float32, float64, int32, int64, uint16, uint32, uint64, bool_ = (
 
 
 class ndarray:  # noqa: N801  (CuPy's name)
-    """Numbers that lie on the device, so to speak: in a NumPy array that nobody else may touch."""
+    """An array of the device: a NumPy array that only this module may access."""
 
     __array_ufunc__ = None  # NumPy: leave ``numpy_array + array`` to __radd__, which refuses it
     __hash__ = None  # type: ignore[assignment]
@@ -40,7 +40,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
         self._values = _aligned(np.asarray(values))
 
     def get(self, stream: Any = None, *, out: Any = None, blocking: bool = True) -> Any:
-        """A copy on the host, which is not there before somebody has waited, unless the copy itself waits."""
+        """Return a copy on the host, which is filled only after a synchronisation, unless the copy itself waits."""
         fake_streams.refuse("get")
         if out is None:
             _read("get")
@@ -57,7 +57,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
         return out
 
     def set(self, values: Any, stream: Any = None) -> None:
-        """A copy from the host; in another stream than the current one it comes late."""
+        """Copy from the host; in a stream other than the current one the copy is delayed."""
         fake_streams.refuse("set")
         assert isinstance(values, np.ndarray)
         assert values.shape == self.shape
@@ -116,13 +116,13 @@ class ndarray:  # noqa: N801  (CuPy's name)
 
 
 def _read(how: str) -> None:
-    """Somebody wants to know a value, and waits for the device."""
+    """Read a value, which waits for the device."""
     fake_streams.refuse(how)
     fake_cuda.CALLS.append(("read", how))
 
 
 def _aligned(values: Any) -> Any:
-    """Fresh values as CuPy would place them; views, and what does not lie by rows, are left where they are."""
+    """Align new arrays as CuPy does; return views and arrays not stored by rows unchanged."""
     if not (values.flags.owndata and values.flags.c_contiguous):
         return values
     room = np.empty(values.nbytes + ALIGNMENT, np.uint8)
@@ -133,7 +133,7 @@ def _aligned(values: Any) -> Any:
 
 
 def _operand(x: Any) -> Any:
-    """What stands beside an array in arithmetic: another array or a number."""
+    """Return the other operand of arithmetic: an array or a number."""
     if isinstance(x, ndarray):
         return x._values
     if isinstance(x, bool | int | float | complex | np.generic):
@@ -142,14 +142,14 @@ def _operand(x: Any) -> Any:
 
 
 def _index(index: Any) -> Any:
-    """An index whose arrays are on the device; an ellipsis behind it makes even one element an array."""
+    """Return an index whose arrays are on the device; a final ellipsis makes even one element an array."""
     parts = index if isinstance(index, tuple) else (index,)
     host = tuple(_argument(part) for part in parts)
     return host if builtins.any(part is Ellipsis for part in parts) else (*host, Ellipsis)
 
 
 def _argument(x: Any) -> Any:
-    """An argument of a function: arrays, also in sequences, must be on the device; the rest is passed as it is."""
+    """Return an argument of a function: arrays, also in sequences, must be on the device; others pass unchanged."""
     if isinstance(x, ndarray):
         return x._values
     if isinstance(x, np.ndarray):
@@ -288,7 +288,7 @@ for _name in _FUNCTIONS:
 
 
 def array(x: Any, dtype: Any = None) -> ndarray:
-    """A copy on the device, from the host or from the device."""
+    """Return a copy on the device, from the host or from the device."""
     if not isinstance(x, ndarray):
         fake_streams.refuse("a copy from the host")
         fake_cuda.CALLS.append(("upload", np.asarray(x).nbytes))
@@ -297,12 +297,12 @@ def array(x: Any, dtype: Any = None) -> ndarray:
 
 
 def asarray(x: Any, dtype: Any = None) -> ndarray:
-    """``x`` itself if it is an array of that dtype on the device, else a copy there."""
+    """Return ``x`` itself if it is an array of that dtype on the device, else a copy there."""
     return x if isinstance(x, ndarray) and dtype in (None, x.dtype) else array(x, dtype)
 
 
 def asnumpy(x: ndarray) -> Any:
-    """A copy on the host."""
+    """Return a copy on the host."""
     return x.get()
 
 

@@ -1,4 +1,4 @@
-"""Attention: gaps between blocks, empty blocks, large scores, lone keys, arguments it refuses."""
+"""Attention: gaps between blocks, empty blocks, large scores, single keys, rejected arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autograd.testing import check_gradients
 
 
 def test_attention_over_blocks_with_room_between_them() -> None:
-    """A cache of capacity 4 of which 2 keys are filled: what lies behind them is not seen."""
+    """Attend to a cache of capacity 4 with 2 filled keys: the unused rows must have no effect."""
     keys = Blocks(np.array([0, 4]), np.array([2, 2]))
     spans = KeySpans(np.array([0, 4]), np.array([2, 6]), Blocks.of_lengths([1, 1]), keys)
     q, k, v = normal(2, 1, 3), normal(8, 1, 3, seed=1), normal(8, 1, 2)

@@ -16,7 +16,7 @@ from autograd import KeySpans, Tensor, backward, ops
 
 
 def attention_masks(spans: KeySpans, n_heads: int, rate: float, dtype: Any = "float64") -> tuple[Any, Any]:
-    """The masks of the attention weights (T, H, S), as the forward and as the backward pass have them.
+    """Return the masks of the attention weights (T, H, S) of the forward and of the backward pass.
 
     Queries and keys are 0: a block's n weights are all 1/n, exactly so if n is a power of two.  Value j is the j-th
     unit vector, so the result is the dropped weights.  The gradient of output t is the t-th unit vector, so that of

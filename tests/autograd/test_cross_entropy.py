@@ -1,4 +1,4 @@
-"""Cross-entropy: its smoothing conventions, large logits, rows without a target, arguments it refuses."""
+"""Cross-entropy: smoothing conventions, large logits, rows without a target, rejected arguments."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def models(variation: str = "all kinds of dropout", *, dtype: str = "float64") -
 
 
 def assert_near(on_device: Any, on_host: Any) -> None:
-    """Equal but for rounding, in float32 or better, and computed on the device."""
+    """Check that results are equal within rounding, in float32 or better, and on the device."""
     assert device_of(on_device) == "cuda"
     assert on_device.dtype == on_host.dtype
     np.testing.assert_allclose(to_host(on_device), on_host, rtol=1e-5, atol=1e-6 * np.abs(on_host).max(initial=0))

@@ -1,4 +1,4 @@
-"""Dropout: how much it keeps, masks that have nothing in common, and the same mask again in the backward pass.
+"""Dropout: the share that is kept, uncorrelated masks, and the same mask in the backward pass.
 
 What is counted may be STANDARD_ERRORS off: a true statement fails one time in 1.7 million.  Everything that is counted
 here has fixed seeds (Hypothesis' too, by ``derandomize``), so a test that passed once passes always.
@@ -42,7 +42,7 @@ def test_the_share_of_elements_that_is_kept_is_one_minus_the_rate(rate: float, d
 
 @contextmanager
 def every_number_once() -> Iterator[None]:
-    """Draws give 0 … 65535 in a row, so that shares become probabilities."""
+    """Replace draws by 0 … 65535 in order, so that shares are exact probabilities."""
     with pytest.MonkeyPatch.context() as patch:
         module = import_module("autograd.ops.dropout")  # in autograd.ops the name is that of the operation
         patch.setattr(module, "random_uint16", lambda like, *, site, count: np.arange(count, dtype=np.uint16))
@@ -96,7 +96,7 @@ def test_the_result_is_the_argument_times_the_mask(dtype: str, rate: float, seed
 
 @st.composite
 def two_sites(draw: st.DrawFn) -> tuple[Site, Site]:
-    """Any two sites, and often two that differ in little: by 1, by one bit, or by the order of their numbers."""
+    """Draw two sites, often similar ones: different by 1, by one bit, or by the order of their numbers."""
     one = draw(SITES)
     here = [getattr(one, name) for name in FIELDS]
     near = st.tuples(*(st.sampled_from([n, (n + 1) % 2**64, (n - 1) % 2**64, n ^ 2**63, n ^ 2**32]) for n in here))
@@ -126,14 +126,14 @@ def test_elements_of_one_mask_are_not_correlated_with_those_a_few_or_a_row_furth
 
 
 def neighbours(site: Site) -> set[Site]:
-    """All sites whose numbers differ from this one's by at most 1, or in their order: 81 and up to 23."""
+    """Return all sites whose numbers differ by at most 1 (81), or in their order (up to 23)."""
     here = [getattr(site, name) for name in FIELDS]
     near = itertools.product(*([(n - 1) % 2**64, n, (n + 1) % 2**64] for n in here))
     return {Site(*words) for words in [*near, *itertools.permutations(here)]}
 
 
 def windows(site: Site) -> Any:
-    """Every run of 64 elements of a mask, as one number of 64 bits."""
+    """Return every 64 successive elements of a mask as one number of 64 bits."""
     kept = mask_of(0.5, site, 500) != 0
     return np.packbits(np.lib.stride_tricks.sliding_window_view(kept, 64), axis=-1).view(np.uint64)
 
@@ -141,7 +141,7 @@ def windows(site: Site) -> Any:
 @settings(counted, max_examples=15)
 @given(SITES)
 def test_no_stretch_of_a_mask_occurs_in_another_or_a_second_time(site: Site) -> None:
-    """Streams that overlapped, at whatever distance within a mask, would share 64 elements in a row."""
+    """Overlapping streams, at any distance within a mask, would share 64 successive elements."""
     found = np.concatenate([windows(neighbour) for neighbour in neighbours(site)])
     assert len(np.unique(found)) == len(found)
 
@@ -150,7 +150,7 @@ def test_no_stretch_of_a_mask_occurs_in_another_or_a_second_time(site: Site) -> 
 
 
 def chi_square(cells: Any, n_cells: int) -> float:
-    """How far from equal frequencies, in standard errors; cells that are too equal are far below 0."""
+    """Return the distance from equal frequencies in standard errors; too equal cells are far below 0."""
     expected, dof = cells.size / n_cells, n_cells - 1
     statistic = ((np.bincount(cells.ravel(), minlength=n_cells) - expected) ** 2).sum() / expected
     return float((statistic - dof) / math.sqrt(2 * dof))

@@ -1,4 +1,4 @@
-"""Faults planted in a computation are found where they are: in what is given, computed, or differentiated."""
+"""Planted faults are found in the array that has them: an argument, a result, or a gradient."""
 
 from __future__ import annotations
 

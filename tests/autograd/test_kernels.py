@@ -1,4 +1,4 @@
-"""Kernels of the CPU: what the reference says, faster; and in pieces as well as in one."""
+"""Kernels of the CPU: equal to their references, in one run of rows and in several."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_kernel_gives_what_its_reference_gives(
 @given(sizes=SIZES, seed=SEEDS)
 @settings(max_examples=10)
 def test_the_reference_has_the_right_gradient_too(case: OpCase, sizes: dict[str, int], seed: int) -> None:
-    """Everywhere else operations run with their kernels."""
+    """Elsewhere operations run with their kernels."""
     draw = Draw(np.random.default_rng(seed), sizes)
     arguments = case.arguments(draw)
     reference = functools.partial(Operation(operations[case.op].reference), **case.static(draw))

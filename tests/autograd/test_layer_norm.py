@@ -1,4 +1,4 @@
-"""Layer normalisation: shapes it refuses."""
+"""Layer normalisation: rejected shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear maps: pending gradients, few rows, shapes they refuse."""
+"""Linear maps: pending gradients, few rows, rejected shapes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from autograd.testing import check_gradients
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear_maps_are_linear_maps_one_after_the_other(bias: bool) -> None:
-    """Bit for bit."""
+    """Results and gradients are equal bit for bit."""
     x, weights = normal(4, 3), [normal(3, width, seed=width) for width in (5, 2, 5)]
     maps = [argument for w in weights for argument in (w, normal(w.shape[1], seed=9) if bias else None)]
 

@@ -1,4 +1,4 @@
-"""Which implementation of an operation runs, and what is recorded of it."""
+"""The choice of an operation's implementation, and the nodes that it records."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_arguments_that_are_none_have_no_device() -> None:
 
 def test_an_operation_keeps_the_name_and_the_words_of_its_function() -> None:
     def cube(x: Any) -> Any:
-        """x³."""
+        """Return x³."""
         return x**3, lambda dy: (3 * x**2 * dy,)
 
     operation = Operation(cube)
@@ -91,7 +91,7 @@ def doubled_and_tripled(x: Any) -> list[Any]:
 
 
 class Together:
-    """A joint operation whose kernel keeps what its backward was given."""
+    """A joint operation whose kernel keeps the arguments of its backward."""
 
     def __init__(self) -> None:
         self.operation = JointOperation(doubled_and_tripled)
@@ -156,7 +156,7 @@ def test_numbers_of_sixteen_bits_go_to_kernels_that_take_them() -> None:
 
 
 def test_gradients_of_one_operation_are_finished_when_all_have_their_places() -> None:
-    """Of leaves, and of results of operations, whose gradients are needed at once."""
+    """Gradients of leaves, and of results of operations, which are needed at once."""
     events: list[Any] = []
 
     class Late(PendingGradient):
@@ -186,7 +186,7 @@ def test_gradients_of_one_operation_are_finished_when_all_have_their_places() ->
 
 
 class Pair(Layer):
-    """Two parameters."""
+    """A layer of two parameters."""
 
     def __init__(self) -> None:
         self.x, self.y = Parameter((2,), zeros), Parameter((2,), zeros)

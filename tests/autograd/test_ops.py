@@ -24,7 +24,7 @@ all_cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 
 
 def certain_examples(test: Any) -> Any:
-    """What must not depend on luck: every kind of values, in single and in various sizes."""
+    """Add fixed examples: every kind of values, with all sizes 1 and with various sizes."""
     for kind in KINDS:
         for sizes in (SINGLE, VARIOUS):
             test = example(sizes=sizes, kind=kind, seed=1)(test)
@@ -50,7 +50,7 @@ def test_every_operation_has_a_case() -> None:
 
 
 def run(case: OpCase, arguments: tuple[Any, ...], static: dict[str, Any], dy: Any = None) -> list[Any]:
-    """The value, and the gradient of every argument along dy (ones if not given)."""
+    """Return the value, and the gradient of every argument along dy (ones if not given)."""
     node = (result := operations[case.op](*arguments, **static)).node
     assert node is not None
     return [result.value, *map(written, node.backward(np.ones_like(result.value) if dy is None else dy))]

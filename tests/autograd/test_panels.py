@@ -1,4 +1,4 @@
-"""Matrices that few rows are multiplied by: the same products, by small ones."""
+"""Packed weights for few rows: the same products, computed by small ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANDOM = np.random.default_rng(1)
 
 
 def around(size: int) -> list[int]:
-    """One, and numbers at which whole groups of ``size`` end."""
+    """Return 1 and numbers around multiples of ``size``."""
     return [1, size - 1, size, size + 1, 3 * size, 3 * size + 5]
 
 

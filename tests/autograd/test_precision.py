@@ -1,4 +1,4 @@
-"""bfloat16 stores, float32 computes: operations, gradients, parameters."""
+"""Storage in bfloat16 and computation in float32: operations, gradients, parameters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def draw(*shape: int) -> Any:
 
 @pytest.mark.parametrize(("x", "nearest"), [(1.0, 1.0), (1.00390625, 1.0), (1.01171875, 1.015625), (1e-40, 2.0**-133)])
 def test_numbers_are_rounded_to_the_nearest_and_ties_to_even(x: float, nearest: float) -> None:
-    """1.00390625 and 1.01171875 lie in the middle between two; below 2⁻¹²⁶ two lie 2⁻¹³³ apart."""
+    """1.00390625 and 1.01171875 are halfway between two numbers; below 2⁻¹²⁶ the spacing is 2⁻¹³³."""
     assert widened(rounded(np.float32([x])))[0] == nearest
 
 
@@ -69,7 +69,7 @@ def test_nobody_imports_ml_dtypes_who_does_not_ask_for_bfloat16() -> None:
 
 
 def leaves_of(case: OpCase, narrow: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The case's arguments with every float64 array rounded to bfloat16, then given to ``narrow``, as a leaf."""
+    """Return the case's arguments; float64 arrays are rounded to bfloat16, passed to ``narrow``, and made leaves."""
     drawn = Draw(np.random.default_rng(2), dict.fromkeys(AXES, 3))
     arguments = [Tensor(narrow(x.astype(BF16))) if is_float(x) else x for x in case.arguments(drawn)]
     return arguments, case.static(drawn)
@@ -130,7 +130,7 @@ def test_the_tape_keeps_arguments_as_they_are_stored() -> None:
 
 
 class Product(PendingGradient):
-    """Remembers where it was written."""
+    """A pending gradient that records its destination."""
 
     shape, like = (3, 4), np.empty(0, np.float32)
 

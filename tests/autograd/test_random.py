@@ -49,18 +49,18 @@ def words_of(text: str) -> list[int]:
 
 
 def block_of(counter: list[int], key: list[int]) -> list[int]:
-    """One block of the reference."""
+    """Return one block of the reference."""
     return [int(word[0]) for word in philox4x64_10([np.array([word], np.uint64) for word in counter], key)]
 
 
 def numpys_next_block(counter: list[int], key: list[int]) -> list[int]:
-    """What NumPy's generator gives first when it stands at a counter."""
+    """Return the first block of NumPy's generator at a counter."""
     philox = np.random.Philox(key=np.array(key, np.uint64), counter=np.array(counter, np.uint64))
     return [int(word) for word in philox.random_raw(4)]
 
 
 def before(counter: list[int]) -> list[int]:
-    """The counter that one step leads to this one: a number of 256 bits, minus 1."""
+    """Return the previous counter: a number of 256 bits, minus 1."""
     number = (sum(word << 64 * i for i, word in enumerate(counter)) - 1) % 2**256
     return [number >> 64 * i & 2**64 - 1 for i in range(4)]
 

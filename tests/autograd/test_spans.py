@@ -1,4 +1,4 @@
-"""Blocks and spans."""
+"""Segments and attention masks of packed tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
 @st.composite
 def blocks_lying_apart(draw: Any, n: int) -> Blocks:
-    """Blocks in any order with room between them; at times all of one length, or touching, or evenly apart."""
+    """Draw blocks in any order with gaps; sometimes of one length, without gaps, or at equal distances."""
     lengths = draw(st.lists(st.integers(1, 5), min_size=n, max_size=n) | st.integers(1, 5).map(lambda x: [x] * n))
     if draw(st.booleans()):
         return Blocks(5 * np.arange(n), np.array(lengths))
@@ -33,7 +33,7 @@ def blocks_lying_apart(draw: Any, n: int) -> Blocks:
 
 @st.composite
 def spans_of_keys(draw: Any) -> KeySpans:
-    """Any spans of packed queries over blocks of keys that may lie apart, as in a cache."""
+    """Draw key ranges of packed queries over blocks of keys that may have gaps, as in a cache."""
     n = draw(st.integers(1, 4))
     queries, keys = (
         Blocks.of_lengths(draw(st.lists(st.integers(1, 4), min_size=n, max_size=n))),
@@ -78,7 +78,7 @@ def test_side_by_side_and_back(lengths: list[int]) -> None:
 
 @given(LENGTHS, st.randoms(use_true_random=False), st.integers(0, 3))
 def test_packing_is_the_transpose_of_placing(lengths: list[int], random: Any, room: int) -> None:
-    """⟨place(x), y⟩ = ⟨x, pack(y)⟩ for blocks in any order with room between them."""
+    """⟨pad(x), y⟩ = ⟨x, unpad(y)⟩ for blocks in any order with gaps."""
     order = list(range(len(lengths)))
     random.shuffle(order)
     starts = np.empty(len(lengths), np.int64)

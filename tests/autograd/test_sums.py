@@ -20,7 +20,7 @@ def test_the_last_axis_is_summed_with_weights(shape: tuple[int, ...], dtype: str
 
 
 def test_a_flag_that_the_library_raises_is_no_warning() -> None:
-    """OpenBLAS can raise it with finite numbers, by what ran before; here it has a reason, so that it always comes."""
+    """OpenBLAS can raise the flag for finite numbers, depending on earlier calls; here inf − inf always raises it."""
     with np.errstate(invalid="raise"):
         sums = weighted_sums(np.array([[np.inf, -np.inf], [1, 2]]), np.ones(2))
     np.testing.assert_array_equal(sums, [np.nan, 3])

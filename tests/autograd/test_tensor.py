@@ -24,7 +24,7 @@ def test_gradient_of_a_leaf_used_twice_is_the_sum() -> None:
 
 
 def test_sums_leave_alone_what_others_hold() -> None:
-    """The gradient of z goes as it is to x and to y, of which each gets two more."""
+    """The gradient of z is passed unchanged to x and to y, and each gets two more."""
     x, y = Tensor(np.array([2.0])), Tensor(np.array([5.0]))
     a, b = x * 1.0, y * 1.0
     backward(ops.sum((a + b) + a * 2.0 + a * 10.0 + b * 100.0 + b * 1000.0))
@@ -112,7 +112,7 @@ def test_values_that_no_backward_needs_are_freed_while_the_tape_stands() -> None
 
 
 def test_saved_values_are_freed_as_backward_goes() -> None:
-    """When the first operation's backward runs, what later ones saved is gone already."""
+    """When the first operation's backward runs, arrays saved by later ones are freed already."""
     alive: list[bool] = []
 
     def first(x: Any) -> Any:
@@ -176,7 +176,7 @@ IDS = np.array([0, 2, 2])
 def test_a_pending_gradient_goes_where_others_go(
     function: Callable[[Tensor], Tensor], lookups: int, others: int, of_result: bool
 ) -> None:
-    """To a leaf and to the result of an operation, before others and after them."""
+    """It goes to a leaf and to the result of an operation, before other gradients and after them."""
     table = Tensor(np.ones((3, 2)))
     backward(ops.sum(function(table * 1.0 if of_result else table)))
     np.testing.assert_array_equal(table.grad, np.array([[1, 1], [0, 0], [2, 2]]) * lookups + others)

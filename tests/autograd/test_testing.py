@@ -1,4 +1,4 @@
-"""The tester is tested: it names what is planted wrong, in any operation, and is content with what is right."""
+"""``check_gradients`` names planted faults in any operation, and accepts correct gradients."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_what_no_coordinate_shows_is_reported_along_the_direction() -> None:
 
 
 class Forgetful(Tensor):
-    """A leaf that keeps the last gradient in place of the sum."""
+    """A leaf that keeps the last gradient instead of the sum."""
 
     def receive_gradient(self, gradient: Any, destination: Any, *, first: bool) -> None:
         super().receive_gradient(gradient, destination, first=True)

@@ -43,7 +43,7 @@ def test_an_equal_number_in_a_class_that_is_not_searched_is_found() -> None:
 
 @given(SEEDS, st.integers(1, 6), st.integers(1, 3))
 def test_of_equals_that_are_each_alone_in_their_class_the_first_are_taken(seed: int, n: int, n_more: int) -> None:
-    """No class that is searched holds two of them: only the maxima of the others show that there are more."""
+    """No searched column group holds two of them: only the maxima of the other groups show that there are more."""
     n_classes = 20
     random = np.random.default_rng(seed)
     x = -random.random((4, n_classes * DEPTH))
@@ -70,7 +70,7 @@ def test_log_probabilities_are_over_all_tokens_also_those_that_may_not_follow(se
 
 @pytest.fixture
 def in_panels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Sizes such that a matrix of a hundred columns has several chunks, blocks, classes, pieces of terms and a rest."""
+    """Set sizes so that 100 columns have several chunks, blocks, groups, slices of terms and a remainder."""
     for module, name, value in (
         (panels, "COLUMNS", 4), (tiles, "COLUMNS", 4), (panels, "ROWS", 3), (panels, "TERMS", 5), (tiles, "DEPTH", 3),
         (tiles, "ROWS_IN_CACHE", 6),
@@ -94,7 +94,7 @@ def test_top_k_of_a_projection_in_panels_are_those_of_the_reference(
     seed: int, n_rows: int, n_terms: int, n_columns: int, n: int, n_values: int, with_bias: bool, never: list[int],
     dtype: type,
 ) -> None:  # fmt: skip
-    """Products of integers are exact: of equals there are as many in every order of summation."""
+    """Products of integers are exact: ties are the same in every order of summation."""
     random = np.random.default_rng(seed)
     x, weight, bias = (
         random.integers(-n_values, n_values, shape).astype(dtype) / (1 if n_values < 10 else n_values)

@@ -1,4 +1,4 @@
-"""The very sources of the CUDA kernels run on the CPU, forwards and backwards; where there is a GPU, on that."""
+"""Run the sources of the CUDA kernels on the CPU, with threads in both orders, and on a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from autograd.kernels.cuda import driver, products
 
 
 def launch_on_gpu(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
-    """As ``driver.launch``, with NumPy arrays."""
+    """Launch as ``driver.launch`` does, with NumPy arrays."""
     on_device(functools.partial(driver.launch, source, kernel, n_blocks, n_threads), *arguments)
 
 
 def on_device(run: Callable[..., None], *arguments: Any) -> None:
-    """Run on copies of NumPy arrays, and copy back what is there afterwards."""
+    """Run on device copies of NumPy arrays, and copy the results back."""
     copies = [to_device(x, "cuda") if isinstance(x, np.ndarray) else x for x in arguments]
     run(*copies)
     for x, result in zip(arguments, copies, strict=True):
@@ -32,7 +32,7 @@ def on_device(run: Callable[..., None], *arguments: Any) -> None:
 
 
 def product_of_host_arrays(left: Any, right: Any, out: Any, *, bias: Any = None, **how: Any) -> None:
-    """As ``products.product``, with NumPy arrays."""
+    """Compute ``products.product`` with NumPy arrays."""
     multiply = functools.partial(PRODUCT, **how)
     on_device(lambda left, right, out, bias: multiply(left, right, out, bias=bias), left, right, out, bias)
 
@@ -42,7 +42,7 @@ PRODUCT = products.product
 
 @pytest.fixture(params=["first thread first", "last thread first", pytest.param("on a GPU", marks=GPU)])
 def launch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """How kernels run; on the CPU, if they lack a barrier, the order of threads changes their results."""
+    """Return the function that launches kernels; on the CPU a missing barrier makes the thread order matter."""
     run: Callable[..., None] = launch_on_gpu
     if request.param != "on a GPU":
         if cuda_on_cpu.COMPILER is None:
@@ -57,14 +57,14 @@ def launch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
 
 @pytest.fixture
 def products_on_cpu(cupy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[cublaslt_on_cpu.Recorder]:
-    """cuBLASLt's place is taken by what computes on the CPU, CuPy's by its stand-in."""
+    """Replace cuBLASLt by a library for the CPU, and CuPy by its stand-in."""
     yield cublaslt_on_cpu.install(monkeypatch, tmp_path)
     cublaslt_on_cpu.forget()
 
 
 @pytest.fixture(params=["on the CPU", pytest.param("on a GPU", marks=GPU)])
 def device_products(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of arrays of the device, whichever there is."""
+    """Run a test with products on the CPU stand-in, and on a GPU if there is one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if request.param == "on the CPU":
         request.getfixturevalue("products_on_cpu")

@@ -23,14 +23,14 @@ DROPPED = {"rate": 0.3, "site": SITE, "eps": 1e-3}
 
 
 def draw(n: int, width: int) -> tuple[Any, ...]:
-    """x, y, gain, bias; and the gradient of the result."""
+    """Draw x, y, gain, bias and the gradient of the result."""
     random = np.random.default_rng(n)
     x, y, dy = random.standard_normal((3, n, width)).astype(np.float32)
     return 3 + 2 * x, y - 1, *random.standard_normal((2, width)).astype(np.float32), dy
 
 
 def compare(arguments: tuple[Any, ...], static: dict[str, Any], tolerance: float) -> list[Any]:
-    """Value and gradients, as near as that to the reference's in float64."""
+    """Compare value and gradients with the reference in float64, within this tolerance."""
     *inputs, dy = arguments
     expected, expected_backward = add_norm.reference(*double(*map(widened, inputs)), **static)
     y, backward = layer_norm.add_norm_in_registers(*inputs, **static)

@@ -1,4 +1,4 @@
-"""Which algorithm computes a product, and how that is remembered."""
+"""The choice of an algorithm for a product, and its cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def floats(*shape: int) -> Any:
 
 @pytest.fixture
 def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the proposals take, in order, for every search anew."""
+    """Fix the time of each proposal, in order, for every search."""
     of_proposals = [5.0, 3.0, 1.0, 2.0, 4.0]
 
     def milliseconds(run: Callable[[], None], stream: Any) -> float:
@@ -46,7 +46,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def used(recorder: Recorder) -> int:
-    """The number of the proposal that the last product ran, from 1."""
+    """Return the number of the proposal that the last product ran, from 1."""
     return int(recorder.of("Matmul")[-1][-4]._obj.data[0])
 
 

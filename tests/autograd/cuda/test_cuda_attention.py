@@ -30,7 +30,7 @@ SPANS = {
 
 
 def draw(spans: KeySpans, n_heads: int, width: int) -> list[Any]:
-    """q, k, v and dy in sixteen bits, with rows behind the last block of keys."""
+    """Draw q, k, v and dy in 16 bits, with rows after the last block of keys."""
     random, n_keys = np.random.default_rng(1), spans.keys.end + 3
     sizes = spans.queries.n_tokens, n_keys, n_keys, spans.queries.n_tokens
     return [to_bf16(random.standard_normal((n, n_heads, width))) for n in sizes]

@@ -1,4 +1,4 @@
-"""Every CUDA kernel compiles for the architectures that people have, without spills; needs no GPU."""
+"""Every CUDA kernel compiles for common architectures without spills; needs no GPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOST_REGISTERS_OF_HEADS = {16: 96, 32: 144, 64: 192, 128: 255}
 
 
 def most_registers(source: str, kernel: str) -> int:
-    """Wide heads need more."""
+    """Return the register limit of a kernel; wide heads need more."""
     if source == attention.SOURCE:
         return MOST_REGISTERS_OF_HEADS[int(kernel.rpartition("_")[2])]
     return MOST_REGISTERS[source]

@@ -1,4 +1,4 @@
-"""What is told to cuBLASLt, and when; and the library itself, where it is installed."""
+"""The calls to cuBLASLt, and the library itself if it is installed."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_the_library_takes_every_description_without_a_gpu(
 
 
 def numbers_of_header() -> dict[str, int]:
-    """The enumerations of cublasLt.h, where it lies beside the library."""
+    """Read the enumerations of cublasLt.h, if it is installed with the library."""
     header = Path(str(PATH)).parent.parent / "include" / "cublasLt.h"
     if not header.exists():
         pytest.skip(f"there is no {header}")

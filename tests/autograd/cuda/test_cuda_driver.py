@@ -1,4 +1,4 @@
-"""How kernels are launched, on a driver that writes down what it is told."""
+"""Launches of kernels, on a driver that records its calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autograd.kernels.cuda.compiler import Program
 
 
 class RecordingDriver:
-    """The part of CuPy that launching needs."""
+    """A driver that records its calls: the part of CuPy that a launch uses."""
 
     def __init__(self) -> None:
         self.current, self.capabilities = 0, ["90", "80", "90"]

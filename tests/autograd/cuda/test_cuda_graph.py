@@ -1,4 +1,4 @@
-"""Updates as CUDA graphs, on the stand-in for CuPy: what is captured leaves the bits of what is launched one by one."""
+"""Updates as CUDA graphs, on the stand-in for CuPy: captured and launched updates give the same bits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LARGE = [batch_of(9, 3, 12)]
 
 @pytest.fixture
 def launched(cupy: Any, products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The names of the kernels that have run."""
+    """Record the names of the kernels that run."""
     names: list[str] = []
 
     def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
@@ -67,7 +67,7 @@ def launched(cupy: Any, products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 class LaunchedStep(CapturedStep):
-    """The same without graphs."""
+    """The same step without graphs."""
 
     def enqueue(self, buffers: Any) -> None:
         buffers.compute(self.step)
@@ -102,7 +102,7 @@ def bits(step: CapturedStep) -> list[bytes]:
 
 
 def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
-    """Of one capacity and of another, which comes twice; and the same a second time."""
+    """With one capacity and another, which comes twice; then the same again."""
     batches = [*SMALL[:2], LARGE, SMALL[2], LARGE]
     graphed, again = (step_of(model_on_gpu()) for _ in range(2))
     one_by_one = step_of(model_on_gpu(), LaunchedStep)
@@ -133,7 +133,7 @@ def test_an_update_copies_once_launches_once_and_waits_for_nothing(launched: lis
 
 
 def test_launched_one_by_one_it_waits_for_nothing_either(launched: list[str]) -> None:
-    """Once the algorithms of products have been chosen."""
+    """After the algorithms of products have been chosen."""
     updates = step_of(model_on_gpu(), LaunchedStep)
     run(updates, SMALL[:1])
     fake_cuda.CALLS.clear()
@@ -188,7 +188,7 @@ def test_what_fills_a_batch_up_changes_nothing(launched: list[str], monkeypatch:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_an_update_that_is_not_finite_changes_nothing(value: float, launched: list[str]) -> None:
-    """The first launched one by one, the third as a graph; a weight of the projection is spoilt, and mended again."""
+    """The first is launched, the third is a graph; a weight is made not finite, and restored."""
     updates = step_of(model_on_gpu())
     parameters = updates.step.parameters
     spoilt = parameters.copies[parameters.named["source_embedding.weight"].offset :][:1]
@@ -249,7 +249,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float], list[str]]:
-    """Also returns the losses that were reported, and what was said."""
+    """Train; return also the reported losses and the log."""
     config = TrainingConfig(
         max_updates=n_updates, batch_tokens=32, n_shards=1, warmup_steps=4, log_every=2, checkpoint_every=3,
         precision="bfloat16",
@@ -290,7 +290,7 @@ def test_a_run_of_graphs_stopped_and_resumed_is_one_in_one_go(launched: list[str
 def test_a_run_of_graphs_goes_back_from_updates_that_are_not_finite(
     launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It hears of the second in a row when the third is under way."""
+    """The result of the second in a row is read while the third runs."""
     bad, scalars = {5, 6}, Adam.scalars
 
     def sometimes_bad(adam: Adam, rate: float, step: int, n_tokens: int) -> Any:

@@ -183,7 +183,7 @@ def test_rows_without_a_target_become_nothing_whatever_is_in_them(static: dict[s
 
 @pytest.mark.parametrize("x", [0.0, -0.0, 1.0, 1.00390625, 1.01171875, -3.3e38, 1e-40, np.inf, -np.inf])
 def test_numbers_are_rounded_to_sixteen_bits_to_the_nearest_and_ties_to_even(x: float, launch: Any) -> None:
-    """1.00390625 and 1.01171875 lie in the middle between two."""
+    """1.00390625 and 1.01171875 are halfway between two numbers of bfloat16."""
     values, zero, copy = np.float32([x]), np.zeros(1, np.float32), np.zeros(1, np.uint16)
     launch(adam.SOURCE, adam.KERNEL, 1, 32, values, zero, zero.copy(), zero.copy(), copy, np.int64(1),
            np.array([1, 0, 1], np.float32), np.array(1.0), *map(np.float32, (0.9, 0.98, 0.1, 0.02, 1)))  # fmt: skip

@@ -32,7 +32,7 @@ def dtype_named(name: str) -> Any:
 
 
 def draw(name: str, n_rows: int, dtype: Any, *, bias: bool) -> tuple[Any, ...]:
-    """x, the weight, and a bias, which is float32 as a parameter's values are; dy comes last."""
+    """Draw x, the weight, a bias (float32 as parameters are) and dy."""
     random = np.random.default_rng(n_rows)
     x, weight, b, dy = (random.standard_normal(shape) for shape in ((n_rows, 33), (33, 40), 40, (n_rows, 40)))
     weight = weight.T if name == "linear_transposed" else weight

@@ -1,4 +1,4 @@
-"""Several linear maps of the same x by stacks of products, held against one map after the other."""
+"""Several linear maps of the same x by stacks of products, compared with separate maps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOLERANCE = {"float32": 3e-6, "bfloat16": 6e-3}
 
 
 class Maps(Layer):
-    """Weights, with or without biases, beside another parameter."""
+    """A layer of weights, with or without biases, and another parameter."""
 
     def __init__(self, n_maps: int, *, bias: bool, dtype: str = "float32", device: Device = "cpu") -> None:
         self.before = Parameter((7,), scaled_normal)
@@ -55,13 +55,13 @@ def launch_of_device_arrays(source: str, kernel: str, n_blocks: int, n_threads: 
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest, device_products: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products and kernels run on whichever device there is."""
+    """Run products and kernels on the CPU stand-in, and on a GPU if there is one."""
     if "on the CPU" in request.node.name:
         monkeypatch.setattr(linear, "launch", launch_of_device_arrays)
 
 
 def gradients_of(maps: Maps, x: Any, dys: list[Any]) -> tuple[list[Any], Any, list[Any], list[Any]]:
-    """In float64, on the host: results, dx, those of weights, written and then added, and those of biases."""
+    """Return in float64 on the host: results, dx, weight gradients (written, then added) and bias gradients."""
     ys, of_several = linear_maps_as_a_stack(x, *(None if p is None else p.value for p in maps.arguments))
     dx, *of_maps = of_several(dys)
     assert written(dx).dtype == ys[0].dtype == x.dtype
@@ -125,14 +125,14 @@ def test_no_rows(bias: bool) -> None:
 
 @pytest.fixture
 def products(products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What is asked of cuBLASLt with all kernels registered."""
+    """Register all kernels and record the calls to cuBLASLt."""
     monkeypatch.setattr(linear, "launch", launch_of_device_arrays)
     with registered():
         yield products_on_cpu
 
 
 def counted(products: Recorder, maps: Maps, x: Tensor, used: list[int]) -> tuple[int, int]:
-    """Products of the forward and of the backward pass, once all algorithms are chosen."""
+    """Count the products of the forward and the backward pass, after all algorithms are chosen."""
     for _ in range(2):
         products.calls.clear()
         ys = ops.linear_maps(x, *maps.arguments)
@@ -166,7 +166,7 @@ def test_gradients_reach_the_leaves_also_if_not_all_results_are_used(
 
 
 def test_products_are_counted(products: Recorder) -> None:
-    """Forward one; backward one for each gradient of x, and, of gradients that lie apart, one for each weight."""
+    """Forward one; backward one for each term of dx, and one per weight if its gradient is in a separate array."""
     x = Tensor(to_device(draw(9, WIDTH, dtype="float32"), "cuda"))
     assert counted(products, Maps(N, bias=False, device="cuda"), x, [0, 1, 2]) == (1, 3 + 3)
     assert counted(products, Maps(1, bias=False, device="cuda"), x, [0]) == (1, 1 + 1)

@@ -1,4 +1,4 @@
-"""The model on the stand-in for CuPy, with the CUDA kernels run on the CPU: what reaches them, and what they leave."""
+"""The model on the stand-in for CuPy, with the CUDA kernels run on the CPU: their arguments and results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH = Batch.from_token_ids([[5, 6, 7, 8], [], [4]], [[7], [4, 5, 6], []])
 
 @pytest.fixture
 def launched(cupy: Any, products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The names of the kernels that have run, all of them on arrays of the device."""
+    """Record the names of the kernels that run, and check that their arrays are on the device."""
     names: list[str] = []
 
     def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: Any) -> None:
@@ -75,7 +75,7 @@ def test_every_product_but_those_of_attention_is_cublaslts(
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_linear_maps_of_the_same_are_one_product(bias: bool, launched: list[str], products_on_cpu: Recorder) -> None:
-    """Of queries, keys and values, in attention that has a kernel; and of the keys, the values of all layers."""
+    """For queries, keys and values in attention with a kernel, and for keys and values of all layers."""
     n = 2
     config = dataclasses.replace(CONFIG, n_layers=n, d_k=32, d_v=32, attention_bias=bias)
     model = Transformer(config, seed=3, dtype="bfloat16", device="cuda")

@@ -1,4 +1,4 @@
-"""Matrix products by cuBLASLt, whose place is taken by a library of the CPU; where there is a GPU, the real one."""
+"""Matrix products by a stand-in for cuBLASLt on the CPU, or by cuBLASLt if there is a GPU."""
 
 from __future__ import annotations
 

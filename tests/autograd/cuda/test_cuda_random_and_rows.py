@@ -84,7 +84,7 @@ def test_dropout_in_sixteen_bits(launch: Callable[..., None]) -> None:
 
 
 def ids_and_rows(n: int, n_words: int, width: int) -> tuple[Any, Any]:
-    """Few words, some of them often, some never; their first and last among them."""
+    """Draw ids of few words, some often, some never, with the first and the last word; and their rows."""
     random = np.random.default_rng(n)
     ids = random.integers(0, n_words, n)
     ids[:2] = [n_words - 1, 0][:n]

@@ -22,7 +22,7 @@ BUFFER = object()
 
 
 def array(*shape: int, dtype: str = "float32", contiguous: bool = True, base: object = None, at: int = 0) -> Any:
-    """What a kernel looks at before it decides; what is not contiguous is not dense in any direction."""
+    """Return an array with the attributes that kernels check; if not contiguous, it is dense along no axis."""
     flags = SimpleNamespace(c_contiguous=contiguous)
     of = dtype_named(dtype)
     size, item = int(np.prod(shape)), of.itemsize
@@ -38,7 +38,7 @@ def bf16(*shape: int, **more: Any) -> Any:
 
 
 def maps(*places: int, shape: tuple[int, int] = (8, 9), bias: Any = None, **more: Any) -> list[Any]:
-    """Weights and biases of linear maps, the weights in one buffer."""
+    """Return weights and biases of linear maps, the weights in one buffer."""
     more = {"base": BUFFER, **more}
     return [argument for at in places for argument in (array(*shape, at=at, **more), bias)]
 

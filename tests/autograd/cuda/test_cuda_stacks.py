@@ -1,4 +1,4 @@
-"""Stacks of matrix products by one call of cuBLASLt; its place is taken by a library of the CPU, or it is there."""
+"""Stacks of matrix products by one call of cuBLASLt, or of its stand-in on the CPU."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_timing_adds_nothing_to_a_stack_and_has_room_for_all_of_it(
 
 
 def test_how_far_apart_matrices_lie_makes_no_class() -> None:
-    """Results lie further apart the more tokens there are."""
+    """The distance between results grows with the number of tokens."""
 
     def problem(step: int, count: int = N) -> Problem:
         x, y = Matrix(100, 8, 8, False, "float32", 256), Matrix(8, 8, 8, False, "float32", 256, 64)
@@ -125,7 +125,7 @@ def test_how_far_apart_matrices_lie_makes_no_class() -> None:
 
 
 def test_alignment_is_that_of_every_matrix_of_a_stack(products_on_cpu: Recorder) -> None:
-    """The stand-in refuses algorithms for what is better aligned than a matrix of the stack."""
+    """The stand-in rejects algorithms that need a better alignment than a matrix of the stack has."""
     flat = to_device(np.ones(64, np.float32), "cuda")
     matrices = [flat[i : i + 4].reshape(2, 2) for i in (0, 5, 10)]
     out = to_device(np.zeros((3, 2, 2), np.float32), "cuda")
@@ -184,7 +184,7 @@ def test_a_pending_sum_is_written_and_added() -> None:
 
 
 class Places:
-    """Three products of one left factor, and where they go."""
+    """Three products of one left factor, and their destinations."""
 
     def __init__(self) -> None:
         self.x, self.y, self.out = Placed(draw(1, 7, 13)), Placed(draw(N, 13, 9)), Placed(draw(N, 7, 9))

@@ -35,7 +35,7 @@ ROUNDINGS = 8  # how many units of the dtype a number may be off, for every unit
 
 
 def near(got: Any, expected: Any, size: float) -> None:
-    """As near as rounding allows, by the dtype of ``got``, where numbers of this size were added up."""
+    """Compare within the rounding of ``got``'s dtype for sums of numbers of this size."""
     np.testing.assert_allclose(got, expected, rtol=0, atol=ROUNDINGS * np.finfo(got.dtype).eps * size)
 
 
@@ -52,7 +52,7 @@ WIDTH = 16
 
 @st.composite
 def spans_of_keys(draw: Any) -> KeySpans:
-    """One to three sentences over blocks of keys that lie apart; spans that grow, move, jump, or have one key."""
+    """Draw one to three sentences over blocks of keys with gaps; key ranges grow, move, jump, or have one key."""
     lengths = draw(st.lists(st.tuples(LENGTHS, LENGTHS, st.integers(0, 3)), min_size=1, max_size=3))
     n_queries, n_keys, room = np.array(lengths).T
     queries, keys = Blocks.of_lengths(n_queries), Blocks(np.cumsum(n_keys + room) - n_keys, n_keys)
@@ -90,7 +90,7 @@ def attention_cases(draw: Any) -> Case:
 
 
 def by_tiles(case: Case, tiles: Tiles) -> list[Any]:
-    """Value and gradients by the model: what the kernels' launches do, one after the other."""
+    """Compute value and gradients by the model, in the order of the kernels' launches."""
     *qkv, dy = case.arrays
     scale = 1 / math.sqrt(WIDTH)
     y, log_normalisers = attention.attention_forward(*qkv, tiles, scale)
@@ -99,14 +99,14 @@ def by_tiles(case: Case, tiles: Tiles) -> list[Any]:
 
 
 def by_reference(case: Case) -> list[Any]:
-    """In float64; keys of no block are 0 here: the reference multiplies them by 0."""
+    """Compute in float64; keys of no block are set to 0, because the reference multiplies them by 0."""
     *qkv, dy = (np.nan_to_num(x.astype(float))[:, None] for x in case.arrays)
     y, backward = attention_operation.reference(*qkv, spans=case.spans)
     return [x[:, 0] for x in (y, *backward(dy))]
 
 
 def sizes_of_results(case: Case) -> list[float]:
-    """What y, dq, dk and dv are added up of; exp turns the rounding of a score into that many units of a weight."""
+    """Return the sizes of the terms of y, dq, dk and dv; exp turns rounding of scores into errors of weights."""
     q, k, v, dy = (float(np.nanmax(np.abs(x))) for x in case.arrays)
     score, n_queries = 1 + case.greatest_score, len(case.arrays[0])
     of_score = WIDTH * dy * v / math.sqrt(WIDTH)
@@ -148,7 +148,7 @@ def test_the_score_of_a_lone_key_has_no_gradient_and_keys_that_nobody_sees_have_
 @settings(max_examples=20)
 @given(attention_cases(), st.integers(1, 3))
 def test_empty_tiles_change_nothing(case: Case, n: int) -> None:
-    """Which fill up an update of fixed capacity."""
+    """Empty tiles fill up an update of fixed capacity."""
     tiles, empty = tiles_on_host(case.spans), np.zeros((n, 4), np.int32)
     filled = Tiles(np.concatenate([tiles.of_queries, empty]), np.concatenate([empty, tiles.of_keys]), tiles.spans)
     for got, expected in zip(by_tiles(case, filled), by_tiles(case, tiles), strict=True):
@@ -184,7 +184,7 @@ SMOOTHINGS: list[dict[str, Any]] = [
 
 
 def logits_of(kind: str, random: np.random.Generator, shape: tuple[int, int]) -> Any:
-    """As large as 1e4, in orders in which the greatest so far changes always, never, or once."""
+    """Draw logits up to 1e4, ordered so that the running maximum changes always, never, or once."""
     normal = random.standard_normal(shape)
     return {
         "normal": 3 * normal,
@@ -241,7 +241,7 @@ SITES = st.builds(Site, seed=WORDS, site=WORDS, update=WORDS, shard=WORDS)
 
 @given(SITES, st.integers(0, 2**40))
 def test_a_block_is_that_of_numpys_philox(site: Site, block: int) -> None:
-    """NumPy's steps its counter before it draws, the kernel's adds 1."""
+    """NumPy increments its counter before it draws; the kernel adds 1."""
     key, counter = [site.seed, site.site], [block, site.shard, site.update, 0]
     numpys = np.random.Philox(key=np.array(key, np.uint64), counter=np.array(counter, np.uint64))
     assert philox.philox_block(site, block) == numpys.random_raw(4).tolist()
