@@ -35,7 +35,7 @@ VERIFY = "--verify-resume"
 
 
 def read_options(arguments: Sequence[str], description: str = DESCRIPTION) -> RunConfig:
-    """The run that the command line describes."""
+    """Return the run that the command line describes."""
     preset, words = take_option(arguments, "--preset")
     system, words = take_option(words, "--compat")
     _, words = take_option(words, VERIFY)

@@ -150,7 +150,7 @@ def _shards(pairs: Pairs, facts: UpdateFacts) -> Iterator[tuple[Batch, RandomStr
 
 
 def _parameter_in(found: NotFinite, model: Transformer) -> str | None:
-    """The parameters that the operation was given."""
+    """Return the names of the parameters among the operation's arguments."""
     names = [
         name
         for name, parameter in model.named_parameters()

@@ -68,7 +68,7 @@ def checkpoint_path(run: Path, step: int) -> Path:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first."""
+    """Return the checkpoints of a run, oldest first."""
     return [path for _, _, path in _numbered(run)]
 
 
@@ -193,7 +193,7 @@ def _require_same_shapes(path: Path, got: Mapping[str, Array], expected: Mapping
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
-    """The mean of the weights of several checkpoints, added in float64.
+    """Return the mean of the weights of several checkpoints, summed in float64.
 
     Source: Vaswani et al. 2017, section 6.1 (the last 5 of base models, 20 of big ones).
     Raises: CheckpointError if one cannot be read, is not finite, or is of another shape than the first.

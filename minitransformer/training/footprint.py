@@ -25,7 +25,7 @@ class ShardShape:
 
     @classmethod
     def of(cls, lengths: IntArray) -> ShardShape:
-        """That of pairs with these lengths (n, 2), without end symbols."""
+        """Return the shape of pairs with these lengths (n, 2), without end symbols."""
         if not len(lengths):
             return cls(0, 0, 0, 0, 0)
         (n_source, n_target), longest = lengths.sum(axis=0) + len(lengths), lengths.max(axis=0) + 1
@@ -61,7 +61,7 @@ class Footprint:
 
 
 def in_words(n_bytes: float) -> str:
-    """A number of bytes, for people."""
+    """Return a number of bytes in GB or MB, for people."""
     return f"{n_bytes / 1e9:,.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.1f} MB"
 
 
@@ -75,7 +75,7 @@ def predict(
     moments: int | None = None,
     epoch: int = 0,
 ) -> tuple[Footprint, IntArray]:
-    """What the largest batch of an epoch needs on a CPU, and which batch that is.
+    """Return the memory that the largest batch of an epoch needs on a CPU, and that batch.
 
     ``shards`` are those of this process (all, if not given), which keeps so many bytes of Adam's ``moments`` (those of
     all parameters, if not given).  Nothing of the size of the model or of a batch is allocated: a model made without a
@@ -165,7 +165,7 @@ def saved(config: ModelConfig, shard: ShardShape, item: int = 4) -> int:
 def _attention(
     config: ModelConfig, shard: ShardShape, queries: tuple[int, int], keys: tuple[int, int], item: int
 ) -> int:
-    """The projections' input; q, k and v side by side; a weight for each query and key; 1/t; y.
+    """Count the projections' input, padded q, k and v, a weight for each query and key, 1/t, and y.
 
     ``queries`` and ``keys``: tokens, and the longest sentence.
     """
@@ -177,7 +177,7 @@ def _attention(
 
 
 def _feed_forward(config: ModelConfig, n_tokens: int, item: int) -> int:
-    """The input, and what the ReLU gave; with dropout of that, also which elements were kept, and the result."""
+    """Count the input and the ReLU's output; with dropout, also the mask and the dropped output."""
     dropped = (item + 1) * config.d_ff * (config.p_drop_relu > 0)
     return n_tokens * (item * (config.d_model + config.d_ff) + dropped)
 

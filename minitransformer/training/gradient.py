@@ -17,7 +17,7 @@ class ShardedGradient:
 
     They are the leaves of a binary tree that is halved until one shard is left; its halves may run on
     different threads, which changes nothing in the order of addition.  So the sum does not depend on the number of
-    threads; and as ranks hold whole subtrees, which an ``Exchange`` adds up, nor on the number of ranks.
+    threads; and as ranks hold whole subtrees, whose sums the ``GradientReducer`` adds, nor on the number of ranks.
     """
 
     def __init__(self, model: Transformer, *, n_threads: int) -> None:
@@ -69,7 +69,7 @@ class ShardedGradient:
             future.result()
 
     def _borrow(self, like: Array) -> Array:
-        """A buffer that nobody uses, perhaps a new one; zero between the parameters."""
+        """Return a free buffer, or a new one; it is zero between the parameters."""
         try:
             return self._free.pop()
         except IndexError:

@@ -38,13 +38,13 @@ class Interval:
         return math.fsum(self._losses)
 
     def to_account(self, state: TrainingState) -> TrainingState:
-        """The state with the device time that has passed since the last call, of all ranks, on its account."""
+        """Return the state with the device time of all ranks since the last call added."""
         seconds = self.seconds
         new, self._on_account = seconds - self._on_account, seconds
         return state.spending(device_seconds=self._world.size * max(0.0, new))
 
     def report(self, state: TrainingState, loss: float, learning_rate: float, gradient_norm: float) -> TrainingReport:
-        """The log line of an interval whose summed loss and time have been counted."""
+        """Return the report of this interval; ``loss`` is the sum over its updates."""
         return TrainingReport(
             step=state.step,
             epoch=state.epoch,

@@ -116,7 +116,7 @@ class TrainingJob:
                 self._finish(self.trainer.validation, cost, callback, always_average)
 
     def _cost(self) -> Cost | None:
-        """What the training has cost, if the run has kept an account from its beginning; all ranks must call."""
+        """Return the cost of the training, or None if the run began before costs were counted; all ranks must call."""
         state, n_threads = self.trainer.state, self.trainer.gradient.n_threads
         rate = sustained_flops_per_second(self.config.device, n_threads)
         rate = self.world.allreduce(rate) / self.world.size
@@ -145,7 +145,7 @@ class TrainingJob:
     def _choose_final_weights(
         self, validation: Validation, callback: Callback, always_average: bool
     ) -> tuple[str, float]:
-        """The average of the last checkpoints, unless the best single model may be chosen and has a lower loss.
+        """Load the average of the last checkpoints, or the best single model if it has a lower loss.
 
         Returns: which weights they are, as ``results.json`` has it, and their perplexity on the validation set.
         """
@@ -203,7 +203,7 @@ def _compare_ranks(world: Communicator, facts: Mapping[str, str]) -> None:
 
 
 def _told(cost: Cost | None) -> dict[str, Any]:
-    """A cost as ``results.json`` has it."""
+    """Return a cost as ``results.json`` holds it."""
     if cost is None:
         return {"flops": None}
     return {

@@ -62,7 +62,7 @@ def advising(trainer: Trainer, free: float = math.inf) -> Iterator[None]:
 
 
 def needed_and_free(footprint: Footprint, free: float, n_processes: int) -> str:
-    """What a process needs, and what is free for it if ``n_processes`` of its machine take alike; for people."""
+    """Describe the memory that a process needs, and what is free for each of ``n_processes`` on its machine."""
     if not math.isfinite(free):
         return f"about {footprint}"
     share = f" for each of {n_processes} processes" if n_processes > 1 else ""
@@ -105,7 +105,7 @@ def _advice(trainer: Trainer, free: float) -> str:
 
 
 def _where_to(run: Path) -> str:
-    """A run that has begun refuses other batches; without this the advice could not be followed."""
+    """Return the advice to choose another directory: a run that has begun refuses other batches."""
     return f", with another --run: {run} has begun with other batches" if (run / RUN_FILE).exists() else ""
 
 
@@ -117,7 +117,7 @@ def ways_into(room: float, config: TrainingConfig, predicted: Callable[[Training
 
 
 def _more_shards(config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint], budget: float) -> str | None:
-    """The same batch in smaller shards, computed one after the other."""
+    """Return the option that cuts the batch into enough micro-batches to fit, or None."""
     n_shards = 2 * config.n_shards
     while n_shards <= MOST_SHARDS:
         footprint = predicted(dataclasses.replace(config, n_shards=n_shards))

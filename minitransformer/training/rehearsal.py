@@ -71,7 +71,7 @@ def verify_resume(config: RunConfig, world: Communicator, n_updates: int, say: C
 
 @contextmanager
 def _shared_folder(run: Path, world: Communicator) -> Iterator[Path]:
-    """A temporary folder that all ranks see; rank 0 makes and removes it."""
+    """Yield a temporary folder that all ranks see; rank 0 creates and removes it."""
     if world.rank:
         yield Path(world.bcast(""))
         return
@@ -81,7 +81,7 @@ def _shared_folder(run: Path, world: Communicator) -> Iterator[Path]:
 
 
 def _rehearsed(config: RunConfig, run: Path, n_updates: int, half: int) -> RunConfig:
-    """The run in small.  A log line sums up updates before and after the checkpoint, which must not show."""
+    """Return the run with few updates.  One log line covers updates before and after the checkpoint."""
     prepared = PreparedData.is_in(config.data_directory)
     directory = config.data_directory if prepared else run.parent / "data"
     training = dataclasses.replace(
@@ -119,7 +119,7 @@ class _Death(Callback):
 
 
 def _compare(one: Path, other: Path, step: int) -> str:
-    """What is the same in both runs.  Raises: ResumeError."""
+    """Describe what is equal in both runs.  Raises: ResumeError if something differs."""
     counts = []
     for name in (WEIGHTS_FILE, OPTIMIZER_FILE):
         arrays, others = (read_arrays(checkpoint_path(run, step) / name) for run in (one, other))

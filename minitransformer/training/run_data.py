@@ -20,7 +20,7 @@ RESULTS_FILE = "results.json"
 
 
 def shared_data(config: RunConfig, world: Communicator, say: Callable[[str], None]) -> PreparedData:
-    """The prepared data, written by rank 0 if it is not there yet; the tokenizer is copied into the run."""
+    """Return the prepared data, which rank 0 writes if it is missing; copy the tokenizer into the run."""
     with world.waiting_for_rank_0():
         if world.rank == 0:
             config.check_directory()
@@ -34,7 +34,7 @@ def shared_data(config: RunConfig, world: Communicator, say: Callable[[str], Non
 
 
 def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
-    """A run that has begun must not go on with data that was prepared anew from other text, nor a model lose its."""
+    """Raise CheckpointError if the run has begun with another tokenizer than that of the prepared data."""
     has_begun = checkpoints(config.run) or (config.run / WEIGHTS_FILE).exists()
     if has_begun and not data.tokenizer.equals(Tokenizer.load(config.run)):
         raise CheckpointError(
@@ -44,7 +44,7 @@ def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
 
 
 def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedData:
-    """The prepared data of a configuration, made if it is not there.
+    """Return the prepared data of a configuration; prepare it if it is missing.
 
     Raises: CheckpointError if the directory holds damaged data, data of another configuration, or of other text.
     """
@@ -68,7 +68,7 @@ def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedDa
 
 
 def _require_unfinished(run: Path) -> None:
-    """A model and its tokenizer must not be written over because their run was finished and then tidied up."""
+    """Raise CheckpointError if a finished run has no checkpoints: its model must not be overwritten."""
     if (run / RESULTS_FILE).exists() and not checkpoints(run):
         raise CheckpointError(
             f"{run}: has been trained to its end ({RESULTS_FILE} is there), and has no checkpoints to go on from;"
@@ -77,7 +77,7 @@ def _require_unfinished(run: Path) -> None:
 
 
 def check_lengths(config: ModelConfig, data: PreparedData) -> None:
-    """A learned table of positions has an end: say at once what would fail an hour later."""
+    """Raise ConfigError if a sentence is longer than the table of learned positions: it would fail an hour later."""
     longest = 1 + max(int(data.store(split).lengths.max(initial=0)) for split in ("train", "validation"))
     if config.positions == "learned" and longest > config.longest_sentence:
         raise ConfigError(
@@ -88,7 +88,7 @@ def check_lengths(config: ModelConfig, data: PreparedData) -> None:
 
 
 def sized(config: ModelConfig, data: PreparedData) -> ModelConfig:
-    """The configuration with the vocabulary of prepared data."""
+    """Return the configuration with the vocabulary sizes of prepared data."""
     tokenizer = data.tokenizer
     source = None if tokenizer.is_joint else tokenizer.n_source_words
     return dataclasses.replace(config, vocabulary_size=tokenizer.n_target_words, source_vocabulary_size=source)

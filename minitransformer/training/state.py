@@ -38,7 +38,7 @@ class TrainingState:
     between_intervals: bool = False
 
     def spending(self, *, flops: int = 0, device_seconds: float = 0.0) -> TrainingState:
-        """The same with so much more on its account, if it has one."""
+        """Return the state with these costs added, if it counts costs."""
         if self.flops is None or self.device_seconds is None:
             return self
         return dataclasses.replace(self, flops=self.flops + flops, device_seconds=self.device_seconds + device_seconds)
@@ -64,7 +64,7 @@ _OF_FIRST_FORMAT = {"step", "epoch", "next_batch", "best_loss", "seconds"}  # be
 
 
 def read_state(path: Path) -> TrainingState:
-    """What a checkpoint's state file says, of this format or an earlier one.  Raises: DamagedError."""
+    """Read a checkpoint's state file, of this format or an earlier one.  Raises: DamagedError."""
     fields = read_json(path)
     if not isinstance(fields, dict) or not all(_is_in_range(name, value) for name, value in fields.items()):
         fields = {}

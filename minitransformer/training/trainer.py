@@ -176,7 +176,7 @@ class Trainer:
 
     @contextmanager
     def _to_the_end(self) -> Iterator[None]:
-        """What fails unexpectedly tells when; a checkpoint that is being written is written to its end."""
+        """Name the update in which an unexpected error occurs, and wait for a checkpoint that is being written."""
         try:
             yield
         except Exception as error:
@@ -252,7 +252,7 @@ class Trainer:
         return Interval(self.state, self.world)
 
     def _say_balance(self, callback: Callback) -> None:
-        """What it cost that shards are not equal: all are as slow as the slowest."""
+        """Log the share of time that ranks waited for the slowest one of each update."""
         if self.world.any(self.reducer.seconds_waited > 0):
             share = self.world.allreduce(self.reducer.seconds_waited / self._seconds) / self.world.size
             callback.say(f"processes waited {100 * share:.1f} % of the time for the slowest one of each update")

@@ -126,7 +126,7 @@ class CheckpointWriter:
 
 
 def _copied(arrays: Mapping[str, Array], room: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Copies in ``room``, which is made at the first call: fresh memory costs more than twice the copy itself."""
+    """Copy arrays to ``room``, which the first call allocates: fresh memory costs more than twice the copy."""
     for name, array in arrays.items():
         if name in room:
             np.copyto(room[name], array)
