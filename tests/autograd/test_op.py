@@ -66,7 +66,7 @@ def test_an_operation_keeps_the_name_and_the_words_of_its_function() -> None:
         return x**3, lambda dy: (3 * x**2 * dy,)
 
     operation = Operation(cube)
-    assert (operation.__name__, operation.__doc__) == ("cube", "x³.")
+    assert (operation.__name__, operation.__doc__) == ("cube", "Return x³.")
     result = operation(Tensor(X))
     assert result.node is not None
     assert (result.node.name, len(result.node.inputs)) == ("cube", 1)
