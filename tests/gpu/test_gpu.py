@@ -221,7 +221,7 @@ def test_loss_and_gradients_in_bfloat16_equal_numpy_in_float64_but_for_rounding(
 def test_an_update_in_bfloat16_leaves_values_and_copies_in_step(implementation: None) -> None:
     model = model_on("cuda", "paper", "bfloat16")
     backward(model.loss(Batch.from_token_ids(SOURCES, TARGETS)))
-    Adam(model.parameters).update(1e-3, 1)
+    Adam(model.parameters).step(1e-3, 1)
     values, copies = to_host(model.parameters.values), to_host(model.parameters.copies)
     assert np.array_equal(widened(copies), widened(rounded(values)))
 

@@ -138,7 +138,7 @@ def losses_of_training(model: Transformer, weights: Mapping[str, Any], n_updates
         our_loss = model.loss(batch) / batch.n_target_tokens
         their_loss = twin.loss(sources, targets) / batch.n_target_tokens
         backward(our_loss)
-        ours.update(learning_rate(step, d_model=model.config.d_model, warmup_steps=6), step)
+        ours.step(learning_rate(step, d_model=model.config.d_model, warmup_steps=6), step)
         adam.zero_grad()
         their_loss.backward()
         adam.step()
