@@ -43,7 +43,7 @@ class Adam:
         return whole
 
     def scalars(self, learning_rate: float, step: int, n_tokens: int = 1) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the numbers of update t = ``step`` (from 1): 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ."""
+        """Return the numbers of update t = ``step`` (from 1), on the host: 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ."""
         return np.array([1 / n_tokens, learning_rate / (1 - self.beta1**step), 1 - self.beta2**step])
 
     def step(self, learning_rate: float, step: int, n_tokens: int = 1, *, max_norm: float = math.inf) -> float:
@@ -51,17 +51,18 @@ class Adam:
 
         Gradients with a norm over ``max_norm`` are scaled down to it.  A norm that is not finite changes nothing.
         """
-        xp, scalars = namespace(self.m), self.scalars(learning_rate, step, n_tokens)
-        on_device = scalars if xp is np else xp.asarray(scalars.astype(np.float32))
+        xp = namespace(self.m)
+        scalars = xp.asarray(self.scalars(learning_rate, step, n_tokens))
         squares = sum_squares(self.buffer.gradients[self.shard])
-        outcome = clip(squares, xp.zeros(()), on_device, max_norm=max_norm)
-        self.update(on_device, outcome[2])
+        outcome = clip(squares, xp.zeros(()), scalars, max_norm=max_norm)
+        self.update(scalars, outcome[2])
         return float(outcome[1])
 
     def update(self, scalars: Array, scale: Array, within: slice = slice(None)) -> None:
         """Apply ``scale`` times the buffer's gradients to the shard, or to the slice ``within`` of it.
 
-        Nothing changes if ``scale`` is 0.  Shapes: scalars (N_SCALARS,), see ``scalars``; scale (), see ``clip``.
+        Nothing changes if ``scale`` is 0.
+        Shapes: scalars (N_SCALARS,), see ``scalars``; scale (), see ``clip``; float64, on the buffer's device.
         """
         copies = self.buffer.copies
         adam_update(

@@ -136,7 +136,7 @@ def adam(card: Card) -> dict[str, Any]:
     """The norm of a gradient of an odd number of elements, its clipping, and the update, copies included."""
     random, n = np.random.default_rng(1), sum(card.sizes.lengths)
     values, gradients, m = random.standard_normal((3, n)).astype(np.float32)
-    v, scalars = np.square(random.standard_normal(n).astype(np.float32)), np.float32([0.01, 1e-3, 0.5])
+    v, scalars = np.square(random.standard_normal(n).astype(np.float32)), np.array([0.01, 1e-3, 0.5])
     loss, exact = np.array(7.0), [x.astype(np.float64) for x in (values, gradients, m, v)]
     expected = clip.reference(sum_squares.reference(exact[1]), loss, scalars, max_norm=0.01)
     adam_update.reference(*exact, None, scalars, expected[2], **ADAM)

@@ -61,7 +61,6 @@ def ours(workload: Workload, world: Communicator | None = None) -> tuple[Trainer
     def work() -> int:
         with threadpool_limits(1, user_api="blas"):
             for batch in indices:
-                trainer.advance(step=trainer.state.step + 1)
                 trainer.step(batch)
         return sum(len(target) + 1 for batch in batches for _, target in batch)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -98,7 +97,7 @@ class HostReducer:
         if self._exchanges:
             self._sum_by_messages()
         else:
-            list(self._executor.map(self._sum_in_place, self._slices_of_threads()))
+            list(self._executor.map(self._sum_in_place, range(self._n_threads)))
 
     def allreduce(self, number: Any) -> float:
         """Return the sum of one number from each rank."""
@@ -120,12 +119,11 @@ class HostReducer:
         """Return every rank's value."""
         return self._world.allgather(value)
 
-    def _slices_of_threads(self) -> list[slice]:
-        bounds = [self.shard.start + _length(self.shard) * i // self._n_threads for i in range(self._n_threads + 1)]
-        return [slice(start, stop) for start, stop in pairwise(bounds)]
-
-    def _sum_in_place(self, within: slice) -> None:
-        add_along_tree(slice_tree(self._trees_of_node[0], within), self._gradients[within])
+    def _sum_in_place(self, thread: int) -> None:
+        """Sum the part of the shard that belongs to one of the threads."""
+        within = shard_of_rank(thread, self._n_threads, _length(self.shard))
+        tree = slice_tree(slice_tree(self._trees_of_node[0], self.shard), within)
+        add_along_tree(tree, self._gradients[self.shard][within])
 
     def _sum_by_messages(self) -> None:
         """Sum the shard piece by piece, on one thread, because messages take longer than additions."""

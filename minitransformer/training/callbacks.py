@@ -1,4 +1,4 @@
-"""What a training run calls as it goes: a progress bar, a file of metrics, and whatever a user adds."""
+"""Callbacks of a training run: a progress bar, a file of metrics, and any that a user adds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ValidationReport:
 
 
 class Callback:
-    """What a training run calls as it goes; the methods do nothing here.  Every rank has its own callbacks."""
+    """Functions that a training run calls; here they do nothing.  Every rank has its own callbacks."""
 
     def begin(self, step: int, max_updates: int) -> None:
         """Take note that updates after ``step`` begin."""
@@ -71,41 +71,41 @@ class Callbacks(Callback):
     """Several callbacks as one; they are called in their order."""
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:
-        self.all = list(callbacks)
+        self._all = list(callbacks)
 
     def begin(self, step: int, max_updates: int) -> None:
         """See ``Callback``."""
-        for callback in self.all:
+        for callback in self._all:
             callback.begin(step, max_updates)
 
     def after_step(self, step: int) -> None:
         """See ``Callback``."""
-        for callback in self.all:
+        for callback in self._all:
             callback.after_step(step)
 
     def go_back(self, step: int) -> None:
         """See ``Callback``."""
-        for callback in self.all:
+        for callback in self._all:
             callback.go_back(step)
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """See ``Callback``."""
-        for callback in self.all:
+        for callback in self._all:
             callback.report(report)
 
     def say(self, line: str) -> None:
         """See ``Callback``."""
-        for callback in self.all:
+        for callback in self._all:
             callback.say(line)
 
     def end(self) -> None:
         """See ``Callback``."""
-        for callback in self.all:
+        for callback in self._all:
             callback.end()
 
 
 class MetricsFile(Callback):
-    """Writes reports to ``metrics.jsonl`` in the run's directory.
+    """The file ``metrics.jsonl`` in the run's directory, with a line for each report.
 
     A full disk does not end the training: the line is written with the next one, and ``log`` gets a warning.
     """
@@ -137,7 +137,7 @@ class _StepsPerSecond(ProgressColumn):
 
 
 class ProgressBar(Callback):
-    """Shows a progress bar on a terminal, else lines."""
+    """A progress bar on a terminal, or lines elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

@@ -10,7 +10,7 @@ from minitransformer.training.state import TrainingState
 
 
 class BatchCursor:
-    """Which batch follows a state: a pure function of the state, the seed and the lengths of sentences.
+    """The order of batches: a pure function of the state, the seed and the lengths of sentences.
 
     Shapes: lengths (n, 2), source and target tokens of every pair, without end symbols.
     """
@@ -20,9 +20,9 @@ class BatchCursor:
         self._epoch, self._plan = -1, list[IntArray]()  # of the epoch that was planned last
 
     def next(self, state: TrainingState) -> tuple[IntArray, TrainingState]:
-        """Return the pairs of the next update, by their indices, and the state at that update.
+        """Return the next batch, as indices of pairs, and the state that points behind it.
 
-        Batches that the run avoids are passed over.
+        Batches that the run avoids are skipped.
         """
         while True:
             plan, epoch, index = self._plan_of(state.epoch), state.epoch, state.next_batch
@@ -31,7 +31,7 @@ class BatchCursor:
                 continue
             state = dataclasses.replace(state, next_batch=index + 1)
             if (epoch, index) not in state.avoided:
-                return plan[index], dataclasses.replace(state, step=state.step + 1)
+                return plan[index], state
 
     def _plan_of(self, epoch: int) -> list[IntArray]:
         if epoch != self._epoch:

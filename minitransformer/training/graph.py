@@ -1,8 +1,8 @@
 """Updates of one GPU, each enqueued as a whole: a CUDA graph, captured once, launched for all batches of its capacity.
 
-What changes from update to update are a few bytes on the device: tokens, tiles of attention, the update's number, and
-what Adam and the mean need to know.  They are written into pinned memory and copied while the update before is being
-computed.  The host reads the result of an update when it has enqueued the next.
+A few arrays on the device change with every update: tokens, tiles of attention, the update's number, and the scalars of
+Adam.  The host writes them into pinned memory, and they are copied while the GPU computes the update before.  The host
+reads the result of an update when it has enqueued the next.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.training.step import StepResult, TrainingStep
 
 STEPS = 8  # capacities up to the tokens of a whole batch
-TURNS = 2  # of pinned memory, and of its copies: one is read while the next is written
+N_SLOTS = 2  # of pinned memory and of its copies on the device: one is read while the other is written
 _N_OUTCOME = 3  # numbers: see ``autograd.optim.clip``
-_OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float32")}
+_OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float64")}
 
 
 class CapturedStep:
-    """A ``TrainingStep`` without a word from the host in between.
+    """A ``TrainingStep`` that the host enqueues with one call, as a CUDA graph.
 
     The first batch of a capacity is computed by launches one after the other, which also chooses the algorithms of its
     products; with the second they are captured; from then on the graph is launched.  Numbers are the same bits either
@@ -46,44 +46,40 @@ class CapturedStep:
         self._capacity_step = -(-config.batch_tokens // (config.n_shards * STEPS * 16)) * 16
         self._cuda = namespace_of_device("cuda").cuda
         self._stream, self._copies = (self._cuda.Stream(non_blocking=True) for _ in range(2))
-        self.pool = self._cuda.MemoryPool()  # whose memory nobody else is given while graphs use it
-        pinned = pinned_bytes(self._cuda, TURNS * _N_OUTCOME * 8)
-        self._outcomes = pinned.view(np.float64).reshape(TURNS, _N_OUTCOME)
-        self._results: list[StepResult | None] = [None] * TURNS
+        self.pool = self._cuda.MemoryPool()  # so that no other array gets memory that graphs use
+        pinned = pinned_bytes(self._cuda, N_SLOTS * _N_OUTCOME * 8)
+        self._outcomes = pinned.view(np.float64).reshape(N_SLOTS, _N_OUTCOME)
+        self._results: list[StepResult | None] = [None] * N_SLOTS
         self._buffers: dict[Capacity, _Buffers] = {}
-        self._turn = 0
-
-    def learning_rate(self, step: int) -> float:
-        """Return the learning rate of update number ``step``, from 1."""
-        return self.step.learning_rate(step)
+        self._slot = 0
 
     def __call__(self, micro_batches: Sequence[Batch | None], step: int, n_tokens: int) -> StepResult:
         """Enqueue update number ``step``; see ``TrainingStep``."""
-        self._turn = (self._turn + 1) % TURNS
-        if earlier := self._results[self._turn]:
+        self._slot = (self._slot + 1) % N_SLOTS
+        if earlier := self._results[self._slot]:
             earlier.norm  # noqa: B018  (reads it, before its memory is written again)
         batches = [batch or Batch.from_token_ids([], []) for batch in micro_batches]
         buffers = self._buffers_for(batches)
         buffers.write(
-            self._turn, batches, self.step.gradient.model.config.neighbourhood, step, self.step.scalars(step, n_tokens)
+            self._slot, batches, self.step.gradient.model.config.neighbourhood, step, self.step.scalars(step, n_tokens)
         )
-        before = self._cuda.get_current_stream().record()  # parameters that somebody loads, memory that he has freed
+        before = self._cuda.get_current_stream().record()  # after parameters are loaded and memory is freed
         self._copies.wait_event(before)
-        uploaded = buffers.upload(self._turn, self._copies)
+        uploaded = buffers.upload(self._slot, self._copies)
         with self._stream, self._cuda.using_allocator(self.pool.malloc):
             self._stream.wait_event(before)
             self._stream.wait_event(uploaded)
-            buffers.take(self._turn)
+            buffers.take(self._slot)
             self.enqueue(buffers)
-            buffers.outcome.get(self._stream, out=self._outcomes[self._turn], blocking=False)
+            buffers.outcome.get(self._stream, out=self._outcomes[self._slot], blocking=False)
             end = self._stream.record()
-        self._results[self._turn] = result = StepResult(n_tokens, partial(self._read, self._turn, end))
+        self._results[self._slot] = result = StepResult(n_tokens, partial(self._read, self._slot, end))
         return result
 
-    def _read(self, turn: int, end: Any) -> Array:
-        """Wait for the end of an update, of no later one; return its outcome."""
+    def _read(self, slot: int, end: Any) -> Array:
+        """Wait for the end of one update, and of no later one; return its outcome."""
         end.synchronize()
-        return self._outcomes[turn].copy()
+        return self._outcomes[slot].copy()
 
     def _buffers_for(self, batches: Sequence[Batch]) -> _Buffers:
         capacity = Capacity.of(batches, self._capacity_step)
@@ -121,8 +117,8 @@ class _Buffers:
         shapes = {f"{shard}.{name}": shape for shard in range(n_shards) for name, shape in capacity.shapes().items()}
         stretch = Stretch({**_OF_UPDATE, **shapes})
         empty = namespace_of_device("cuda").empty
-        self._pinned = [pinned_bytes(cuda, stretch.n_bytes) for _ in range(TURNS)]
-        self._uploaded = [empty(stretch.n_bytes, np.uint8) for _ in range(TURNS)]
+        self._pinned = [pinned_bytes(cuda, stretch.n_bytes) for _ in range(N_SLOTS)]
+        self._uploaded = [empty(stretch.n_bytes, np.uint8) for _ in range(N_SLOTS)]
         self._read = empty(stretch.n_bytes, np.uint8)
         self._written, self._arrays = [stretch.views(pinned) for pinned in self._pinned], stretch.views(self._read)
         self._update, self._scalars = self._arrays["update"], self._arrays["scalars"]
@@ -131,22 +127,22 @@ class _Buffers:
         self.outcome: Array = None
         self.graph: Any = None
 
-    def write(self, turn: int, shards: Sequence[Batch], neighbourhood: int | None, step: int, scalars: Array) -> None:
+    def write(self, slot: int, shards: Sequence[Batch], neighbourhood: int | None, step: int, scalars: Array) -> None:
         """Put what an update needs into pinned memory."""
-        written = self._written[turn]
+        written = self._written[slot]
         written["update"][...], written["scalars"][...] = step, scalars
         spans = [fill(_of_shard(written, i), shard, neighbourhood) for i, shard in enumerate(shards)]
         if not self.batches:
             self.batches = [FixedBatch.of(_of_shard(self._arrays, i), of_shard) for i, of_shard in enumerate(spans)]
 
-    def upload(self, turn: int, stream: Any) -> Any:
+    def upload(self, slot: int, stream: Any) -> Any:
         """Copy it to the device; returns the event behind that."""
-        self._uploaded[turn].set(self._pinned[turn], stream)
+        self._uploaded[slot].set(self._pinned[slot], stream)
         return stream.record()
 
-    def take(self, turn: int) -> None:
+    def take(self, slot: int) -> None:
         """Put it where launches read it, behind those of the update before."""
-        self._read[...] = self._uploaded[turn]
+        self._read[...] = self._uploaded[slot]
 
     def compute(self, step: TrainingStep) -> None:
         """Launch an update, or capture it; its outcome lies where the graph leaves it each time."""

@@ -18,7 +18,7 @@ class MetricsLog:
     """``metrics.jsonl`` of a run that goes on from update ``step``.
 
     Lines of later updates, which a killed process wrote, are cut off: their updates are done, and logged, again.
-    A file that is damaged otherwise is kept under another name, and ``say`` is told.
+    A file that is damaged otherwise is kept under another name, and ``say`` gets a warning.
     Raises: CheckpointError if the file has to be cut and cannot be written.
     """
 

@@ -33,7 +33,7 @@ class ResumeError(UserError, RuntimeError):
 
 
 class _Lines(Callback):
-    """Passes lines for people on."""
+    """A callback that forwards lines."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -108,7 +108,7 @@ def _train(config: RunConfig, world: Communicator, callbacks: Iterable[Callback]
 
 
 class _Death(Callback):
-    """Ends the training in an update."""
+    """A callback that ends the training in an update."""
 
     def __init__(self, dies_in: int | None) -> None:
         self._dies_in = dies_in

@@ -21,7 +21,7 @@ from parallel.reducer import GradientReducer
 
 
 class StepResult:
-    """What became of an update; its numbers are read from the device when one is first asked for.
+    """The result of an update, read from the device when a number of it is first asked for.
 
     ``read`` returns (loss, norm, scale), as ``autograd.optim.clip`` does.
     """
@@ -54,7 +54,7 @@ class TrainingStep:
     """Gradients of this rank's micro-batches, their sum over ranks, clipping, and Adam.
 
     Args:
-        micro_batches: the indices of those that this rank computes, among all of a batch.
+        micro_batches: the indices, among all micro-batches of a batch, of those that this rank computes.
     """
 
     lag = 0  # updates whose results are not there yet when a call returns
@@ -79,7 +79,7 @@ class TrainingStep:
         )
 
     def scalars(self, step: int, n_tokens: int) -> Array:
-        """Return what update number ``step`` depends on beside its micro-batches, on the host: see ``Adam.scalars``."""
+        """Return the numbers of update number ``step``: see ``Adam.scalars``."""
         return self.adam.scalars(self.learning_rate(step), step, n_tokens)
 
     def __call__(self, micro_batches: Sequence[ModelInput | None], step: int, n_tokens: int) -> StepResult:
@@ -89,9 +89,7 @@ class TrainingStep:
             micro_batches: this rank's; None has no sentences.
             n_tokens: target tokens of the batch, of all ranks.
         """
-        scalars = self.scalars(step, n_tokens)
-        if self.gradient.model.device == "cuda":
-            scalars = to_device(scalars.astype(np.float32), "cuda")
+        scalars = to_device(self.scalars(step, n_tokens), self.gradient.model.device)
         outcome = self.run(micro_batches, step, scalars)
         return StepResult(n_tokens, lambda: to_host(outcome))
 
@@ -114,7 +112,7 @@ class TrainingStep:
 
     def _on_all_threads(self, function: Callable[[slice], None]) -> None:
         """Apply ``function`` to slices that cover this rank's shard."""
-        if self.gradient.n_threads == 1:  # here, on the stream that is captured, perhaps
+        if self.gradient.n_threads == 1:  # on this thread, whose stream may be under capture
             function(slice(None))
             return
         list(self.executor.map(function, even_slices(len(self.adam.m), self.gradient.n_threads)))

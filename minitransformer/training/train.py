@@ -22,7 +22,7 @@ from parallel.communicator import Communicator, SerialCommunicator
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a training run has come to."""
+    """The result of a training run."""
 
     run: Path
     """The run's directory; ``Translator.load`` reads it when the run is complete."""
@@ -33,7 +33,7 @@ class RunResult:
     model: Transformer
     """The final model if the run is complete, else the model after the last update."""
     results: dict[str, Any]
-    """What ``results.json`` holds: BLEU, cost, provenance; empty if the run is not complete."""
+    """The content of ``results.json``: BLEU, cost, provenance; empty if the run is not complete."""
 
 
 def train(
@@ -59,7 +59,8 @@ def train(
     world = world or SerialCommunicator()
     if callbacks is None:
         callbacks = [ProgressBar(Console(file=sys.stderr, highlight=False))] if world.rank == 0 else []
-    called = Callbacks(callbacks)
+    shown = Callbacks(callbacks)
+    called = Callbacks([MetricsFile(config.run, shown.say), shown]) if world.rank == 0 else shown
     with alone_in(config.run, world):
         job = TrainingJob.of(config, world, called.say)
         is_complete = evaluates and job.is_finished
@@ -75,8 +76,6 @@ def train(
 
 def _train(job: TrainingJob, called: Callbacks, *, always_average: bool, evaluates: bool) -> bool:
     """Train to the end; return whether it was reached."""
-    if job.world.rank == 0:
-        called.all.insert(0, MetricsFile(job.config.run, called.say))
     try:
         called.begin(job.trainer.state.step, job.config.training.max_updates)
         is_complete = job.train(called)

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -48,7 +47,7 @@ def reducer_for(config: TrainingConfig, world: Communicator, device: Device, n_t
 
 
 class Trainer:
-    """Trains a model: one update after another, the same whatever the number of ranks and threads.
+    """The training loop; its updates are the same for any number of ranks and threads.
 
     Every rank runs the same loop; rank 0 alone validates and writes.  Several processes need the ``reducer`` that has
     allocated the model's parameters.
@@ -77,6 +76,7 @@ class Trainer:
         self.gradient = ShardedGradient(model, n_threads=n_threads)
         self.shards = micro_batches_of_rank(world.rank, world.size, config.n_shards, config.sum)
         step = TrainingStep(self.gradient, reducer, self.adam, config, self.shards)
+        self.learning_rate = step.learning_rate
         self.training_step = CapturedStep(step) if world.size == 1 and is_capturable(model) else step
         self.state = TrainingState()
         self._writer = CheckpointWriter(run, keep=config.keep_checkpoints)
@@ -103,7 +103,7 @@ class Trainer:
         return found is not None
 
     def _adam_of_all(self) -> Adam:
-        """One with room for the moments of all parameters: with one process the one there is."""
+        """Return an optimizer with moments of all parameters; with one process, this one."""
         if self.world.size == 1:
             return self.adam
         values = self.model.parameters.values
@@ -121,7 +121,7 @@ class Trainer:
         An update whose loss or gradient is not finite changes nothing.  After a few in a row training goes back to the
         last checkpoint, and avoids their batches from then on.
         Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
-        written (of earlier ones the callback is told, and training goes on); LostDirectoryError.
+        written (for earlier ones it logs a warning and goes on); LostDirectoryError.
         """
         self._guard = Guard(callback.say)
         self._writer.watch()
@@ -129,9 +129,9 @@ class Trainer:
             interval = Interval(self.state, self.world)
             while self.state.step < self.config.max_updates:
                 batch, self.state = self._cursor.next(self.state)
-                step = self.state.step
-                self._under_way.append(Update(self.state, batch, self._flops(batch), self.step(batch)))
-                is_sound = self._note(interval, but=0 if self._is_looked_at(step) else self.training_step.lag)
+                result, step = self.step(batch), self.state.step
+                self._under_way.append(Update(self.state, batch, self._flops(batch), result))
+                is_sound = self._note(interval, but=0 if self._must_read(step) else self.training_step.lag)
                 if self._guard.gives_up:
                     interval = self._go_back(interval, callback)
                     continue
@@ -156,7 +156,7 @@ class Trainer:
         return True
 
     def _go_back(self, interval: Interval, callback: Callback) -> Interval:
-        """To the last checkpoint, from where the batches in question are avoided; what was spent stays on the account.
+        """Resume from the last checkpoint, and avoid the skipped batches from then on; keep the costs counted.
 
         Raises: TrainingDivergedError the second time, or if there is no checkpoint.
         """
@@ -165,7 +165,7 @@ class Trainer:
         self._finish_saving()
         if self.state.avoided or not self.resume(callback.say):
             state, batch, n_tokens = skipped[-1].state, skipped[-1].batch, skipped[-1].result.n_tokens
-            facts = UpdateFacts.of(state, batch, self.config, self.training_step.learning_rate(state.step), what)
+            facts = UpdateFacts.of(state, batch, self.config, self.learning_rate(state.step), what)
             gradients = self.reducer.gather(self.model.parameters.gradients[self.reducer.shard] * (1 / n_tokens))
             give_up(self.run_directory, self.model, self.store, facts, gradients, self.world)
         self.state = self.state.instead_of(undone, avoided)
@@ -186,17 +186,14 @@ class Trainer:
         finally:
             self._writer.wait()
 
-    def advance(self, **changes: Any) -> None:
-        """Replace fields of the state, such as the number of the update."""
-        self.state = dataclasses.replace(self.state, **changes)
-
     def step(self, batch: IntArray) -> StepResult:
-        """Make update number ``state.step`` with the pairs of a batch, by their indices in the store.
+        """Make the next update with a batch, given as indices of pairs in the store.
 
-        On a GPU it may still be under way; reading the result waits for it.  ``train`` moves the state and notes the
-        result; who calls this by himself does that himself, with ``advance``.
+        On a GPU it may still be under way; reading the result waits for it.  Only ``state.step`` changes: ``train``
+        also counts losses and costs, saves and validates.
         """
         start = time.perf_counter()
+        self.state = dataclasses.replace(self.state, step=self.state.step + 1)
         cut = self._micro_batches(batch)
         micro_batches = [read_batch(self.store, cut[i]) if len(cut[i]) else None for i in self.shards]
         n_tokens = int((self.store.lengths[batch, 1] + 1).sum())  # end symbols included
@@ -231,8 +228,8 @@ class Trainer:
                 but = 0
         return is_sound
 
-    def _is_looked_at(self, step: int) -> bool:
-        """Whether something reads parameters, or tells of them, right after this update; numbers that go wrong do."""
+    def _must_read(self, step: int) -> bool:
+        """Return whether pending results must be read now: something is due, or numbers were not finite."""
         config = self.config
         due = (config.log_every, config.validate_every, config.checkpoint_every)
         return bool(self._guard.in_a_row) or step == config.max_updates or any(step % every == 0 for every in due)
@@ -246,9 +243,7 @@ class Trainer:
             unlogged_tokens=0,
             unlogged_seconds=0.0,
         )
-        callback.report(
-            interval.report(self.state, loss, self.training_step.learning_rate(self.state.step), self._norm)
-        )
+        callback.report(interval.report(self.state, loss, self.learning_rate(self.state.step), self._norm))
         return Interval(self.state, self.world)
 
     def _say_balance(self, callback: Callback) -> None:
@@ -258,7 +253,7 @@ class Trainer:
             callback.say(f"processes waited {100 * share:.1f} % of the time for the slowest one of each update")
 
     def _validate(self, callback: Callback) -> float:
-        """Judge the model, keep it if it is the best so far; return the seconds that this took."""
+        """Validate the model, and keep it if it is the best so far; return the seconds spent."""
         start = time.perf_counter()
         with self.world.waiting_for_rank_0():
             if self.validation is not None and self.world.rank == 0:

@@ -58,7 +58,7 @@ def test_a_lack_of_memory_says_what_would_fit(arguments: list[str], monkeypatch:
     def lacking(*arguments: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("minitransformer.training.trainer.Trainer.step", lacking)
+    monkeypatch.setattr("minitransformer.training.step.TrainingStep.__call__", lacking)
     with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
         train([*arguments, "--verify-resume", "4"])
 

@@ -233,7 +233,8 @@ def test_in_the_fast_order_all_processes_train_and_agree_with_each_other(
     assert [result["shards"] for result in results] == shards
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path, rank), parameters_of(tmp_path)), f"rank {rank}"
-    np.testing.assert_allclose(parameters_of(tmp_path), trained_alone, rtol=0, atol=2e-6)
+    # The learning rate reaches 0.18; rounding in another order moves a parameter by 1e-4 of that at most.
+    np.testing.assert_allclose(parameters_of(tmp_path), trained_alone, rtol=0, atol=2e-5)
 
 
 @pytest.fixture(scope="module")

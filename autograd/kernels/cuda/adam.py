@@ -17,8 +17,8 @@ def _is_supported(
     values: Array, gradients: Array, m: Array, v: Array, copies: Array | None, scalars: Array, scale: Array,
     **static: float,
 ) -> bool:  # fmt: skip
-    are_float32 = all(x.dtype == np.float32 for x in (values, gradients, m, v, scalars))
-    return are_float32 and scale.dtype == np.float64 and (copies is None or is_bfloat16(copies))
+    are_float32 = all(x.dtype == np.float32 for x in (values, gradients, m, v))
+    return are_float32 and scalars.dtype == scale.dtype == np.float64 and (copies is None or is_bfloat16(copies))
 
 
 @adam_update.kernel("cuda", supports=_is_supported)

@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    clip(const double* squares, int n_squares, const double* loss, const float* scalars, double* outcome,
+    clip(const double* squares, int n_squares, const double* loss, const double* scalars, double* outcome,
          float max_norm) {
     double sum = 0;
     for (int i = threadIdx.x; i < n_squares; i += kThreads) sum += squares[i];

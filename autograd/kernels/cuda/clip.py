@@ -25,7 +25,7 @@ def sum_squares_by_blocks(gradients: Array) -> Array:
 
 
 def _is_supported(squares: Array, loss: Array, scalars: Array, *, max_norm: float = math.inf) -> bool:
-    return bool(squares.dtype == loss.dtype == np.float64 and scalars.dtype == np.float32)
+    return bool(squares.dtype == loss.dtype == scalars.dtype == np.float64)
 
 
 @clip.kernel("cuda", supports=_is_supported)

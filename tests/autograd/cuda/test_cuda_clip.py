@@ -13,7 +13,7 @@ from autograd import optim
 from autograd.kernels.cuda import clip
 
 pytestmark = pytest.mark.usefixtures("launch")
-SCALARS = np.array([1 / 37, 0.01, 0.1], np.float32)
+SCALARS = np.array([1 / 37, 0.01, 0.1])
 BOTH = (
     (clip.sum_squares_by_blocks, clip.clip_in_one_block),
     (optim.sum_squares.reference, optim.clip.reference),

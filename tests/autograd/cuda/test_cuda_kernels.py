@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("launch")
 
 STATIC = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-9}
 CONSTANTS = [np.float32(x) for x in (0.9, 0.999, 1 - 0.9, 1 - 0.999, 1e-9)]
-SCALARS, SCALE = np.array([1, 0.01, 0.1], np.float32), np.array(0.25)
+SCALARS, SCALE = np.array([1, 0.01, 0.1]), np.array(0.25)
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 1000])
@@ -186,7 +186,7 @@ def test_numbers_are_rounded_to_sixteen_bits_to_the_nearest_and_ties_to_even(x: 
     """1.00390625 and 1.01171875 are halfway between two numbers of bfloat16."""
     values, zero, copy = np.float32([x]), np.zeros(1, np.float32), np.zeros(1, np.uint16)
     launch(adam.SOURCE, adam.KERNEL, 1, 32, values, zero, zero.copy(), zero.copy(), copy, np.int64(1),
-           np.array([1, 0, 1], np.float32), np.array(1.0), *map(np.float32, (0.9, 0.98, 0.1, 0.02, 1)))  # fmt: skip
+           np.array([1.0, 0, 1]), np.array(1.0), *map(np.float32, (0.9, 0.98, 0.1, 0.02, 1)))  # fmt: skip
     assert copy[0] == to_bf16(values)[0]
     middle = {1.00390625: 1.0, 1.01171875: 1.015625}
     assert from_bf16(copy)[0] == middle.get(x, from_bf16(to_bf16(x)))

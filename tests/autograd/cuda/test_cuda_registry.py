@@ -45,7 +45,7 @@ def maps(*places: int, shape: tuple[int, int] = (8, 9), bias: Any = None, **more
 
 HEADS = [bf16(7, 2, 64)] * 3
 ADAM = [array(9)] * 4
-SCALE = [array(3), array(dtype="float64")]
+SCALE = [array(3, dtype="float64"), array(dtype="float64")]
 IDS = array(5, dtype="int64")
 SITE = Site(1, 1)
 CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [

@@ -204,9 +204,9 @@ LIMITED = """
 import os, resource, sys
 from cli.train import main
 import minitransformer.training.job as job
-from minitransformer.training.trainer import Trainer
+from minitransformer.training.step import TrainingStep
 
-try_first, update, room = job.try_largest_batch, Trainer.step, int(sys.argv.pop(1)) * 10**6
+try_first, update, room = job.try_largest_batch, TrainingStep.__call__, int(sys.argv.pop(1)) * 10**6
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
@@ -215,11 +215,11 @@ def limited(trainer, say):
     limit(int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + room)
     try_first(trainer, say)
 
-def last_limited(trainer, batch):
-    update(trainer, batch)
+def last_limited(*arguments):
+    update(*arguments)
     os._exit(0)
 
-job.try_largest_batch, Trainer.step = limited, last_limited
+job.try_largest_batch, TrainingStep.__call__ = limited, last_limited
 sys.exit(main())
 """
 
