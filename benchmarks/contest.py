@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from minitransformer.provenance import code_version
-from minitransformer.threads import available_cores
+from minitransformer.system.provenance import code_version
+from minitransformer.system.threads import available_cores
 from parallel.communicator import Communicator, SerialCommunicator
 
 # What an expert sets: freed memory is kept for the next allocation, instead of going back to the system page by page.

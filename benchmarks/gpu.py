@@ -25,7 +25,7 @@ from typing import NamedTuple
 from gpu_card import FULL, Card, default_name
 from gpu_summary import summary
 
-from minitransformer.provenance import code_version
+from minitransformer.system.provenance import code_version
 
 
 class Stage(NamedTuple):

@@ -23,7 +23,7 @@ from workload import WORKLOADS
 from autograd import RandomStream, backward
 from autograd.op import Operation
 from minitransformer import Batch, Transformer
-from minitransformer.memory import keep_freed_memory
+from minitransformer.system.memory import keep_freed_memory
 
 ALL, REST = "everything", "gradients of weights, and what is no operation"
 

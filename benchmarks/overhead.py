@@ -20,7 +20,7 @@ from workload import WORKLOADS
 
 from autograd import RandomStream, backward
 from minitransformer import Batch, Transformer
-from minitransformer.memory import keep_freed_memory
+from minitransformer.system.memory import keep_freed_memory
 
 
 def shard_pass(model: Transformer, batch: Batch) -> Callable[[], None]:

@@ -22,7 +22,7 @@ from workload import WORKLOADS
 from autograd import RandomStream, backward
 from autograd.parameters import Parameter
 from minitransformer import Batch, Transformer
-from minitransformer.memory import keep_freed_memory
+from minitransformer.system.memory import keep_freed_memory
 
 SHARES = (0.5, 0.75, 0.9)  # of backward's time
 

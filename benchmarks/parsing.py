@@ -16,9 +16,9 @@ from pathlib import Path
 from minitransformer.data.prepare import PreparedData
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.model.transformer import Transformer
-from minitransformer.threads import available_cores
-from minitransformer.trees.penn import read_trees
-from minitransformer.trees.plain import plain
+from minitransformer.parsing.penn import read_trees
+from minitransformer.parsing.plain import plain
+from minitransformer.system.threads import available_cores
 
 
 def print_losses(model: Transformer, data: PreparedData) -> None:

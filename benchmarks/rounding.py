@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from contest import describe_machine
 
-from minitransformer.memory import keep_freed_memory
-from minitransformer.run import RunConfig
+from minitransformer.config import RunConfig
+from minitransformer.system.memory import keep_freed_memory
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.job import TrainingJob
 from parallel.communicator import Communicator, SentIn

@@ -24,8 +24,8 @@ from workload import WORKLOADS, IdPairs
 from autograd import RandomStream
 from autograd.optim import Adam
 from minitransformer import Batch, Transformer
-from minitransformer.memory import keep_freed_memory
-from minitransformer.threads import available_cores
+from minitransformer.system.memory import keep_freed_memory
+from minitransformer.system.threads import available_cores
 from minitransformer.training.checkpoint import Snapshot
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.state import TrainingState

@@ -19,9 +19,9 @@ import numpy as np
 from contest import describe_machine
 
 from minitransformer import ModelConfig, Transformer
-from minitransformer.checksums import check_files
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import MODEL_FILES
+from minitransformer.system.checksums import check_files
 
 WORDS = 30_000  # different ones, so that the tokenizer finds its 37,000 pieces
 SYLLABLES = [consonant + vowel for consonant in "bcdfghjklmnprstvwz" for vowel in "aeiou"]

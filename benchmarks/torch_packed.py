@@ -20,7 +20,7 @@ from torch_peer import Attention, TorchTraining, TorchTransformer, count
 from workload import IdPairs
 
 from minitransformer import ModelConfig
-from minitransformer.symbols import END, START
+from minitransformer.model.symbols import END, START
 
 LONGEST = 128  # tokens of a sentence; the kernel's grid is made for it
 STEP = 64  # rooms are multiples of it

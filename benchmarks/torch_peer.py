@@ -17,7 +17,7 @@ from workload import IdPairs
 
 from minitransformer import ModelConfig
 from minitransformer.model.positions import sinusoids
-from minitransformer.symbols import END, START
+from minitransformer.model.symbols import END, START
 
 PADDING = 0
 Places = Any  # of the tokens of a packed batch among the padded ones; None for a padded batch

@@ -24,9 +24,9 @@ from workload import WORKLOADS, Workload
 
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.memory import keep_freed_memory
 from minitransformer.model.transformer import Transformer
-from minitransformer.threads import allowed_cores, available_cores
+from minitransformer.system.memory import keep_freed_memory
+from minitransformer.system.threads import allowed_cores, available_cores
 from minitransformer.training.trainer import Trainer, reducer_for
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import communicator

@@ -25,9 +25,9 @@ from contest import MALLOC, Contestant, compete, describe_machine, report, serve
 from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.memory import keep_freed_memory
-from minitransformer.symbols import END, START, UNKNOWN
-from minitransformer.threads import available_cores
+from minitransformer.model.symbols import END, START, UNKNOWN
+from minitransformer.system.memory import keep_freed_memory
+from minitransformer.system.threads import available_cores
 
 CONFIG = ModelConfig(37_000)
 BEAM = 4

@@ -14,7 +14,7 @@ from torch_peer import PADDING, TorchTransformer, padded
 from minitransformer.config import ModelConfig
 from minitransformer.model.files import load_model_files
 from minitransformer.model.positions import sinusoids
-from minitransformer.symbols import END, START, UNKNOWN
+from minitransformer.model.symbols import END, START, UNKNOWN
 
 SYMBOLS = {UNKNOWN: "<unk>", START: "<s>", END: "</s>"}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from cli.command import run_command, say
 from cli.options import parse_options
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.files import CheckpointError
 from minitransformer.model.files import load_model_files, save_model_files
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.checkpoint import average_weights, checkpoints_of_updates
 
 DESCRIPTION = "Average the weights of the last checkpoints of a run into a model that minitransformer-translate reads."

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, TextIO, cast
 
 from autograd import DeviceError
-from minitransformer.errors import UserError
-from minitransformer.memory import keep_freed_memory
+from minitransformer.system.errors import UserError
+from minitransformer.system.memory import keep_freed_memory
 from parallel.agreement import DisagreementError
 from parallel.communicator import Communicator
 from parallel.launch import LaunchError, all_or_none

@@ -17,13 +17,13 @@ from cli.command import all_end_together, run_command
 from cli.explain_compat import explain_compat
 from cli.options import take_option, take_word
 from cli.train import read_options
-from minitransformer.doctor.finding import Finding, merged
-from minitransformer.doctor.machine import machine, shared_memory
-from minitransformer.doctor.plan import plan
-from minitransformer.doctor.replay import diagnosis
-from minitransformer.doctor.together import together
-from minitransformer.placement import choose_placements
-from minitransformer.run import RunConfig
+from minitransformer.config import RunConfig
+from minitransformer.system.placement import choose_placements
+from minitransformer.training.doctor.finding import Finding, merged
+from minitransformer.training.doctor.machine import machine, shared_memory
+from minitransformer.training.doctor.plan import plan
+from minitransformer.training.doctor.replay import diagnosis
+from minitransformer.training.doctor.together import together
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import LaunchError, communicator, n_launched_here, rank_launched
 from parallel.placement import Placement

@@ -7,10 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from minitransformer.compatibility import CONVENTIONS, conventions_of, penalties
-from minitransformer.config import ConfigError
-from minitransformer.doctor.compat import Subject, Switch, switches
-from minitransformer.run import RunConfig
+from minitransformer.config import ConfigError, RunConfig
+from minitransformer.paper.compatibility import CONVENTIONS, conventions_of, penalties
+from minitransformer.paper.switch_effects import Subject, Switch, switches
 
 LENGTHS = (5, 20, 80)
 UNTRAINED = "A switch may also give an untrained model other initial values."

@@ -14,11 +14,11 @@ from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.parser import PARSING, Parser
 from minitransformer.inference.stream import Source, cut_warning, decoded, groups_of_lines
-from minitransformer.trees.penn import EXPECTED_TREES, read_trees, write_tree
-from minitransformer.trees.plain import plain
-from minitransformer.trees.words import Splitting, split_words
+from minitransformer.parsing.parser import PARSING, Parser
+from minitransformer.parsing.penn import EXPECTED_TREES, read_trees, write_tree
+from minitransformer.parsing.plain import plain
+from minitransformer.parsing.words import Splitting, split_words
 
 DESCRIPTION = """Parse the sentences on standard input, one per line, into trees in Penn bracket format on standard
 output, one per line. With --treebank FILE: parse the words of its trees instead; then compare the two files with

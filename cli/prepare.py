@@ -9,10 +9,10 @@ from pathlib import Path
 
 from cli.command import run_command, say
 from cli.options import name_of, parse_options, read_toml, take_option
-from minitransformer.config import DataConfig
+from minitransformer.config import DataConfig, RunConfig
 from minitransformer.data.download import download
 from minitransformer.data.prepare import prepare
-from minitransformer.run import RunConfig
+from minitransformer.parsing.treebank import corpus_of
 
 DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
 pairs. --config FILE reads options from the [data] table of a TOML file. --preset NAME, or a preset that the file names,
@@ -50,7 +50,7 @@ def prepare_data(arguments: Sequence[str]) -> int:
     )
     if options.download:
         download(options.data, say)
-    prepare(options.data, options.data.directory or options.run / "data", say)
+    prepare(options.data, options.data.directory or options.run / "data", say, corpus_of)
     return 0
 
 

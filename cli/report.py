@@ -10,12 +10,12 @@ from pathlib import Path
 import tyro
 
 from cli.command import run_command, say
-from minitransformer.files import write_text
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.report.attended import AttendedPair, PictureKind, attended_pair
 from minitransformer.report.errors import PICTURES, ReportError, check_suffix, matplotlib_needed
 from minitransformer.report.page import attention_page
+from minitransformer.system.files import write_text
 
 DESCRIPTION = """Draw what a model computes. "attention" draws every head of every layer for one sentence."""
 

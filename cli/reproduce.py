@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
+from minitransformer.paper.complexity.layout import as_json, markdown
+from minitransformer.paper.complexity.table import measure_table
 
 from cli.command import run_command, say
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
-from minitransformer.evaluation.complexity.layout import as_json, markdown
-from minitransformer.evaluation.complexity.table import measure_table
-from minitransformer.files import written_whole
-from minitransformer.provenance import code_version
 from minitransformer.report.errors import matplotlib_needed
+from minitransformer.system.files import written_whole
+from minitransformer.system.provenance import code_version
 
 DESCRIPTION = """Measure what the paper's tables claim. "table1": complexity, sequential operations and
 maximum path length of layer types. "table3": variations on the Transformer, trained at a scale of your choice."""
@@ -56,7 +56,7 @@ def reproduce_table1(options: Table1Options) -> int:
     if options.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {options.repeats}")
     with matplotlib_needed():  # check this before minutes of measuring
-        from minitransformer.report.complexity_picture import complexity_picture  # noqa: PLC0415
+        from minitransformer.paper.complexity.picture import complexity_picture  # noqa: PLC0415
         from minitransformer.report.saving import save_picture  # noqa: PLC0415
     with written_whole(options.output / "table1.json") as unfinished:  # fails early if the directory is unwritable
         rows = measure_table(quick=options.quick, repeats=options.repeats, say=say)

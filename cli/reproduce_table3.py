@@ -12,15 +12,15 @@ from cli.console import log_console
 from cli.train import read_options
 from minitransformer.data.prepare import PreparedData, text_files
 from minitransformer.data.survey import CorpusError
-from minitransformer.files import write_text
-from minitransformer.reproduce.claims import comparisons
-from minitransformer.reproduce.table3 import Experiment, Result, Scale, rows_named
-from minitransformer.reproduce.table3_report import (
+from minitransformer.paper.claims import comparisons
+from minitransformer.paper.table3 import Experiment, Result, Scale, rows_named
+from minitransformer.paper.table3_report import (
     as_markdown,
     claims_as_markdown,
     provenance_as_markdown,
     verdicts_as_markdown,
 )
+from minitransformer.system.files import write_text
 from minitransformer.training.callbacks import ProgressBar
 from parallel.communicator import Communicator
 from parallel.launch import communicator

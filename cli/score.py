@@ -15,14 +15,14 @@ from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.evaluation.audit import Language, audit
 from minitransformer.evaluation.bleu import bleu, chrf
-from minitransformer.evaluation.evalb import COLLINS, compare, with_tags_of
-from minitransformer.evaluation.evalb_report import read_parameters, report
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import load_with_tokenizer
-from minitransformer.provenance import code_version
-from minitransformer.threads import available_cores
-from minitransformer.trees.linear import WORD
-from minitransformer.trees.penn import read_gold_trees, read_tree_lines
+from minitransformer.parsing.evalb import COLLINS, compare, with_tags_of
+from minitransformer.parsing.evalb_report import read_parameters, report
+from minitransformer.parsing.linear import WORD
+from minitransformer.parsing.penn import read_gold_trees, read_tree_lines
+from minitransformer.system.provenance import code_version
+from minitransformer.system.threads import available_cores
 
 DESCRIPTION = """Score translations: "bleu" compares a file of translations with references; "audit" does so under every
 convention used in papers; "pairs" gives the log-probability of given translations under a model; "trees"

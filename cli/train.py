@@ -10,9 +10,8 @@ from pathlib import Path
 from cli.command import all_end_together, run_command
 from cli.console import log_console
 from cli.options import name_of, parse_options, read_toml, take_option
-from minitransformer.compatibility import compatible
-from minitransformer.config import ConfigError
-from minitransformer.run import RunConfig
+from minitransformer.config import ConfigError, RunConfig
+from minitransformer.paper.compatibility import compatible
 from minitransformer.training.callbacks import ProgressBar
 from minitransformer.training.rehearsal import verify_resume
 from minitransformer.training.train import train as train_run

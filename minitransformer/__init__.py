@@ -26,17 +26,13 @@ def _require_sister_packages() -> None:
 
 _require_sister_packages()
 
-from minitransformer import presets  # noqa: E402
-from minitransformer.config import DataConfig, ModelConfig, TrainingConfig  # noqa: E402
+from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig, presets  # noqa: E402
 from minitransformer.inference.translator import Translator  # noqa: E402
 from minitransformer.model.batch import Batch  # noqa: E402
 from minitransformer.model.transformer import Transformer  # noqa: E402
 
 if TYPE_CHECKING:
-    from minitransformer.run import RunConfig
     from minitransformer.training.train import train
-
-_LAZY = {"RunConfig": "minitransformer.run", "train": "minitransformer.training.train"}  # not needed to translate
 
 __all__ = [
     "Batch",
@@ -52,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what only training needs when it is first asked for."""
-    if name not in _LAZY:
+    """Import ``train`` when it is first asked for: who only translates does not need it."""
+    if name != "train":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    return import_module("minitransformer.training.train").train

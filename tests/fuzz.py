@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from fuzzed_readers import READERS, Reader  # noqa: E402
 
-from minitransformer.errors import UserError  # noqa: E402
+from minitransformer.system.errors import UserError  # noqa: E402
 
 MEMORY = 1 << 30  # bytes of address space that a reader may ask for beyond those it has at the start
 HUGE = [

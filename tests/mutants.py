@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import TestOutcome, WorkerOutcome
 
-from minitransformer.threads import available_cores
+from minitransformer.system.threads import available_cores
 
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "mutants"

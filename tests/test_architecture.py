@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,25 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
     for module in edges:
         visit(module, ())
+
+
+def room_of(module: str) -> str:
+    """Return the sub-package of ``minitransformer`` that a module belongs to; of other modules their package."""
+    return ".".join(module.split(".")[: 2 if module.startswith("minitransformer.") else 1])
+
+
+def test_no_sub_package_imports_itself_through_another() -> None:
+    edges: dict[str, set[str]] = {}
+    for module, imports in graph().items():
+        edges.setdefault(room_of(module), set()).update(map(room_of, imports - set(PACKAGES)))
+    order = TopologicalSorter({room: rooms - {room} for room, rooms in edges.items()})
+    order.prepare()  # raises CycleError, which names the cycle
+
+
+def test_the_top_of_minitransformer_is_ten_sub_packages() -> None:
+    names = {module.split(".")[1] for path in FILES if (module := module_of(path)).startswith("minitransformer.")}
+    assert len(names) <= 10
+    assert all((ROOT / "minitransformer" / name).is_dir() for name in names)
 
 
 def test_cupy_is_imported_in_one_file() -> None:

@@ -13,8 +13,8 @@ import pooch
 from minitransformer.config import DataConfig
 from minitransformer.data.prepare import text_files
 from minitransformer.data.survey import READ_ERRORS
-from minitransformer.errors import UserError
-from minitransformer.files import make_directory, written_whole
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import make_directory, written_whole
 
 ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz")
 

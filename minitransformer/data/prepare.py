@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -11,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minitransformer.checksums import checksums_of, compare_files
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.selection import worth_scoring, worth_training_on
-from minitransformer.data.sources import corpus_of
+from minitransformer.data.sources import text_corpus
 from minitransformer.data.store import IdPair, TokenStore, shard_files, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.files import (
+from minitransformer.system.checksums import checksums_of, compare_files
+from minitransformer.system.files import (
     CheckpointError,
     DamagedError,
     lock_directory,
@@ -27,7 +26,7 @@ from minitransformer.files import (
     remove_unfinished,
     write_text,
 )
-from minitransformer.provenance import short_hash
+from minitransformer.system.provenance import short_hash
 
 MANIFEST = "manifest.json"
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
@@ -122,16 +121,22 @@ def _is_pair(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(line, str) for line in value)
 
 
-def prepare(config: DataConfig, directory: Path, report: Report = lambda line: None) -> PreparedData:
+def prepare(
+    config: DataConfig,
+    directory: Path,
+    report: Report = lambda line: None,
+    open_corpus: Callable[[DataConfig], Corpus] = text_corpus,
+) -> PreparedData:
     """Read the corpus, train the tokenizer and write token ids.
 
-    The manifest is written last, so that only a complete directory has one.
+    ``open_corpus`` opens the corpus of the configuration.  The manifest is written last, so that only a complete
+    directory has one.
     Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written, or another
     process is writing it.
     """
     report("reading the text" if not config.is_demo else "generating the demo corpus")
     files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
-    corpus = corpus_of(config)
+    corpus = open_corpus(config)
     _report_oddities(corpus, report)
     held = lock_directory(directory, "preparing data")
     try:
@@ -174,7 +179,7 @@ def _write(
         "target_words": tokenizer.n_target_words,
         "files": files,
         "odd_lines": {name: odd[path] for name, path in text_files(config).items() if odd[path]},
-        "config": fingerprint(config),
+        "config": config.fingerprint(),
         CHECKSUMS: checksums_of(directory, _files_of(directory, tokenizer)),
     }
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
@@ -259,14 +264,6 @@ class _Rereadable:
 
     def __iter__(self) -> Iterator[Pair]:
         return self.read()
-
-
-def fingerprint(config: DataConfig) -> dict[str, Any]:
-    """Return the fields of a configuration that determine the prepared data."""
-    fields = json.loads(json.dumps(dataclasses.asdict(config), default=str))
-    return {
-        name: value for name, value in fields.items() if name not in ("directory", "raw", "download_from", "sha256")
-    }
 
 
 def _encoded(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[IdPair]:

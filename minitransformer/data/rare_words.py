@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 
-from minitransformer.symbols import UNKNOWN
+from minitransformer.model.symbols import UNKNOWN
 
 LEAST_COUNT = 2  # words below this count are rare in training, too, so that the model learns their classes
 _BLANK = "▁"  # sentencepiece's mark before words

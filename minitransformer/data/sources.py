@@ -1,4 +1,4 @@
-"""The sources of parallel text: files, a treebank, or the demonstration's grammar."""
+"""The sources of parallel text: files, or the demonstration's grammar."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair
+from minitransformer.data.demo import demo_corpus
 from minitransformer.data.survey import Survey
-from minitransformer.data.treebank import TreebankCorpus
-from minitransformer.demo import demo_corpus
 
 
 class GeneratedCorpus:
@@ -36,8 +35,6 @@ class GeneratedCorpus:
         return f"pair {i + 1:,}"
 
 
-def corpus_of(config: DataConfig) -> Corpus:
-    """Return the corpus of a configuration: its files of text or trees, or the demonstration."""
-    if config.is_treebank:
-        return TreebankCorpus.of(config)
+def text_corpus(config: DataConfig) -> Corpus:
+    """Return the corpus of a configuration: its text files, or the demonstration's.  Raises: CorpusError."""
     return GeneratedCorpus() if config.is_demo else FileCorpus.of(config)

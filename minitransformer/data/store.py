@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer.files import CheckpointError, DamagedError, written_whole
 from minitransformer.model.batch import Ids
+from minitransformer.system.files import CheckpointError, DamagedError, written_whole
 
 PAIRS_PER_SHARD = 500_000
 _SIDES = ("source", "target")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from minitransformer.data.xz import open_xz
-from minitransformer.errors import UserError
+from minitransformer.system.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 N_NAMED = 5  # locations of one kind that are listed; the others are only counted

@@ -12,7 +12,6 @@ from typing import Any
 
 import sentencepiece
 
-from minitransformer.checksums import check_files, has_checksums, remove_checksums, write_checksums
 from minitransformer.config import TokenizerType
 from minitransformer.data.corpus import Pair
 from minitransformer.data.rare_words import (
@@ -24,8 +23,9 @@ from minitransformer.data.rare_words import (
     words_of,
 )
 from minitransformer.data.survey import CorpusError
-from minitransformer.files import CheckpointError, written_whole
-from minitransformer.symbols import END, START, UNKNOWN
+from minitransformer.model.symbols import END, START, UNKNOWN
+from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
+from minitransformer.system.files import CheckpointError, written_whole
 
 JOINT_FILE = "tokenizer.model"
 _SEPARATE_FILES = ("tokenizer.source.model", "tokenizer.target.model")

@@ -1,1 +1,1 @@
-"""Measures of translations, of parse trees, and of what training and layers cost."""
+"""Measures of translations."""

@@ -17,12 +17,12 @@ from autograd import Tensor, namespace, no_tape, to_device
 from autograd.array import Array
 from autograd.ops.top_k import FloatArray, IntArray, take, top, top_k
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
-from minitransformer.errors import UserError
 from minitransformer.inference.cache import LayerCache, Memory
 from minitransformer.model.batch import Ids, pack_sequences
 from minitransformer.model.spans import cached_sets, self_attention_spans
+from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.model.transformer import Transformer
-from minitransformer.symbols import END, START, UNKNOWN
+from minitransformer.system.errors import UserError
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 

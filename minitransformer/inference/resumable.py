@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from minitransformer.errors import UserError
-from minitransformer.files import read_record, try_lock, write_text
 from minitransformer.inference.stream import LineTranslator, groups_of_file
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import read_record, try_lock, write_text
 
 _BYTES_AT_ONCE = 1 << 20
 

@@ -13,7 +13,7 @@ from autograd.ops.softmax import log_softmax_values
 from minitransformer.data.batching import cut_by_tokens
 from minitransformer.model.batch import Batch, Ids
 from minitransformer.model.transformer import Transformer
-from minitransformer.threads import map_in_threads
+from minitransformer.system.threads import map_in_threads
 
 IdPair = tuple[Ids, Ids]
 

@@ -13,10 +13,10 @@ from autograd import to_host
 from autograd.array import Device
 from autograd.ops.top_k import IntArray
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.files import CheckpointError
 from minitransformer.inference.beam import Constraint, Hypothesis, SearchConfig, beam_search
 from minitransformer.model.transformer import Transformer
-from minitransformer.threads import available_cores, map_in_threads
+from minitransformer.system.files import CheckpointError
+from minitransformer.system.threads import available_cores, map_in_threads
 
 HYPOTHESES_AT_ONCE = 512  # live hypotheses of one batch: enough to fill the matrix products
 SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds the memory for very long lines

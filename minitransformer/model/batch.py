@@ -12,7 +12,7 @@ import numpy as np
 from autograd import Blocks
 from autograd.array import Array
 from minitransformer.model.spans import BatchSpans, causal_spans, encoder_decoder_spans, self_attention_spans
-from minitransformer.symbols import END, START
+from minitransformer.model.symbols import END, START
 
 IdArray = np.ndarray[Any, np.dtype[np.int64]]
 Ids = Sequence[int] | np.ndarray[Any, Any]  # of one sentence, without start and end symbols

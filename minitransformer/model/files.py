@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer.checksums import check_files, has_checksums, remove_checksums, write_checksums
 from minitransformer.config import ConfigError, ModelConfig
-from minitransformer.files import CheckpointError, DamagedError, read_arrays, read_json, write_arrays, write_text
-from minitransformer.symbols import END
+from minitransformer.model.symbols import END
+from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
+from minitransformer.system.files import CheckpointError, DamagedError, read_arrays, read_json, write_arrays, write_text
 
 CONFIG_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"

@@ -11,7 +11,7 @@ from autograd import Layer, Parameter, Tensor, ops, to_device
 from autograd.array import Array, Device, device_of, namespace_of_device
 from autograd.parameters import scaled_normal
 from minitransformer.config import ModelConfig
-from minitransformer.errors import UserError
+from minitransformer.system.errors import UserError
 
 
 class PositionError(UserError, ValueError):

@@ -26,13 +26,13 @@ from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import FloatArray, IntArray, linear_top_k
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
-from minitransformer.errors import UserError
 from minitransformer.model.batch import Batch, IdArray, ModelInput
 from minitransformer.model.files import load_model_files, require_room, save_model_files
 from minitransformer.model.layers import Embedding, KeysValues, drop, layer_for_few_rows
 from minitransformer.model.positions import positions_of
 from minitransformer.model.stacks import Decoder, Encoder, Past
-from minitransformer.symbols import END, START
+from minitransformer.model.symbols import END, START
+from minitransformer.system.errors import UserError
 
 DTYPES = ("float32", "float64", "bfloat16")
 

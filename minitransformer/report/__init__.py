@@ -1,1 +1,1 @@
-"""Pages and pictures of a model's attention and of Table 1."""
+"""Pages and pictures of a model's attention."""

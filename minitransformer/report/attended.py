@@ -12,11 +12,11 @@ import numpy as np
 from minitransformer.data.rare_words import words_of
 from minitransformer.inference.attention import AttentionWeights, FloatArray, attention_weights
 from minitransformer.inference.beam import SearchConfig, beam_search
-from minitransformer.inference.brackets import BracketConstraint, BracketVocabulary
-from minitransformer.inference.parser import PARSING
 from minitransformer.inference.translator import Translator
-from minitransformer.provenance import code_version
+from minitransformer.parsing.brackets import BracketConstraint, BracketVocabulary
+from minitransformer.parsing.parser import PARSING
 from minitransformer.report.errors import ReportError
+from minitransformer.system.provenance import code_version
 
 Kind = Literal["encoder", "decoder", "encoder-decoder"]
 PictureKind = Literal["encoder", "decoder", "encoder-decoder", "alignment"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from minitransformer.errors import UserError
+from minitransformer.system.errors import UserError
 
 PICTURES = (".png", ".svg", ".pdf")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from minitransformer.files import written_whole
 from minitransformer.report.errors import ReportError
+from minitransformer.system.files import written_whole
 
 DOTS_PER_INCH = 150  # of PNG
 MOST_PIXELS = 250_000_000  # drawing them takes a gigabyte of memory

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from minitransformer.files import lock_directory
+from minitransformer.system.files import lock_directory
 from parallel.communicator import Communicator
 
 

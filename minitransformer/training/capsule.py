@@ -21,11 +21,11 @@ from autograd.inspection import NotFinite, first_not_finite
 from autograd.optim import gradient_norm
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray, cut_into_shards
-from minitransformer.files import CheckpointError, read_arrays, read_json, write_arrays, write_text
 from minitransformer.model.batch import Batch
+from minitransformer.model.symbols import START
 from minitransformer.model.transformer import Transformer
-from minitransformer.provenance import code_version
-from minitransformer.symbols import START
+from minitransformer.system.files import CheckpointError, read_arrays, read_json, write_arrays, write_text
+from minitransformer.system.provenance import code_version
 from minitransformer.training.state import TrainingState
 
 UPDATE_FILE, BATCH_FILE = "update.json", "batch.safetensors"

@@ -21,9 +21,11 @@ import numpy as np
 from autograd import to_device, to_host
 from autograd.array import Array
 from autograd.optim import Adam
-from minitransformer.checksums import check_files, has_checksums, write_checksums
 from minitransformer.config import ModelConfig, TrainingConfig
-from minitransformer.files import (
+from minitransformer.model.files import MODEL_FILES, load_model_files, write_model_files
+from minitransformer.model.transformer import Transformer, WeightsError
+from minitransformer.system.checksums import check_files, has_checksums, write_checksums
+from minitransformer.system.files import (
     CheckpointError,
     DamagedError,
     UnfitError,
@@ -34,8 +36,6 @@ from minitransformer.files import (
     write_arrays,
     write_text,
 )
-from minitransformer.model.files import MODEL_FILES, load_model_files, write_model_files
-from minitransformer.model.transformer import Transformer, WeightsError
 from minitransformer.training.metrics import METRICS_FILE
 from minitransformer.training.state import STATE_FILE, TrainingState, read_state
 

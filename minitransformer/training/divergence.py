@@ -14,9 +14,9 @@ from autograd import namespace
 from autograd.array import Array
 from minitransformer.data.batching import IntArray
 from minitransformer.data.store import TokenStore
-from minitransformer.errors import UserError
-from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.capsule import UpdateFacts, write_capsule
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult

@@ -9,7 +9,7 @@ from autograd import RandomStream, backward, namespace
 from autograd.array import Array, staying_here
 from minitransformer.model.batch import ModelInput
 from minitransformer.model.transformer import Transformer
-from minitransformer.threads import even_slices
+from minitransformer.system.threads import even_slices
 
 
 class ShardedGradient:

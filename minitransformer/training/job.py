@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.config import TrainingConfig
+from minitransformer.config.run import RUN_FILE, RunConfig
 from minitransformer.data.prepare import PreparedData
-from minitransformer.evaluation.cost import Cost, sustained_flops_per_second
-from minitransformer.files import CheckpointError, DamagedError, read_json, write_text
 from minitransformer.model.files import load_model_files
 from minitransformer.model.transformer import Transformer
-from minitransformer.placement import choose_placements
-from minitransformer.provenance import code_version, short_hash
-from minitransformer.run import RUN_FILE, RunConfig
+from minitransformer.system.files import CheckpointError, DamagedError, read_json, write_text
+from minitransformer.system.placement import choose_placements
+from minitransformer.system.provenance import code_version, short_hash
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoints_of_updates, stale_checkpoints
+from minitransformer.training.flops import Cost, sustained_flops_per_second
 from minitransformer.training.largest_batch import advising, try_largest_batch
 from minitransformer.training.run_data import RESULTS_FILE, check_lengths, shared_data, sized
 from minitransformer.training.trainer import Trainer, reducer_for

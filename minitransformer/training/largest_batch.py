@@ -13,11 +13,11 @@ from threadpoolctl import threadpool_limits
 
 from autograd import RandomStream
 from minitransformer.config import MOST_SHARDS, TrainingConfig
+from minitransformer.config.run import RUN_FILE
 from minitransformer.data.batching import IntArray, cut_into_shards, read_batch
-from minitransformer.errors import UserError
-from minitransformer.free_memory import free_memory
 from minitransformer.model.batch import Batch
-from minitransformer.run import RUN_FILE
+from minitransformer.system.errors import UserError
+from minitransformer.system.free_memory import free_memory
 from minitransformer.training.footprint import Footprint, in_words, predict, runs_of_threads
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import micro_batches_of_rank

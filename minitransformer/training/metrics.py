@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from minitransformer.files import write_text, written_whole
+from minitransformer.system.files import write_text, written_whole
 
 METRICS_FILE = "metrics.jsonl"
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer.config import ConfigError
+from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.prepare import PreparedData
-from minitransformer.errors import UserError
-from minitransformer.files import make_directory, read_arrays, read_json
 from minitransformer.model.files import WEIGHTS_FILE
-from minitransformer.run import RunConfig
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import make_directory, read_arrays, read_json
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import OPTIMIZER_FILE, checkpoint_path
 from minitransformer.training.metrics import METRICS_FILE

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from minitransformer.config import ConfigError, ModelConfig
-from minitransformer.data.prepare import PreparedData, changed_files, fingerprint, prepare
+from minitransformer.config import ConfigError, ModelConfig, RunConfig
+from minitransformer.data.prepare import PreparedData, changed_files, prepare
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.files import CheckpointError, remove_unfinished
 from minitransformer.model.files import WEIGHTS_FILE
-from minitransformer.run import RunConfig
+from minitransformer.parsing.treebank import corpus_of
+from minitransformer.system.files import CheckpointError, remove_unfinished
 from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.validation import BEST
 from parallel.communicator import Communicator
@@ -49,9 +49,9 @@ def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedDa
     Raises: CheckpointError if the directory holds damaged data, data of another configuration, or of other text.
     """
     if not PreparedData.is_in(config.data_directory):
-        return prepare(config.data, config.data_directory, say)
+        return prepare(config.data, config.data_directory, say, corpus_of)
     data = PreparedData.open(config.data_directory)
-    wanted = fingerprint(config.data)
+    wanted = config.data.fingerprint()
     different = [name for name, value in data.manifest["config"].items() if wanted.get(name) != value]
     if different:
         raise CheckpointError(

@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from minitransformer.checksums import CHECKSUMS_FILE, has_checksums
-from minitransformer.files import DamagedError, read_json
+from minitransformer.system.checksums import CHECKSUMS_FILE, has_checksums
+from minitransformer.system.files import DamagedError, read_json
 
 STATE_FILE = "state.json"
 
@@ -19,7 +19,7 @@ class TrainingState:
 
     ``unlogged_…`` are sums over the updates since the last line.  ``avoided`` are epoch and place of batches that the
     run went back from, because their updates were not finite.  ``flops`` and ``device_seconds`` are what the updates
-    have cost (``minitransformer.evaluation.cost``); None if the run was begun before that was noted.
+    have cost (``minitransformer.training.flops``); None if the run was begun before that was noted.
     ``between_intervals``: the checkpoint was due at no interval, but written at an interruption or the end; False of
     one that was written before that was noted.
     """

@@ -14,7 +14,7 @@ from autograd.array import Array, staying_here
 from autograd.optim import Adam, clip, sum_squares
 from minitransformer.config import TrainingConfig
 from minitransformer.model.batch import ModelInput
-from minitransformer.threads import even_slices
+from minitransformer.system.threads import even_slices
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.schedule import learning_rate
 from parallel.reducer import GradientReducer

@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from minitransformer.files import read_json
+from minitransformer.config import RunConfig
 from minitransformer.model.transformer import Transformer
-from minitransformer.run import RunConfig
+from minitransformer.system.files import read_json
 from minitransformer.training.alone import alone_in
 from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar
 from minitransformer.training.job import TrainingJob

@@ -17,15 +17,15 @@ from autograd.optim import Adam
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import IntArray, cut_into_shards, read_batch
 from minitransformer.data.store import TokenStore
-from minitransformer.errors import UserError
-from minitransformer.evaluation.cost import update_flops
-from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.capsule import UpdateFacts
 from minitransformer.training.checkpoint import Snapshot, load_newest_checkpoint
 from minitransformer.training.cursor import BatchCursor
 from minitransformer.training.divergence import Guard, Update, give_up, require_finite
+from minitransformer.training.flops import update_flops
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.graph import CapturedStep, is_capturable
 from minitransformer.training.interrupt import Interrupt

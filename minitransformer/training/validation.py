@@ -12,18 +12,18 @@ from pathlib import Path
 
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
-from minitransformer.errors import UserError
 from minitransformer.evaluation.bleu import Score, bleu
-from minitransformer.evaluation.parsing import bracketing_f1
-from minitransformer.files import CheckpointError
 from minitransformer.inference.beam import SearchError
-from minitransformer.inference.parser import PARSING, Parser
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator
 from minitransformer.model.transformer import Transformer
+from minitransformer.parsing.f1 import bracketing_f1
+from minitransformer.parsing.linear import tree_of
+from minitransformer.parsing.parser import PARSING, Parser
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import ValidationReport
 from minitransformer.training.divergence import TrainingDivergedError
-from minitransformer.trees.linear import tree_of
 
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 

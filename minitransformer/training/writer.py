@@ -10,8 +10,8 @@ from threading import Thread
 import numpy as np
 
 from autograd.array import Array
-from minitransformer.files import CheckpointError
-from minitransformer.run import RUN_FILE
+from minitransformer.config.run import RUN_FILE
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.checkpoint import Snapshot, save_checkpoint
 
 

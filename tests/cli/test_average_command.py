@@ -10,7 +10,7 @@ import pytest
 from small_run import Trained, contents, said_while, translated
 
 from cli.average import average
-from minitransformer.files import CheckpointError, DamagedError
+from minitransformer.system.files import CheckpointError, DamagedError
 
 
 def test_the_average_of_checkpoints_is_a_model_that_translates(trained: Trained, tmp_path: Path) -> None:

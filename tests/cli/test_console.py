@@ -19,8 +19,8 @@ from small_run import Trained
 
 from cli.command import run_command
 from cli.console import log_console
-from minitransformer.errors import UserError
 from minitransformer.evaluation.bleu import Score
+from minitransformer.system.errors import UserError
 from minitransformer.training.callbacks import Callbacks, MetricsFile, ProgressBar, TrainingReport, ValidationReport
 
 ROOT = Path(__file__).parents[2]

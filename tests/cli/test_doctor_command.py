@@ -21,13 +21,12 @@ from rich.console import Console
 from small_run import Trained
 
 from cli.doctor import doctor, shown, summary
-from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
-from minitransformer.doctor import machine, plan, together
-from minitransformer.doctor.finding import Finding, merged
-from minitransformer.doctor.machine import cores, left_by_mpich, shared_memory
-from minitransformer.doctor.plan import batch
+from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.model.transformer import Transformer
-from minitransformer.run import RunConfig
+from minitransformer.training.doctor import machine, plan, together
+from minitransformer.training.doctor.finding import Finding, merged
+from minitransformer.training.doctor.machine import cores, left_by_mpich, shared_memory
+from minitransformer.training.doctor.plan import batch
 from parallel.communicator import SerialCommunicator
 from parallel.placement import Placement
 from parallel.reducer import LocalReducer
@@ -293,7 +292,7 @@ def test_under_mpirun_the_first_speaks_for_all(tmp_path: Path) -> None:
 @needs_mpi
 def test_ranks_that_differ_are_named(tmp_path: Path) -> None:
     code = (
-        "import os, cli.doctor, minitransformer.doctor.machine as m\n"
+        "import os, cli.doctor, minitransformer.training.doctor.machine as m\n"
         "m.code_version = lambda: 'code of ' + os.environ['MPI_LOCALRANKID' if 'MPI_LOCALRANKID' in os.environ"
         " else 'OMPI_COMM_WORLD_LOCAL_RANK']\n"
         "raise SystemExit(cli.doctor.main())"

@@ -13,9 +13,9 @@ from small_run import Trained, plain
 from cli.doctor import doctor
 from cli.train import read_options
 from minitransformer.data.prepare import PreparedData
-from minitransformer.doctor import memory
-from minitransformer.doctor.finding import Finding
 from minitransformer.model.transformer import Transformer
+from minitransformer.training.doctor import memory
+from minitransformer.training.doctor.finding import Finding
 from minitransformer.training.footprint import in_words, predict
 from minitransformer.training.largest_batch import OutOfMemoryError
 from parallel.communicator import SerialCommunicator

@@ -160,7 +160,7 @@ def test_standard_output_on_a_full_disk_is_one_line_with_the_remedy(tmp_path: Pa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
 def test_results_that_cannot_be_written_change_nothing_of_an_error(tmp_path: Path) -> None:
     code = (
-        "import sys; from cli.command import run_command; from minitransformer.errors import UserError\n"
+        "import sys; from cli.command import run_command; from minitransformer.system.errors import UserError\n"
         "def fail():\n    print('half a result')\n    raise UserError('on purpose')\n"
         "sys.exit(run_command(fail))"
     )

@@ -19,10 +19,10 @@ from cli.doctor import doctor
 from cli.explain_compat import explain_compat
 from cli.train import read_options
 from minitransformer import Batch, Transformer
-from minitransformer.compatibility import CONVENTIONS, effects
+from minitransformer.config import RunConfig
 from minitransformer.data.prepare import PreparedData
-from minitransformer.doctor.compat import Subject, switches
-from minitransformer.run import RunConfig
+from minitransformer.paper.compatibility import CONVENTIONS, effects
+from minitransformer.paper.switch_effects import Subject, switches
 
 SYSTEMS = ("tensor2tensor", "fairseq", "marian")
 

@@ -24,7 +24,7 @@ from cli.reproduce_table3 import Table3Options
 from cli.score import AuditOptions, BleuOptions, PairsOptions, TreesOptions, score
 from cli.train import train
 from cli.translate import TranslateOptions, translate
-from minitransformer.run import RunConfig
+from minitransformer.config import RunConfig
 
 
 def options_of(options: Any, prefix: str = "") -> list[str]:

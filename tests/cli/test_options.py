@@ -16,10 +16,9 @@ from cli.parse import parse
 from cli.prepare import prepare_data
 from cli.train import read_options
 from cli.translate import translate
-from minitransformer import presets
-from minitransformer.compatibility import compatible
-from minitransformer.config import ConfigError, DataConfig
-from minitransformer.run import RunConfig, demo_training
+from minitransformer.config import ConfigError, DataConfig, presets
+from minitransformer.config.run import RunConfig, demo_training
+from minitransformer.paper.compatibility import compatible
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 
@@ -303,7 +302,7 @@ def test_every_recipe_can_be_read(recipe: Path) -> None:
 def prepared_as(words: list[str], monkeypatch: pytest.MonkeyPatch) -> DataConfig:
     """What minitransformer-prepare would prepare."""
     asked: list[DataConfig] = []
-    monkeypatch.setattr("cli.prepare.prepare", lambda data, directory, report: asked.append(data))
+    monkeypatch.setattr("cli.prepare.prepare", lambda data, *others: asked.append(data))
     assert prepare_data(words) == 0
     return asked[0]
 

@@ -17,9 +17,9 @@ from cli.score import score
 from cli.train import train
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
-from minitransformer.files import CheckpointError
-from minitransformer.trees.penn import read_tree, read_trees
-from minitransformer.trees.plain import plain
+from minitransformer.parsing.penn import read_tree, read_trees
+from minitransformer.parsing.plain import plain
+from minitransformer.system.files import CheckpointError
 
 SMALL_PARSER = """--preset parsing-small --data.train-trees t.mrg --data.validation-trees v.mrg
     --data.vocabulary-size 60 --data.leaf-symbols tags

@@ -16,11 +16,9 @@ from toy_treebank import toy_tree
 
 from cli.prepare import prepare_data
 from cli.train import read_options, train
-from minitransformer import presets
-from minitransformer.config import DataConfig
+from minitransformer.config import DataConfig, RunConfig, presets
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.parser import PARSING
-from minitransformer.run import RunConfig
+from minitransformer.parsing.parser import PARSING
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 STEP_SECONDS = {"base": 0.4, "big": 1.0}  # section 5.2

@@ -16,7 +16,7 @@ from cli.reproduce import reproduce
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
-from minitransformer.files import CheckpointError
+from minitransformer.system.files import CheckpointError
 
 
 def options(folder: Path, *rows: str, budget: int = 20) -> Table3Options:

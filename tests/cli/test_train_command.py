@@ -16,7 +16,7 @@ from cli.command import run_command
 from cli.prepare import prepare_data
 from cli.train import train
 from minitransformer.config import ConfigError
-from minitransformer.files import CheckpointError
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.alone import alone_in
 from parallel.communicator import SerialCommunicator
 

@@ -16,7 +16,7 @@ from small_run import Trained, as_command, said_while, translated
 
 from cli.train import train
 from minitransformer import Transformer
-from minitransformer.compatibility import CONVENTIONS, compatible
+from minitransformer.paper.compatibility import CONVENTIONS, compatible
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ from small_run import NUMBERS, Trained, contents, translated
 from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
-from minitransformer.files import DamagedError
 from minitransformer.inference import resumable
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.resumable import ResumeError, progress_file, translate_file
 from minitransformer.inference.stream import LineTranslator
 from minitransformer.inference.translator import Translator
+from minitransformer.system.files import DamagedError
 
 ROOT = Path(__file__).parents[2]
 FILES = ["out", "out.progress.json"]

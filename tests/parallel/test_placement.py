@@ -13,10 +13,9 @@ from training_ranks import MODEL, TRAINING, corpus_in
 from autograd import DeviceError
 from autograd.array import count_gpus, staying_here, use_gpu
 from minitransformer import Transformer, placement
-from minitransformer.config import DataConfig
+from minitransformer.config import DataConfig, RunConfig
 from minitransformer.data.store import TokenStore
-from minitransformer.placement import choose_placements
-from minitransformer.run import RunConfig
+from minitransformer.system.placement import choose_placements
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator

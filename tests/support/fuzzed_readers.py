@@ -16,16 +16,17 @@ from toy_treebank import write_toy_treebank
 
 from autograd.optim import Adam
 from cli.train import read_options
-from minitransformer.checksums import write_checksums
-from minitransformer.config import DataConfig, ModelConfig
+from minitransformer.config import DataConfig, ModelConfig, RunConfig
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.data.tokenizer import TOKENIZER_CHECKSUMS, Tokenizer
-from minitransformer.files import read_json, write_text
 from minitransformer.inference.resumable import translate_file
 from minitransformer.model.transformer import Transformer
-from minitransformer.run import RunConfig
+from minitransformer.parsing.penn import read_tree, read_trees, write_tree
+from minitransformer.parsing.plain import plain
+from minitransformer.system.checksums import write_checksums
+from minitransformer.system.files import read_json, write_text
 from minitransformer.training.capsule import UpdateFacts, replay_capsule, write_capsule
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
@@ -37,8 +38,6 @@ from minitransformer.training.checkpoint import (
 from minitransformer.training.metrics import MetricsLog
 from minitransformer.training.run_data import open_or_prepare
 from minitransformer.training.state import TrainingState
-from minitransformer.trees.penn import read_tree, read_trees, write_tree
-from minitransformer.trees.plain import plain
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
 RECIPE = Path(__file__).parents[2] / "recipes" / "wmt14-en-de-big.toml"

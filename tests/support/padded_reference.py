@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minitransformer import ModelConfig
-from minitransformer.symbols import END, START
+from minitransformer.model.symbols import END, START
 
 
 def padded(sentences: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from autograd import Blocks, KeySpans, Tensor, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, _Search
 from minitransformer.model.spans import causal_spans
-from minitransformer.symbols import END
+from minitransformer.model.symbols import END
 
 W = 6  # unknown, start, end and three words
 WORDS = range(3, W)

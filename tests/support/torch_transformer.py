@@ -11,7 +11,7 @@ from typing import Any
 from against_torch import torch
 
 from minitransformer import ModelConfig, Transformer
-from minitransformer.symbols import END, START
+from minitransformer.model.symbols import END, START
 
 functional = torch.nn.functional
 

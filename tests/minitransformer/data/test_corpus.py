@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import FileCorpus, read_pairs
-from minitransformer.data.sources import corpus_of
+from minitransformer.data.sources import text_corpus
 from minitransformer.data.survey import LONGEST_LINE, CorpusError, Found, fingerprint_of_file, read_lines, survey
 
 ANY_TEXT = st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=30)
@@ -385,7 +385,7 @@ def test_held_out_pairs_are_the_same_every_time(tmp_path: Path) -> None:
 def test_a_configuration_without_files_is_the_generated_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"train": [("a", "b")], "validation": [("c", "d")], "test": [("e", "f")]}
     monkeypatch.setattr("minitransformer.data.sources.demo_corpus", lambda: SimpleNamespace(**parts))
-    corpus = corpus_of(DataConfig())
+    corpus = text_corpus(DataConfig())
     assert {
         "train": list(corpus.train()),
         "validation": list(corpus.validation()),

@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.config import ConfigError, DataConfig
+from minitransformer.config import ConfigError, DataConfig, RunConfig
 from minitransformer.data.prepare import PreparedData, prepare
-from minitransformer.files import CheckpointError, DamagedError, lock_directory
-from minitransformer.run import RunConfig
+from minitransformer.system.files import CheckpointError, DamagedError, lock_directory
 
 SHARD = "train-00000.target.npy"
 FILES = [

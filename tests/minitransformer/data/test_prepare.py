@@ -13,13 +13,12 @@ from typing import Any, Never
 import numpy as np
 import pytest
 
-from minitransformer.config import DataConfig
+from minitransformer.config import DataConfig, RunConfig
 from minitransformer.data import prepare as prepare_module
 from minitransformer.data.prepare import PreparedData, Report, prepare
 from minitransformer.data.selection import worth_training_on
 from minitransformer.data.survey import CorpusError, Found
-from minitransformer.files import CheckpointError
-from minitransformer.run import RunConfig
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.run_data import open_or_prepare
 
 # Words of one letter become one token each: a vocabulary of the alphabet and the reserved symbols allows no merges.
@@ -361,7 +360,7 @@ def test_a_disk_that_fills_up_at_the_tokens_names_the_token_file(
 def test_prepared_data_is_opened_rather_than_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(tmp_path, GOOD)
     open_or_prepare(RunConfig(data=config), lambda line: None)
-    monkeypatch.setattr(prepare_module, "corpus_of", refuse)
+    monkeypatch.setattr("minitransformer.training.run_data.corpus_of", refuse)
     said: list[str] = []
     assert open_or_prepare(RunConfig(data=config), said.append).manifest["train_pairs"] == 20
     assert said == []

@@ -19,7 +19,7 @@ from minitransformer.data.rare_words import (
 )
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.symbols import UNKNOWN
+from minitransformer.model.symbols import UNKNOWN
 
 LINES = [
     "The mice were fed twice , and the mice slept .",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from minitransformer.data import store as store_module
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.files import CheckpointError
+from minitransformer.system.files import CheckpointError
 
 SEQUENCES = st.lists(st.integers(0, 65_535), max_size=6)
 PAIRS = st.lists(st.tuples(SEQUENCES, SEQUENCES), max_size=12)

@@ -16,7 +16,7 @@ from minitransformer.config import TokenizerType
 from minitransformer.data.corpus import Pair
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer, _sample
-from minitransformer.files import CheckpointError
+from minitransformer.system.files import CheckpointError
 
 ENGLISH = """the a small red old green dog cat house garden sees finds wants brings three seven trees windows and but
 tomorrow yesterday children neighbours mountain river under behind quickly together"""

@@ -20,7 +20,7 @@ from ctranslate2_format import Trained, load
 from autograd import Blocks
 from minitransformer import Batch, Transformer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
-from minitransformer.symbols import END, START
+from minitransformer.model.symbols import END, START
 
 DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[4] / "shared" / "data"))
 FOLDER = DATA / "ct2-aren-transliteration"

@@ -11,10 +11,10 @@ from threadpoolctl import threadpool_info
 
 from minitransformer import Transformer, Translator, presets
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.files import CheckpointError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import _batches_by_length
-from minitransformer.threads import map_in_threads
+from minitransformer.system.files import CheckpointError
+from minitransformer.system.threads import map_in_threads
 
 PAIRS = [(f"a dog sees {i} red houses", f"ein Hund sieht {i} rote Häuser") for i in range(60)]
 

@@ -32,7 +32,7 @@ from minitransformer.model.layers import (
 from minitransformer.model.positions import positions_of
 from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
-from minitransformer.symbols import END
+from minitransformer.model.symbols import END
 
 W, SOURCE_W = 7, 5  # words of the target, and of the source where it has a vocabulary of its own
 LONGEST = 20

@@ -11,7 +11,7 @@ import pytest
 from autograd import backward
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import ConfigError
-from minitransformer.symbols import END, START
+from minitransformer.model.symbols import END, START
 
 UNTIED = ModelConfig(vocabulary_size=9, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2, tied="none")
 BATCH = Batch.from_token_ids([[3, 4, 5], [8]], [[6, 7], []])

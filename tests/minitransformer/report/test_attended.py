@@ -12,9 +12,9 @@ from minitransformer.config import TokenizerType
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.beam import SearchConfig
+from minitransformer.parsing.linear import linearised, tree_of
 from minitransformer.report.attended import attended_pair, shown_pieces
 from minitransformer.report.errors import ReportError
-from minitransformer.trees.linear import linearised, tree_of
 
 WORDS = ["one two three", "two one", "three two two", "one"] * 5
 CONFIG = ModelConfig(n_layers=2, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)

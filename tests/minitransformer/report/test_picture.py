@@ -15,12 +15,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from minitransformer.files import CheckpointError
 from minitransformer.inference.attention import without_key
 from minitransformer.report.colours import head_colours
 from minitransformer.report.errors import ReportError
 from minitransformer.report.picture import INVISIBLE, attention_picture
 from minitransformer.report.saving import boxes_for_missing_letters, save_picture
+from minitransformer.system.files import CheckpointError
 
 PAIR = pair_of(["the", "small", "dog"], ["der", "kleine", "Hund"])
 

@@ -14,9 +14,9 @@ import pytest
 from metered import Meter, flops, watched
 
 from minitransformer import ModelConfig, Transformer
-from minitransformer.checksums import write_checksums
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
+from minitransformer.system.checksums import write_checksums
 from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
 from minitransformer.training.checkpoint import CHECKPOINT_FILES, checkpoint_path
 from minitransformer.training.interval import Interval

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minitransformer.files import CheckpointError
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.alone import alone_in
 from parallel.communicator import SerialCommunicator
 

@@ -12,7 +12,7 @@ import pytest
 from autograd import RandomStream, backward
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.data.batching import cut_into_shards
-from minitransformer.files import CheckpointError, read_arrays, write_arrays
+from minitransformer.system.files import CheckpointError, read_arrays, write_arrays
 from minitransformer.training.capsule import BATCH_FILE, UPDATE_FILE, UpdateFacts, replay_capsule, write_capsule
 
 GRADIENT_IS_INFINITE = "decoder.layers.0.feed_forward.hidden.weight"

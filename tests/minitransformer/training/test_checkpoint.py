@@ -17,11 +17,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from autograd.optim import Adam
-from minitransformer.checksums import write_checksums
 from minitransformer.config import ModelConfig
-from minitransformer.files import CheckpointError, DamagedError
 from minitransformer.model.files import save_model_files
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.checksums import write_checksums
+from minitransformer.system.files import CheckpointError, DamagedError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,

@@ -12,9 +12,9 @@ import pytest
 
 from autograd.optim import Adam
 from minitransformer import Transformer
-from minitransformer.checksums import check_files, has_checksums
 from minitransformer.config import ModelConfig
-from minitransformer.files import CheckpointError, DamagedError
+from minitransformer.system.checksums import check_files, has_checksums
+from minitransformer.system.files import CheckpointError, DamagedError
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
     Snapshot,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from minitransformer.config import TrainingConfig
-from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.files import CheckpointError
 from minitransformer.training import divergence
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.capsule import replay_capsule

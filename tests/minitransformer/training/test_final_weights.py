@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from minitransformer import Transformer
+from minitransformer.config import RunConfig
 from minitransformer.model.files import load_model_files
-from minitransformer.run import RunConfig
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
 from minitransformer.training.validation import BEST

@@ -130,7 +130,7 @@ from autograd import RandomStream
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import cut_into_shards
-from minitransformer.memory import keep_freed_memory
+from minitransformer.system.memory import keep_freed_memory
 from minitransformer.training.footprint import predict
 from minitransformer.training.gradient import ShardedGradient
 from autograd.optim import Adam

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from minitransformer import ModelConfig, Transformer
-from minitransformer.checksums import write_checksums
-from minitransformer.config import ConfigError, DataConfig, TrainingConfig
+from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.prepare import prepare
 from minitransformer.data.survey import CorpusError
-from minitransformer.files import CheckpointError
 from minitransformer.inference.translator import Translator
-from minitransformer.run import RunConfig
+from minitransformer.system.checksums import write_checksums
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import CHECKPOINT_FILES, checkpoint_path, checkpoints
 from minitransformer.training.divergence import TrainingDivergedError

@@ -14,9 +14,8 @@ import pytest
 
 from autograd import Tensor
 from minitransformer import ModelConfig, Transformer
-from minitransformer.config import DataConfig, TrainingConfig
+from minitransformer.config import DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.run import RunConfig
 from minitransformer.training import job as job_module
 from minitransformer.training import largest_batch
 from minitransformer.training.callbacks import Callback

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from minitransformer import Transformer
-from minitransformer.files import CheckpointError
 from minitransformer.inference.translator import Translator
+from minitransformer.system.files import CheckpointError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import checkpoints

@@ -13,11 +13,11 @@ import pytest
 from power_cut import Recording, record, write_tree
 
 from autograd.optim import Adam
-from minitransformer import files
 from minitransformer.config import ModelConfig
-from minitransformer.files import CheckpointError, sync
 from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.model.transformer import Transformer
+from minitransformer.system import files
+from minitransformer.system.files import CheckpointError, sync
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.checkpoint import (
     Snapshot,

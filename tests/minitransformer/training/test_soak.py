@@ -15,8 +15,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
-from minitransformer.memory import keep_freed_memory
-from minitransformer.run import RunConfig
+from minitransformer.system.memory import keep_freed_memory
+from minitransformer.config import RunConfig
 from minitransformer.training.job import TrainingJob
 from minitransformer.training.callbacks import Callback
 from parallel.communicator import SerialCommunicator

@@ -19,8 +19,8 @@ from autograd import RandomStream, backward
 from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.data.batching import plan_epoch, read_batch
 from minitransformer.evaluation.bleu import Score
-from minitransformer.files import CheckpointError
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
 from minitransformer.training.checkpoint import Snapshot, checkpoints
 from minitransformer.training.divergence import TrainingDivergedError

@@ -15,7 +15,7 @@ import pytest
 from autograd.optim import Adam
 from minitransformer import Transformer
 from minitransformer.config import ModelConfig
-from minitransformer.files import CheckpointError
+from minitransformer.system.files import CheckpointError
 from minitransformer.training import writer as writer_module
 from minitransformer.training.checkpoint import (
     Snapshot,

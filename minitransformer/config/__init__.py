@@ -1,0 +1,26 @@
+"""The settings of a training run: what to build, from which data, and how to train it."""
+
+from minitransformer.config import presets
+from minitransformer.config.checks import ConfigError
+from minitransformer.config.data import DataConfig, LeafSymbols, TokenizerType
+from minitransformer.config.model import ModelConfig, Normalisation, NormPlacement, PositionLayout, Start, Tying
+from minitransformer.config.run import RunConfig
+from minitransformer.config.training import MOST_SHARDS, Precision, TrainingConfig
+
+__all__ = [
+    "MOST_SHARDS",
+    "ConfigError",
+    "DataConfig",
+    "LeafSymbols",
+    "ModelConfig",
+    "NormPlacement",
+    "Normalisation",
+    "PositionLayout",
+    "Precision",
+    "RunConfig",
+    "Start",
+    "TokenizerType",
+    "TrainingConfig",
+    "Tying",
+    "presets",
+]

@@ -1,0 +1,90 @@
+"""The settings of data: text files, tokenizer and limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from minitransformer.config.checks import COUNT, ConfigError, require_bounds
+
+TokenizerType = Literal["bpe", "unigram", "word"]
+LeafSymbols = Literal["normalised", "tags"]
+
+_BOUNDS = {"held_out": COUNT, "vocabulary_size": COUNT, "max_length": COUNT, "max_ratio": (1, 1e30)}
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The text and its conversion to tokens.  Without training files, the text is the project's own demo corpus."""
+
+    directory: Path | None = None
+    """Directory of the prepared data; "data" in the run's directory if not given."""
+    raw: Path = Path()
+    """Folder that contains the text files named below."""
+    train_source: tuple[str, ...] = ()
+    """Training text, source side: UTF-8, one sentence per line, plain, .gz or .xz; several files are concatenated."""
+    train_target: tuple[str, ...] = ()
+    """Training text, target side: as many files, with the same numbers of lines."""
+    validation_source: tuple[str, ...] = ()
+    """Held-out text, source side; if not given, pairs spread over the training text are held out."""
+    validation_target: tuple[str, ...] = ()
+    """Held-out text, target side."""
+    train_trees: tuple[str, ...] = ()
+    """For parsing, instead of text: treebank files in Penn bracket format; sources are the words of the trees."""
+    validation_trees: tuple[str, ...] = ()
+    """Held-out treebank files."""
+    leaf_symbols: LeafSymbols = "normalised"
+    """Symbols for the words of a tree: XX for all but punctuation (Vinyals et al.), or the part-of-speech tags."""
+    held_out: int = 1_000
+    """Pairs to hold out of the training text if there are no validation files (at most a tenth of it)."""
+    tokenizer: TokenizerType = "bpe"
+    """Kind of subword model that sentencepiece trains; or, for parsing, whole words, with classes for rare words."""
+    vocabulary_size: int = 2_000
+    """Number of subword pieces (from 20,000 on, 256 of them are bytes) or words; per side if it is not joint."""
+    joint_vocabulary: bool = True
+    """One vocabulary for both languages (the paper), or one for each; two vocabularies share no matrix (model.tied)."""
+    max_length: int = 256
+    """Training pairs with more tokens than this on a side are dropped, and counted.  Held-out pairs with more tokens
+    than this and than 1,024 do not count in the validation loss."""
+    max_ratio: float = 6.0
+    """Pairs with a side over this many times as long as the other, and over 20 tokens, are dropped, and counted."""
+    download_from: str = ""
+    """URL of the folder from which missing files are downloaded."""
+    sha256: tuple[str, ...] = ()
+    """Checksums of downloads, as "file name:hexadecimal digits"; the name may be a URL.  A file without a checksum is
+    not downloaded.  From archives (.tar, .tgz …) the text files above are extracted."""
+
+    def __post_init__(self) -> None:
+        require_bounds("data", self, _BOUNDS)
+        for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
+            a, b = getattr(self, side_a), getattr(self, side_b)
+            if len(a) != len(b):
+                raise ConfigError(f"data: expected as many {side_b} files as {side_a} files; got {len(b)} and {len(a)}")
+        if bool(self.train_trees) != bool(self.validation_trees) or (self.is_treebank and self.train_source):
+            raise ConfigError("data: name both train_trees and validation_trees, or text, not one of each")
+        if self.is_treebank and self.joint_vocabulary:
+            raise ConfigError("data: words and trees share no vocabulary; set joint_vocabulary = false")
+        if self.tokenizer == "word" and not self.is_treebank:
+            raise ConfigError('data: tokenizer = "word" is for parsing; name train_trees, or take "bpe" or "unigram"')
+        if self.validation_source and not self.train_source:
+            raise ConfigError("data: validation files without training files; name train_source and train_target")
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether the corpus is the generated demo corpus."""
+        return not self.train_source and not self.is_treebank
+
+    @property
+    def is_treebank(self) -> bool:
+        """Whether targets are trees."""
+        return bool(self.train_trees)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the fields that determine the prepared data, as JSON would have them."""
+        fields = json.loads(json.dumps(dataclasses.asdict(self), default=str))
+        return {
+            name: value for name, value in fields.items() if name not in ("directory", "raw", "download_from", "sha256")
+        }

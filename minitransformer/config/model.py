@@ -1,0 +1,141 @@
+"""The hyperparameters of the model, under the names of the paper."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from autograd import SmoothedClasses
+from minitransformer.config.checks import (
+    COUNT,
+    FACTOR,
+    SHARE,
+    WIDTH,
+    ConfigError,
+    require,
+    require_bounds,
+    require_choices,
+)
+
+PositionLayout = Literal["interleaved", "halves", "learned"]
+NormPlacement = Literal["post", "pre"]
+Tying = Literal["all", "target", "none"]
+Start = Literal["symbol", "zero", "end"]
+Normalisation = Literal["gnmt", "length"]
+
+_CHOICES = {
+    "positions": PositionLayout, "norm": NormPlacement, "tied": Tying, "label_smoothing_over": SmoothedClasses,
+    "start": Start, "normalisation": Normalisation,
+}  # fmt: skip
+_BOUNDS = {
+    "vocabulary_size": (0, 2**31), "source_vocabulary_size": COUNT, "n_layers": (1, 1_000), "d_model": WIDTH,
+    "d_ff": WIDTH, "n_heads": WIDTH, "d_k": WIDTH, "d_v": WIDTH, "p_drop": SHARE, "p_drop_attention": SHARE,
+    "p_drop_relu": SHARE, "label_smoothing": SHARE, "max_positions": WIDTH, "first_position": (0, 2**16),
+    "layer_norm_eps": FACTOR, "attention_gain": FACTOR, "neighbourhood": (0, 2**31),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model's hyperparameters (Vaswani et al. 2017, section 3 and Table 3); defaults: the paper's base model."""
+
+    vocabulary_size: int = 0
+    """Classes of the softmax and rows of the target embedding; rows of the source embedding, too, unless given."""
+    source_vocabulary_size: int | None = None
+    """Rows of the source embedding, if each language has its own vocabulary."""
+    n_layers: int = 6
+    """N: number of layers of the encoder, and of the decoder."""
+    d_model: int = 512
+    """Width of the residual stream."""
+    d_ff: int = 2048
+    """Width of the hidden layer of the feed-forward networks."""
+    n_heads: int = 8
+    """h: number of attention heads."""
+    d_k: int = 64
+    """Size of a head's queries and keys; need not be d_model / h."""
+    d_v: int = 64
+    """Size of a head's values; need not be d_model / h."""
+    p_drop: float = 0.1
+    """Dropout of each sublayer's output, and of the sums of embeddings and positions."""
+    p_drop_attention: float = 0.0
+    """Dropout of attention weights (none in the paper)."""
+    p_drop_relu: float = 0.0
+    """Dropout after the ReLU of the feed-forward networks (none in the paper)."""
+    label_smoothing: float = 0.1
+    """ε: probability that label smoothing takes from the correct class and divides evenly among other classes."""
+    label_smoothing_over: SmoothedClasses = "V-1"
+    """Classes that share ε: all but the correct one (tensor2tensor); all V, the correct one too (PyTorch, Marian); or
+    all but the correct one and the start symbol (The Annotated Transformer and JoeyNMT: padding)."""
+    positions: PositionLayout = "interleaved"
+    """Position encodings: sinusoids as the paper prints them, sines before cosines as in tensor2tensor, or a learned
+    table (row E)."""
+    max_positions: int = 512
+    """Rows of the learned position table; sinusoids have no limit."""
+    first_position: int = 0
+    """Position of the first token of a sentence (1 in OpenNMT-tf's models)."""
+    start: Start = "symbol"
+    """First input of the decoder: a symbol with its own embedding, a zero vector (tensor2tensor, Marian), or the end
+    symbol (fairseq)."""
+    norm: NormPlacement = "post"
+    """Layer norm after the residual sum (the paper) or before the sublayer."""
+    layer_norm_eps: float = 1e-6
+    """Constant added to the variance in layer norm (1e-5 in PyTorch)."""
+    attention_bias: bool = False
+    """Biases of the projections of queries, keys, values and heads (none in the paper; PyTorch has them)."""
+    attention_gain: float = 1.0
+    """Factor on the initial values of the projections of queries, keys and values (1/√2 in fairseq)."""
+    softmax_bias: bool = False
+    """Bias of the projection to the vocabulary (none in the paper)."""
+    tied: Tying = "all"
+    """Embeddings that share one matrix: source, target and softmax (the paper); target and softmax; or none."""
+    neighbourhood: int | None = None
+    """r: self-attention is limited to positions at most r away (section 4); unlimited if not given."""
+    normalisation: Normalisation = "gnmt"
+    """Length penalty of translations, unless a search sets another: ((5 + length)/6)^α as in the paper, or length^α
+    as in fairseq, Marian and CTranslate2."""
+
+    def __post_init__(self) -> None:
+        require_bounds("ModelConfig", self, _BOUNDS)
+        require_choices("ModelConfig", self, _CHOICES)
+        require(
+            self.positions != "learned" or self.longest_sentence > 0, "ModelConfig: first_position",
+            f"less than max_positions ({self.max_positions})", self.first_position,
+        )  # fmt: skip
+        require(self.d_model % 2 == 0, "ModelConfig: d_model", "even (sines and cosines come in pairs)", self.d_model)
+        require(
+            self.tied != "all" or self.source_vocabulary_size in (None, self.vocabulary_size),
+            "ModelConfig: tied",
+            '"target" or "none" where source and target have vocabularies of different sizes',
+            self.tied,
+        )
+
+    @property
+    def n_source_words(self) -> int:
+        """Number of rows of the source embedding."""
+        return self.source_vocabulary_size or self.vocabulary_size
+
+    @property
+    def longest_sentence(self) -> int:
+        """The longest sentence in tokens that a learned position table allows, start or end symbol included."""
+        return self.max_positions - self.first_position
+
+    def to_json(self) -> str:
+        """Return all fields as a JSON object."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_mapping(cls, fields: Mapping[str, Any]) -> ModelConfig:
+        """Return the configuration with these fields.  Raises: ConfigError for unknown fields or wrong types."""
+        if not isinstance(fields, Mapping):
+            raise ConfigError(f"ModelConfig: expected fields with names; got {fields!r:.60}")
+        unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
+        if unknown:
+            raise ConfigError(f"ModelConfig: unknown fields {sorted(unknown)}")
+        for field in dataclasses.fields(cls):
+            value, default = fields.get(field.name, field.default), field.default
+            allowed = {float: (int, float), type(None): (int, type(None))}.get(type(default), (type(default),))
+            require(type(value) in allowed, f"ModelConfig: {field.name}", f"of the type of {default!r}", value)
+        return cls(**fields)

@@ -1,0 +1,134 @@
+"""The configuration of a training run: its model, data, training and directories."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from minitransformer.config import presets
+from minitransformer.config.checks import ConfigError
+from minitransformer.config.data import DataConfig
+from minitransformer.config.model import ModelConfig
+from minitransformer.config.training import TrainingConfig
+from minitransformer.system.files import DamagedError, read_json, write_text
+
+RUN_FILE = "run.json"
+
+# Settings of training that may change when an interrupted run is resumed.
+FREE = (
+    "max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints",
+    "learning_rate_factor", "clip_norm", "sum", "gradients_sent_in",
+)  # fmt: skip
+
+
+def demo_model() -> ModelConfig:
+    """Return the demonstration's model."""
+    return presets.tiny()
+
+
+def demo_training() -> TrainingConfig:
+    """Return the demonstration's training."""
+    return TrainingConfig(
+        max_updates=1_800,
+        batch_tokens=2_000,
+        n_shards=2,
+        warmup_steps=400,
+        validate_every=400,
+        checkpoint_every=100,
+    )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """All settings of a training run.  The defaults are the demonstration's: minutes on two CPU cores."""
+
+    run: Path = Path("runs/demo")
+    """Directory of the run: model, tokenizer, checkpoints, metrics."""
+    data: DataConfig = field(default_factory=DataConfig)
+    """The data."""
+    model: ModelConfig = field(default_factory=demo_model)
+    """The model."""
+    training: TrainingConfig = field(default_factory=demo_training)
+    """The training."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Device that computes; "cuda" needs CuPy."""
+
+    def __post_init__(self) -> None:
+        if self.model.vocabulary_size or self.model.source_vocabulary_size:
+            raise ConfigError("model.vocabulary_size follows from the data in a training run: set data.vocabulary_size")
+        if self.data.directory == self.run:
+            raise ConfigError(f"data.directory and run are both {self.run}: choose another data.directory, or none")
+        if self.model.tied == "all" and not self.data.joint_vocabulary:
+            raise ConfigError(
+                'model.tied is "all", but with data.joint_vocabulary = false a row of the shared matrix would be one'
+                ' piece of the source and another piece of the target: set model.tied to "target" or "none"'
+            )
+
+    @classmethod
+    def of_preset(cls, name: str) -> RunConfig:
+        """Return the run of a preset: "tiny" and "small" train like the demonstration, the others as in the paper."""
+        if name in ("tiny", "small"):
+            return cls(model=presets.named(name))
+        if name in ("parsing", "parsing-small"):
+            data = DataConfig(vocabulary_size=16_000, joint_vocabulary=False)
+            return cls(data=data, model=presets.named(name), training=TrainingConfig())
+        return cls(data=DataConfig(vocabulary_size=37_000), model=presets.named(name), training=TrainingConfig())
+
+    @property
+    def data_directory(self) -> Path:
+        """The directory of the prepared data."""
+        return self.data.directory or self.run / "data"
+
+    def to_json(self) -> str:
+        """Return all settings that determine the result, as JSON; a score's configuration hash is computed from it."""
+        parts = {
+            "model": dataclasses.asdict(self.model),
+            "data": self.data.fingerprint(),
+            "training": dataclasses.asdict(self.training),
+        }
+        return json.dumps(parts, indent=2) + "\n"
+
+    def settings(self) -> dict[str, str]:
+        """Return the settings that determine the result, and the device, by names such as "training.seed"."""
+        parts: dict[str, dict[str, Any]] = json.loads(self.to_json())
+        named = ((f"{part}.{name}", value) for part, fields in parts.items() for name, value in fields.items())
+        return {name: json.dumps(value) for name, value in named} | {"device": self.device}
+
+    def claim_directory(self) -> None:
+        """Write this configuration into the run's directory."""
+        write_text(self.run / RUN_FILE, self.to_json())
+
+    def check_directory(self) -> None:
+        """Raise ConfigError naming the settings that differ, if the run's directory holds another run."""
+        if differences := self.differences(FREE):
+            raise ConfigError(
+                f"{self.run}: holds another run: {'; '.join(differences[:4])}. Set run to another directory, or remove"
+                " this one"
+            )
+
+    def differences(self, free: Collection[str]) -> list[str]:
+        """Return the settings in which the run in this directory differs, except the ``free`` fields of training.
+
+        A field that is missing in an older run has its default value there.  Without a run nothing differs.
+        """
+        path = self.run / RUN_FILE
+        if not path.exists():
+            return []
+        mine, theirs = json.loads(self.to_json()), read_json(path)
+        defaults = json.loads(RunConfig(model=ModelConfig(), training=TrainingConfig()).to_json())
+        if not isinstance(theirs, dict) or not all(isinstance(theirs.get(part), dict) for part in mine):
+            raise DamagedError(
+                f"{path}: does not hold the settings of a run; remove it if you know them, or set run to another"
+                " directory"
+            )
+        return [
+            f"{part}.{name} is {there!r} there, {value!r} here"
+            for part, fields in mine.items()
+            for name, value in fields.items()
+            if (there := theirs[part].get(name, defaults[part][name])) != value
+            and not (part == "training" and name in free)
+        ]

@@ -1,0 +1,76 @@
+"""The hyperparameters of training, under the names of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from minitransformer.config.checks import COUNT, FACTOR, SHARE, ConfigError, require, require_bounds, require_choices
+from parallel.communicator import SentIn, SumOrder
+
+Precision = Literal["float32", "bfloat16"]
+MOST_SHARDS = 1_024  # each costs a pass over all parameters
+
+_CHOICES = {"sum": SumOrder, "precision": Precision, "gradients_sent_in": SentIn}
+_BOUNDS = {
+    "max_updates": COUNT, "batch_tokens": COUNT, "n_shards": (1, 2 * MOST_SHARDS), "warmup_steps": COUNT,
+    "learning_rate_factor": FACTOR, "beta1": SHARE, "beta2": SHARE, "eps": FACTOR, "clip_norm": (1e-30, 1e30),
+    "seed": (0, 2**64), "log_every": COUNT, "validate_every": COUNT, "checkpoint_every": COUNT,
+    "keep_checkpoints": COUNT, "average_checkpoints": COUNT,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The hyperparameters of training; the defaults are the paper's (section 5)."""
+
+    max_updates: int = 100_000
+    """Total number of updates of the parameters."""
+    batch_tokens: int = 25_000
+    """Tokens in a global batch: at most this many source tokens and this many target tokens, end symbols included."""
+    n_shards: int = 8
+    """Micro-batches of a global batch, whose gradients are added in a fixed order: a power of two."""
+    warmup_steps: int = 4_000
+    """Updates of linear warm-up; then the learning rate falls with the inverse square root of the step."""
+    learning_rate_factor: float = 1.0
+    """Constant factor on the paper's schedule."""
+    beta1: float = 0.9
+    """Adam's β₁."""
+    beta2: float = 0.98
+    """Adam's β₂."""
+    eps: float = 1e-9
+    """Adam's ε."""
+    clip_norm: float | None = None
+    """Clip the gradient of the mean loss to this norm; off in the paper."""
+    sum: SumOrder = "exact"
+    """Order in which processes add gradients.  "exact": along one fixed tree, with the same bits for any number of
+    processes; a power of two of them compute.  "fast": all processes compute, up to one per micro-batch, and the last
+    bits depend on their number; between GPUs the library chooses the order."""
+    gradients_sent_in: SentIn = "float32"
+    """Type of gradients in messages between machines or GPUs: "bfloat16" halves the size of the messages.  Gradients
+    are added in float32.  They are not rounded in shared memory, nor if a library chooses the order."""
+    precision: Precision = "float32"
+    """Type of weights and activations.  With "bfloat16" the GPU's tensor cores multiply them and add in float32; a CPU
+    is slower with it.  Updates are computed, and everything is saved, in float32."""
+    seed: int = 1
+    """Seed of everything random: initial weights, order of sentences, dropout."""
+    log_every: int = 50
+    """Updates between log lines."""
+    validate_every: int = 1_000
+    """Updates between validations: loss, perplexity and (greedy) BLEU of held-out text."""
+    checkpoint_every: int = 1_000
+    """Updates between checkpoints."""
+    keep_checkpoints: int = 5
+    """Number of latest checkpoints that are kept; the best model so far is kept, too."""
+    average_checkpoints: int = 5
+    """Number of last checkpoints whose average becomes the final model, unless the best single one is better."""
+
+    def __post_init__(self) -> None:
+        require_bounds("training", self, _BOUNDS)
+        require_choices("training", self, _CHOICES)
+        require(self.n_shards & (self.n_shards - 1) == 0, "training: n_shards", "a power of two", self.n_shards)
+        if self.average_checkpoints > self.keep_checkpoints:
+            raise ConfigError(
+                f"training: average_checkpoints ({self.average_checkpoints}) cannot exceed"
+                f" keep_checkpoints ({self.keep_checkpoints})"
+            )

@@ -1,0 +1,1 @@
+"""Constituency parsing: trees, treebanks, search for brackets, scores."""

@@ -1,0 +1,96 @@
+"""A list of the size and SHA-256 of the files in a directory, which detects corrupt files when they are read.
+
+The list is written last, and removed before a listed file changes in place.  So an existing list is never out of date.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from minitransformer.system.files import CheckpointError, DamagedError, UnfitError, read_json, write_text
+
+CHECKSUMS_FILE = "checksums.json"
+FORMAT = 1  # of checkpoints and model directories; increased when older versions could not read the new ones
+
+
+def checksums_of(directory: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the size and the SHA-256 of each file.  Raises: OSError."""
+    return {
+        name: {"size": (directory / name).stat().st_size, "sha256": _sha256(directory / name)} for name in sorted(names)
+    }
+
+
+def write_checksums(directory: Path, names: Iterable[str], into: str = CHECKSUMS_FILE) -> None:
+    """Write the list of sizes and checksums; all files must exist.  Raises: CheckpointError."""
+    write_text(directory / into, _as_text({"format": FORMAT, "files": checksums_of(directory, names)}))
+
+
+def remove_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> None:
+    """Remove the list before the listed files change; the removal is durable once the directory is synced."""
+    (directory / of).unlink(missing_ok=True)
+
+
+def has_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> bool:
+    """Return whether a directory has a list; earlier versions wrote none."""
+    return (directory / of).exists()
+
+
+def check_files(directory: Path, names: Iterable[str], listed_in: str = CHECKSUMS_FILE) -> None:
+    """Compare files with the list: their sizes, and the SHA-256 of their bytes.
+
+    Only the given names are opened, even if the list has other names.
+    Raises: DamagedError naming a corrupt file; UnfitError if the directory has an older format, CheckpointError if it
+    has a newer one.
+    """
+    compare_files(directory, names, _read(directory / listed_in), listed_in)
+
+
+def compare_files(directory: Path, names: Iterable[str], listed: Mapping[str, Any], listed_in: str) -> None:
+    """Compare files with ``listed``, an earlier result of ``checksums_of`` that the file ``listed_in`` holds.
+
+    Raises: DamagedError naming a corrupt file.
+    """
+    for name in names:
+        path, entry = directory / name, listed.get(name)
+        if not isinstance(entry, dict) or entry.keys() != {"size", "sha256"}:
+            raise DamagedError(f"{directory / listed_in}: does not list {name}; it is damaged")
+        try:
+            size = path.stat().st_size
+            digest = _sha256(path) if size == entry["size"] else None
+        except FileNotFoundError as error:
+            raise DamagedError(f"{path}: not found, though {listed_in} lists it") from error
+        except OSError as error:
+            raise DamagedError(f"{path}: cannot be read ({error})") from error
+        if size != entry["size"]:
+            raise DamagedError(f"{path}: expected {entry['size']!r} bytes, found {size}; it is truncated or damaged")
+        if digest != entry["sha256"]:
+            raise DamagedError(f"{path}: has changed since it was written (its SHA-256 is not the one that was noted)")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    fields = content if isinstance(content, dict) else {}
+    version, files = fields.get("format"), fields.get("files")
+    if type(version) is not int or not isinstance(files, dict) or _as_text(fields).encode() != path.read_bytes():
+        raise DamagedError(f'{path}: expected an object with "format" and "files", as it was written; it is damaged')
+    if version != FORMAT:
+        is_newer = version > FORMAT
+        remedy = "update minitransformer" if is_newer else "use the version of minitransformer that wrote it"
+        raise (CheckpointError if is_newer else UnfitError)(
+            f"{path.parent}: is of format {version}, and this version reads format {FORMAT}: {remedy}"
+            " (or, if no other version ever ran here, remove this directory)"
+        )
+    return files
+
+
+def _as_text(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

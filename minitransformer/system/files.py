@@ -1,0 +1,222 @@
+"""Atomic writing of files: a temporary file is written beside the final path, synced, then renamed to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from minitransformer.system.errors import UserError
+
+Record = TypeVar("Record")
+
+
+class CheckpointError(UserError, RuntimeError):
+    """A file of a model or of a training run cannot be written or read."""
+
+
+class DamagedError(CheckpointError):
+    """A corrupt or incomplete file; another checkpoint may be complete."""
+
+
+class UnfitError(CheckpointError):
+    """A complete file of another model or of an older format; another checkpoint may fit."""
+
+
+def temporary_path(path: Path, ending: str = "tmp") -> Path:
+    """Return a random name beside ``path``, so that no other user can place a link there in advance."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{ending}")
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield an empty temporary file beside ``path``; on success rename it to ``path``, on failure remove it.
+
+    Raises: CheckpointError, with the remedy, if the file system refuses; an older file at ``path`` stays as it was.
+    """
+    temporary = temporary_path(path)
+    try:
+        make_directory(path.parent)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # never through a link
+        yield temporary
+        sync(temporary)
+        temporary.replace(path)
+        sync(path.parent)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path}: cannot be written ({error}); free some space or choose another directory."
+            " Files written before are unharmed"
+        ) from error
+    finally:
+        with suppress(OSError):  # the file may not exist: after a rename, or after an error that was reported
+            temporary.unlink()
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove temporary files that killed processes left in a directory: ours, and safetensors' (.tmpJrcgCB)."""
+    for path in (*directory.glob(".*.tmp"), *directory.glob(".tmp??????")):
+        if path.is_file():
+            path.unlink()
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the list of names in a directory, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file or directory for this process, until it is closed or the process ends in any way.
+
+    Returns: False if another process holds the lock.  On a file system without locks, as on some clusters, the result
+    is always True.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def lock_directory(directory: Path, activity: str) -> int:
+    """Lock a directory for this process; create the directory if it does not exist.
+
+    Returns: the descriptor.  The lock ends when it is closed, or when the process ends in any way.
+    Raises: CheckpointError if another process holds the lock.
+    """
+    try:
+        make_directory(directory)
+        descriptor = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise CheckpointError(
+            f"{directory}: cannot be written ({error}); free some space or choose another directory"
+        ) from error
+    if not try_lock(descriptor):
+        os.close(descriptor)
+        raise CheckpointError(
+            f"{directory}: another process is {activity} there; wait for its end, end it, or choose another directory"
+        )
+    return descriptor
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory and its missing parents, and wait until their names are on the disk."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small text file atomically."""
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file.  Raises: DamagedError if it is missing or not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DamagedError(f"{path}: not found; is {path.parent} the right directory?") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedError(f"{path}: cannot be read ({error}); it is damaged or of another kind") from error
+
+
+def read_record(path: Path, kind: type[Record]) -> Record:
+    """Read an instance of the dataclass ``kind`` from a JSON object of numbers, strings and objects.
+
+    Fields with a default may be missing.
+    Raises: DamagedError if the file is missing, or holds anything else.
+    """
+    fields, types = read_json(path), {name: _json_types(hint) for name, hint in get_type_hints(kind).items()}
+    needed = {
+        field.name
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if field.default is dataclasses.MISSING
+    }
+    if (
+        not isinstance(fields, dict)
+        or not needed <= fields.keys() <= types.keys()
+        or any(type(value) not in types[name] for name, value in fields.items())
+    ):
+        named = ", ".join(f"{name} ({' or '.join(t.__name__ for t in of)})" for name, of in types.items())
+        raise DamagedError(f"{path}: is damaged, or of another kind: expected an object with {named}; remove it")
+    return kind(**fields)
+
+
+def _json_types(hint: Any) -> tuple[type, ...]:
+    """Return the types that a field's value may have: two for ``int | None``, one for ``dict[str, str]``."""
+    return get_args(hint) if isinstance(hint, UnionType) else (get_origin(hint) or hint,)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write named arrays atomically to a safetensors file.
+
+    The file gets the usual permissions of this process: safetensors itself writes files that only their owner may read.
+    """
+    with written_whole(path) as temporary:
+        mode = temporary.stat().st_mode
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
+        temporary.chmod(mode)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Read the arrays of a safetensors file; bfloat16, which NumPy lacks, becomes float32 with the same values.
+
+    Raises: DamagedError if it is missing, corrupt or not readable; UnfitError if it has floats of 8 bits or fewer.
+    """
+    try:
+        with path.open("rb"):  # safetensors reports every file that cannot be opened as missing
+            pass
+        with safe_open(path, framework="numpy") as file:
+            types = {name: file.get_slice(name).get_dtype() for name in list(file.keys())}
+            for name, of in types.items():
+                if re.match(r"F[468](_|$)", of):
+                    raise UnfitError(
+                        f"{path}: {name} is of type {of}; expected F64, F32, F16 or BF16: convert the file"
+                    )
+            return {
+                name: _read_bfloat16(path, name) if of == "BF16" else file.get_tensor(name)
+                for name, of in types.items()
+            }
+    except FileNotFoundError as error:
+        raise DamagedError(f"{path}: not found; is {path.parent} the right directory?") from error
+    except OSError as error:
+        raise DamagedError(
+            f"{path}: cannot be read ({error.strerror}); change its permissions, or use another checkpoint"
+        ) from error
+    except SafetensorError as error:
+        raise DamagedError(
+            f"{path}: cannot be read ({error}); it is truncated or damaged: use another checkpoint"
+        ) from error
+
+
+def _read_bfloat16(path: Path, name: str) -> np.ndarray[Any, Any]:
+    """Read an array of bfloat16, the upper halves of float32; safetensors has checked the file's header.
+
+    The file's format: the size of the header in 8 bytes, the header as JSON, the arrays.
+    """
+    with path.open("rb") as file:
+        entry = json.loads(file.read(int.from_bytes(file.read(8), "little")))[name]
+        begin, end = entry["data_offsets"]
+        file.seek(begin, os.SEEK_CUR)
+        upper = np.frombuffer(file.read(end - begin), "<u2")
+    return (upper.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])

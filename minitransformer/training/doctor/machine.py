@@ -1,0 +1,133 @@
+"""Checks of one process on its machine: versions, libraries, cores, shared memory, GPUs."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from autograd import DeviceError
+from autograd.array import Device, count_gpus, gpu_module
+from minitransformer.system.provenance import code_version
+from minitransformer.training.doctor.finding import SAME_EVERYWHERE, Finding
+from parallel.communicator import Communicator
+from parallel.cuda_aware import reads_gpu_memory
+from parallel.placement import Placement, cores_of
+
+SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
+BYTES_OF_RANK = 8_000_000  # shared memory that an MPI library uses per process, measured; docs/parallel.md
+
+
+def machine(device: Device, world: Communicator, placements: list[Placement]) -> list[Finding]:
+    """Return all findings of this rank; every rank makes the same checks.  ``device`` is the run's setting."""
+    return [
+        *versions(),
+        *blas(),
+        cores(device, world.rank, placements),
+        mpi(world),
+        gpus(device, placements[world.rank]),
+    ]
+
+
+def versions() -> list[Finding]:
+    """Return the versions of the code, and of Python and NumPy, which affect the bits of its results."""
+    return [
+        Finding("minitransformer", code_version(), if_ranks_differ=SAME_EVERYWHERE),
+        Finding("Python", platform.python_version(), if_ranks_differ=SAME_EVERYWHERE),
+        Finding("NumPy", np.__version__, if_ranks_differ=SAME_EVERYWHERE),
+    ]
+
+
+def blas() -> list[Finding]:
+    """Return the library that multiplies matrices."""
+    found = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    if not found:
+        return [
+            Finding("BLAS", "none that threadpoolctl recognises: products may be slow, and use any number of threads")
+        ]
+    names = [f"{library['internal_api']} {library['version']}" for library in found]
+    return [Finding("BLAS", " and ".join(names), if_ranks_differ=SAME_EVERYWHERE)]
+
+
+def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:
+    """Return how many cores this process computes on, and how many it may use."""
+    mine, host = placements[rank].cores, placements[rank].host
+    n_ranks = sum(placement.host == host for placement in placements)
+    n_cores = len(frozenset[int]().union(*(placement.cores for placement in placements if placement.host == host)))
+    found = (
+        f"{cores_of(rank, placements)} of the {len(mine)} that this process may use; the machine has {os.cpu_count()}"
+    )
+    crowded = device == "cpu" and n_ranks > n_cores
+    remedy = f"{n_ranks} processes on {host} share {n_cores} cores: start at most {n_cores} there"
+    return Finding("cores", found, remedy if crowded else "")
+
+
+def mpi(world: Communicator) -> Finding:
+    """Return the library that sends messages, and whether it reads the memory of GPUs."""
+    if world.size > 1:
+        answers = {True: "reads", False: "does not read", None: "does not say whether it reads"}
+        reads = answers[reads_gpu_memory()]
+        return Finding(
+            "MPI",
+            f"{world.library}, mpi4py {version('mpi4py')}; {reads} the memory of GPUs",
+            if_ranks_differ=SAME_EVERYWHERE,
+        )
+    try:
+        return Finding("MPI", f"mpi4py {version('mpi4py')}, not used: one process, alone")
+    except PackageNotFoundError:
+        return Finding("MPI", 'none: several processes need, in the clone, pip install -e ".[mpi]"')
+
+
+def gpus(device: Device, placement: Placement) -> Finding:
+    """Return the GPU of this rank, or why there is none; a missing GPU is a problem only if ``device`` is "cuda"."""
+    try:
+        n_gpus = count_gpus("cuda")
+    except DeviceError as error:
+        return Finding("GPU", f"none: {error.problem}", error.remedy if device == "cuda" else "")
+    cupy = gpu_module("cuda")
+    assert cupy is not None
+    name = cupy.cuda.runtime.getDeviceProperties(placement.gpu or 0)["name"].decode()
+    used = (
+        f"number {placement.gpu} of {n_gpus}"
+        if placement.gpu is not None
+        else f'{n_gpus}, not used (device is not "cuda")'
+    )
+    return Finding("GPU", f"{used}; {name}, CuPy {cupy.__version__}")
+
+
+def shared_memory(n_ranks: int) -> Finding:
+    """Return whether shared memory is large enough for ``n_ranks`` processes; otherwise the MPI library crashes."""
+    if not SHARED_MEMORY.exists():
+        return Finding("shared memory", f"this system has no {SHARED_MEMORY}")
+    state = os.statvfs(SHARED_MEMORY)
+    free, needed = state.f_bavail * state.f_frsize, n_ranks * BYTES_OF_RANK
+    stale = _stale_files(left_by_mpich())
+    if n_ranks == 1:
+        return Finding("shared memory", f"not needed by one process, alone{stale}")
+    if free >= needed:
+        found = f"{SHARED_MEMORY} has the {needed / 1e6:.0f} MB that {n_ranks} processes may need"
+        return Finding("shared memory", found + stale)
+    found = f"{SHARED_MEMORY} has {free / 1e6:.0f} MB free, too little for {n_ranks} processes: MPI would crash"
+    return Finding("shared memory", found, f"give it {needed / 1e6:.0f} MB (docker run --shm-size){stale}")
+
+
+def _stale_files(left: list[Path]) -> str:
+    names = ", ".join(map(str, left[:3])) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+    return f"; no process uses {names}, which killed ones left: remove them" if left else ""
+
+
+def left_by_mpich() -> list[Path]:
+    """Return the files in shared memory that killed processes of MPICH left.
+
+    These files belong to this user, and none of the processes that this user may inspect maps them.
+    """
+    mine = {path for path in SHARED_MEMORY.glob("mpich_shm_*") if path.stat().st_uid == os.getuid()}
+    for maps in PROCESSES.glob("[0-9]*/maps") if mine else ():
+        with suppress(OSError):  # the process belongs to another user, or has ended
+            mine -= {Path(line.split(maxsplit=5)[-1]) for line in maps.read_text().splitlines()}
+    return sorted(mine)

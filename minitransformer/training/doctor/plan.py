@@ -1,0 +1,103 @@
+"""Checks of a run's options: its directory, data, parameters, batch and memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from minitransformer.config import ConfigError, ModelConfig, RunConfig
+from minitransformer.data.prepare import PreparedData, text_files
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.errors import UserError
+from minitransformer.system.provenance import short_hash
+from minitransformer.training.doctor.finding import Finding
+from minitransformer.training.doctor.memory import memory
+from minitransformer.training.run_data import sized
+from parallel.communicator import Communicator, working_ranks
+from parallel.placement import Placement
+
+SHARE = "all machines must see the same directories"
+
+
+def plan(
+    config: RunConfig, world: Communicator, placements: list[Placement], *, try_largest: bool = False
+) -> list[Finding]:
+    """Return the findings about a run; all ranks must call."""
+    of_options = [run(config), data(config), parameters(config), batch(config, world.size)]
+    return [*of_options, *memory(config, world, placements, try_largest=try_largest)]
+
+
+def run(config: RunConfig) -> Finding:
+    """Check that the directory can be written, and holds no other run."""
+    name = f"{config.run}, configuration {short_hash(config.to_json())}"
+    try:
+        config.check_directory()
+    except ConfigError as error:
+        return Finding("run", name, str(error), if_ranks_differ=SHARE)
+    return Finding("run", name, _remedy_to_write(config.run, "run"), if_ranks_differ=SHARE)
+
+
+def _remedy_to_write(directory: Path, setting: str) -> str:
+    """Return what to do if a directory, which need not exist yet, cannot be written; empty if it can."""
+    nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        return f"set {setting} to another directory: {nearest} is a file, not a directory"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"set {setting} to another directory: {nearest} may not be written to"
+    return ""
+
+
+def data(config: RunConfig) -> Finding:
+    """Check that the data is prepared, or can be prepared."""
+    if PreparedData.is_in(config.data_directory):
+        return Finding("data", f"prepared in {config.data_directory}", if_ranks_differ=SHARE)
+    missing = [name for name, path in text_files(config.data).items() if not path.exists()]
+    if missing:
+        found = f"{len(missing)} files are missing in {config.data.raw}, such as {missing[0]}"
+        downloadable = "minitransformer-prepare --download fetches them, with the same options"
+        return Finding("data", found, downloadable if config.data.download_from else "set data.raw to their folder")
+    source = "the demonstration's own corpus" if config.data.is_demo else f"the text in {config.data.raw}"
+    remedy = _remedy_to_write(config.data.directory, "data.directory") if config.data.directory else ""
+    return Finding("data", f"not prepared yet: training will first prepare it, from {source}", remedy)
+
+
+def parameters(config: RunConfig) -> Finding:
+    """Return the number of the model's parameters; its arrays are not filled, and so use no memory."""
+    try:
+        model_config, known = expected_model(config)
+        n_parameters = Transformer(model_config, seed=None).n_parameters
+    except UserError as error:
+        return Finding("parameters", "unknown", str(error))
+    about = "" if known else f", if the vocabulary reaches the requested size ({model_config.vocabulary_size:,})"
+    return Finding("parameters", f"{n_parameters:,}{about}")
+
+
+def expected_model(config: RunConfig) -> tuple[ModelConfig, bool]:
+    """Return the model's configuration with the vocabulary size, and whether that size is known.
+
+    Before the data is prepared, the size is the requested one.
+    """
+    if PreparedData.is_in(config.data_directory):
+        return sized(config.model, PreparedData.open(config.data_directory)), True
+    size = config.data.vocabulary_size
+    source = None if config.data.joint_vocabulary else size
+    return dataclasses.replace(config.model, vocabulary_size=size, source_vocabulary_size=source), False
+
+
+def batch(config: RunConfig, n_ranks: int) -> Finding:
+    """Return how a batch is divided among ranks."""
+    training = config.training
+    n_working = working_ranks(n_ranks, training.n_shards, training.sum)
+    least, most = training.n_shards // n_working, -(-training.n_shards // n_working)
+    share = f"{least}" if least == most else f"{least} or {most}"
+    found = (
+        f"at most {training.batch_tokens:,} tokens a side, in {training.n_shards} micro-batches, {share} per process"
+    )
+    if n_working == n_ranks:
+        return Finding("batch", found)
+    found = f"{found}; {n_ranks - n_working} of {n_ranks} processes will stand idle"
+    if n_ranks > training.n_shards:
+        return Finding("batch", found, f"raise training.n_shards, or start {n_working} processes")
+    remedy = f'start {n_working} or {2 * n_working} processes, or set training.sum to "fast"'
+    return Finding("batch", found, remedy)

@@ -1,1 +1,0 @@
-"""Constituency trees, as the Penn Treebank's brackets and as sequences of symbols."""

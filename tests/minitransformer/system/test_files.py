@@ -1,0 +1,113 @@
+"""Files that are whole or not there: what is said where the system refuses them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer.system.files import (
+    CheckpointError,
+    DamagedError,
+    UnfitError,
+    read_arrays,
+    remove_unfinished,
+    temporary_path,
+    try_lock,
+    write_text,
+)
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_where_nothing_may_be_written_the_remedy_is_told_and_not_that_nothing_may_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(CheckpointError, match=r"note\.txt: cannot be written .*Permission denied.*another directory"):
+        write_text(tmp_path / "note.txt", "here")
+
+
+def test_arrays_that_cannot_be_opened_are_not_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(DamagedError, match=r"cannot be read \(File name too long\); change its permissions"):
+        read_arrays(tmp_path / ("x" * 300))
+
+
+def test_arrays_that_are_not_there_are(tmp_path: Path) -> None:
+    with pytest.raises(DamagedError, match=r"nothing: not found; is .* the right directory"):
+        read_arrays(tmp_path / "nothing")
+
+
+def test_a_link_under_a_temporary_name_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "precious").write_text("untouched")
+    for name in (f".note.txt.{os.getpid()}.tmp", ".note.txt.0000.tmp"):
+        (tmp_path / name).symlink_to(tmp_path / "precious")
+    write_text(tmp_path / "note.txt", "here")
+    monkeypatch.setattr("secrets.token_hex", lambda n: "0000")
+    with pytest.raises(CheckpointError, match=r"note\.txt: cannot be written .*File exists"):
+        write_text(tmp_path / "note.txt", "there")
+    assert (tmp_path / "precious").read_text() == "untouched"
+    assert (tmp_path / "note.txt").read_text() == "here"
+
+
+def test_left_over_temporary_files_are_removed(tmp_path: Path) -> None:
+    for name in (temporary_path(tmp_path / "a").name, ".a.123.tmp", ".tmpJrcgCB", "kept.tmp"):
+        (tmp_path / name).touch()
+    remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.tmp"]
+
+
+def write_raw(path: Path, **tensors: tuple[str, list[int], bytes]) -> None:
+    """Write a safetensors file of any types, some of which NumPy has not."""
+    header, data = dict[str, Any](), b""
+    for name, (kind, shape, content) in tensors.items():
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def test_bfloat16_is_read_as_float32(tmp_path: Path) -> None:
+    values = np.array([[1, -2.5, 0], [np.inf, 2**-130, 3e38]], np.float32)
+    halves = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    write_raw(tmp_path / "a", x=("F32", [2], b"\0\0\x80?\0\0\0@"), y=("BF16", [2, 3], halves), z=("BF16", [0, 3], b""))
+    arrays = read_arrays(tmp_path / "a")
+    assert {name: array.shape for name, array in arrays.items()} == {"x": (2,), "y": (2, 3), "z": (0, 3)}
+    assert {array.dtype for array in arrays.values()} == {np.dtype(np.float32)}
+    assert arrays["x"].tolist() == [1, 2]
+    assert ((arrays["y"].view(np.uint32) >> 16).astype("<u2").tobytes()) == halves
+    assert arrays["y"][0].tolist() == [1, -2.5, 0]
+
+
+@pytest.mark.parametrize(("kind", "size"), [("F8_E4M3", 4), ("F8_E5M2", 4), ("F8_E8M0", 4), ("F4", 2)])
+def test_numbers_of_eight_bits_or_fewer_are_refused_by_name(tmp_path: Path, kind: str, size: int) -> None:
+    write_raw(tmp_path / "a", x=(kind, [4], bytes(size)))
+    with pytest.raises(UnfitError, match=rf"a: x is of type {kind}; expected F64, F32, F16 or BF16"):
+        read_arrays(tmp_path / "a")
+
+
+def test_an_open_file_is_taken_once_and_free_when_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("w") as one, path.open("w") as other:
+        assert try_lock(one.fileno())
+        assert not try_lock(other.fileno())
+        one.close()
+        assert try_lock(other.fileno())
+
+
+def test_a_file_system_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", refuse_locks)
+    with (tmp_path / "file").open("w") as one, (tmp_path / "file").open("w") as other:
+        assert try_lock(one.fileno())
+        assert try_lock(other.fileno())

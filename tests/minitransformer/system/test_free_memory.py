@@ -1,0 +1,100 @@
+"""How much memory is free, on files as Linux writes them, and on this machine."""
+
+from __future__ import annotations
+
+import math
+import resource
+from pathlib import Path
+
+import pytest
+
+from minitransformer.system import free_memory as module
+from minitransformer.system.free_memory import free_memory
+
+GB = 10**9
+INNER = Path("slurm/job_7/step_0")
+
+
+class Machine:
+    """Files of /proc and /sys/fs/cgroup: 8 GB free, and control groups as the test adds them."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.proc, self.groups = directory / "proc", directory / "cgroup"
+        (self.proc / "self").mkdir(parents=True)
+        (self.proc / "self/statm").write_text("1000 500 200 1 0 300 0\n")
+        (self.proc / "meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable:  {8 * GB // 1024} kB\nHugePages_Total: 0\n")
+        self.member_of("0::/")
+        monkeypatch.setattr(module, "_PROC", self.proc)
+        monkeypatch.setattr(module, "_CONTROL_GROUPS", self.groups)
+        monkeypatch.setattr(module.resource, "getrlimit", lambda which: (resource.RLIM_INFINITY,) * 2)
+
+    def member_of(self, *lines: str) -> None:
+        (self.proc / "self/cgroup").write_text("".join(f"{line}\n" for line in lines))
+
+    def write(self, group: Path, **files: str) -> None:
+        (self.groups / group).mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (self.groups / group / f"memory.{name}").write_text(f"{content}\n")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_of_what_the_system_has_processes_get_equal_shares(machine: Machine) -> None:
+    assert free_memory(1) == pytest.approx(8 * GB, rel=1e-6)
+    assert free_memory(4) == pytest.approx(2 * GB, rel=1e-6)
+
+
+def test_a_control_groups_limit_leaves_what_is_not_used_but_for_cached_files(machine: Machine) -> None:
+    machine.member_of(f"0::/{INNER}")
+    machine.write(INNER, max=f"{5 * GB}", current=f"{3 * GB}", stat=f"anon {2 * GB}\ninactive_file {GB // 2}")
+    assert free_memory(1) == 2.5 * GB
+    assert free_memory(5) == GB / 2
+
+
+@pytest.mark.parametrize("tight", INNER.parents[:-1], ids=str)
+def test_the_tightest_of_groups_within_one_another_counts(machine: Machine, tight: Path) -> None:
+    machine.member_of(f"0::/{INNER}")
+    for group in (INNER, *INNER.parents[:-1]):
+        limit = f"{2 * GB}" if group == tight else "max"
+        machine.write(group, max=limit, current=f"{GB}", stat="inactive_file 0")
+    assert free_memory(1) == GB
+
+
+def test_the_first_version_of_control_groups_is_read_too(machine: Machine) -> None:
+    machine.member_of("12:cpu,cpuacct:/elsewhere", f"4:memory:/{INNER}", "0::/")
+    machine.write(
+        Path("memory") / INNER,
+        limit_in_bytes=f"{3 * GB}", usage_in_bytes=f"{GB}", stat=f"inactive_file 1\ntotal_inactive_file {GB // 4}",
+    )  # fmt: skip
+    machine.write(Path("memory"), limit_in_bytes=f"{2**63 - 4096}", usage_in_bytes="0", stat="total_inactive_file 0")
+    assert free_memory(1) == 2.25 * GB
+
+
+def test_a_group_that_cannot_be_seen_from_a_container_is_no_limit(machine: Machine) -> None:
+    machine.member_of("0::/of/the/host")
+    assert free_memory(1) == pytest.approx(8 * GB, rel=1e-6)
+
+
+def test_a_system_without_control_groups_has_what_it_has(machine: Machine) -> None:
+    (machine.proc / "self/cgroup").unlink()
+    assert free_memory(1) == pytest.approx(8 * GB, rel=1e-6)
+
+
+def test_a_limit_of_address_space_is_each_processs_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = 1000 * resource.getpagesize()
+    monkeypatch.setattr(module.resource, "getrlimit", lambda which: (GB, GB))
+    assert free_memory(1) == free_memory(2) == GB - taken
+    assert free_memory(100) == pytest.approx(8 * GB / 100, rel=1e-6)
+
+
+def test_elsewhere_than_on_linux_nothing_is_known(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PROC", machine.proc / "missing")
+    assert free_memory(1) == math.inf
+
+
+@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="Linux only")
+def test_this_machine_has_some() -> None:
+    assert 0 < free_memory(2) < free_memory(1) < 2**60

@@ -1,0 +1,79 @@
+"""That freed memory is kept, in a process of its own: the setting is the whole process's."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minitransformer.system import memory
+
+PROGRAM = """
+import resource, sys, threading
+import numpy as np
+from minitransformer.system.memory import keep_freed_memory
+
+def faults_of_a_second_array():
+    np.ones(10_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(10_000_000)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+assert sys.argv[1] == "without" or keep_freed_memory()
+faults = []
+faults_of_a_second_array()
+thread = threading.Thread(target=faults_of_a_second_array)
+thread.start()
+thread.join()
+print(max(faults) if sys.argv[1] == "with" else min(faults))
+"""
+
+
+GIVING_BACK = """
+import resource
+from pathlib import Path
+import numpy as np
+from minitransformer.system.memory import give_back_freed_memory, keep_freed_memory
+
+def resident():
+    return resource.getpagesize() * int(Path("/proc/self/statm").read_text().split()[1])
+
+assert keep_freed_memory()
+before, after_it = np.ones(10_000_000), np.ones(10)
+kept = resident()
+del before
+assert resident() > kept - 10_000_000
+give_back_freed_memory()
+print(kept - resident())
+"""
+
+
+def faults(how: str) -> int:
+    return printed_by(PROGRAM, how)
+
+
+def printed_by(program: str, *words: str) -> int:
+    root = Path(__file__).parents[2]
+    run = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=root, check=True, capture_output=True, text=True, timeout=60
+    )
+    return int(run.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc can be told")
+def test_what_was_freed_is_used_again_without_page_faults_in_every_thread() -> None:
+    assert faults("with") < 10 < faults("without")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc can be told")
+def test_what_was_freed_is_given_back_when_asked() -> None:
+    assert printed_by(GIVING_BACK) > 79_000_000
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    memory.give_back_freed_memory()
+    assert not memory.keep_freed_memory()
