@@ -24,7 +24,7 @@ from contest import describe_machine
 from minitransformer.config import RunConfig
 from minitransformer.system.memory import keep_freed_memory
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.job import TrainingJob
+from minitransformer.training.open_run import OpenRun, open_run
 from parallel.communicator import Communicator, SentIn
 from parallel.reducer import choose_reducer
 
@@ -42,7 +42,7 @@ def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None
     )  # fmt: skip
     data = dataclasses.replace(demo.data, directory=directory / "data")
     run = directory / f"{sent_in}-{seed}"
-    job = TrainingJob.of(dataclasses.replace(demo, run=run, data=data, training=training), world, lambda line: None)
+    job = open_run(dataclasses.replace(demo, run=run, data=data, training=training), world)
     errors = Errors(job, world)
     job.train(Callback())
     if world.rank == 0:
@@ -55,7 +55,7 @@ def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None
 class Errors:
     """Of the sums of a run, against the exact ones of the same gradients."""
 
-    def __init__(self, job: TrainingJob, world: Communicator) -> None:
+    def __init__(self, job: OpenRun, world: Communicator) -> None:
         self.found: list[float] = []
         self._reducer, self._world, self._rounded = job.trainer.reducer, world, job.trainer.reducer.reduce_scatter
         self._gradients = job.trainer.model.parameters.gradients

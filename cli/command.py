@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -63,7 +64,7 @@ def run_command(main: Callable[[], int | None]) -> int:
 
 def _status_of(main: Callable[[], int | None]) -> int:
     try:
-        with _refusals_as_errors():
+        with _refusals_as_errors(), log_shown(say):
             status = main() or 0
             sys.stdout.flush()
         return status
@@ -113,6 +114,34 @@ def _discard_unwritable(*streams: TextIO) -> None:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class _LogLines(logging.Handler):
+    """A handler that passes log lines to a function; warnings are marked."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        super().__init__()
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        mark = "warning: " if record.levelno >= logging.WARNING else ""
+        self._write(mark + record.getMessage())
+
+
+@contextmanager
+def log_shown(write: Callable[[str], None]) -> Iterator[None]:
+    """Pass what the libraries log within this context to ``write``, and to no function of an outer context."""
+    loggers = [logging.getLogger(name) for name in ("autograd", "parallel", "minitransformer")]
+    before = [(logger.handlers, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.handlers = [_LogLines(write)]
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, (handlers, level) in zip(loggers, before, strict=True):
+            logger.handlers = handlers
+            logger.setLevel(level)
 
 
 def say(line: str) -> None:

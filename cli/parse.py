@@ -14,7 +14,7 @@ from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.stream import Source, cut_warning, decoded, groups_of_lines
+from minitransformer.inference.stream import Source, decoded, groups_of_lines, warn_of_cut
 from minitransformer.parsing.parser import PARSING, Parser
 from minitransformer.parsing.penn import EXPECTED_TREES, read_trees, write_tree
 from minitransformer.parsing.plain import plain
@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     name, n_before = "line" if options.treebank is None else "tree", 0
     for sentences in _groups(options, source):
         for i in parser.cut(sentences):
-            say(cut_warning(f"{name} {n_before + 1 + i}", parser.translator))
+            warn_of_cut(f"{name} {n_before + 1 + i}", parser.translator)
         n_before += len(sentences)
         for tree in parser.parse(sentences, search, n_threads=options.threads):
             target.write(f"{write_tree(tree)}\n".encode())
@@ -84,7 +84,7 @@ def _groups(options: ParseOptions, source: Source) -> Iterator[list[list[str]]]:
     if options.treebank is None:
         n_before = 0
         for lines in groups_of_lines(source, SENTENCES_AT_ONCE):
-            texts = [decoded(line, number, say) for number, line in enumerate(lines, n_before + 1)]
+            texts = [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
             yield [split_words(text, options.words) for text in texts]
             n_before += len(lines)
     else:

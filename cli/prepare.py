@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli.command import run_command, say
+from cli.command import run_command
 from cli.options import name_of, parse_options, read_toml, take_option
 from minitransformer.config import DataConfig, RunConfig
 from minitransformer.data.download import download
@@ -49,8 +49,8 @@ def prepare_data(arguments: Sequence[str]) -> int:
         ignored=("preset", "compat", "model", "training", "device"),
     )
     if options.download:
-        download(options.data, say)
-    prepare(options.data, options.data.directory or options.run / "data", say, corpus_of)
+        download(options.data)
+    prepare(options.data, options.data.directory or options.run / "data", corpus_of)
     return 0
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from minitransformer.paper.complexity.layout import as_json, markdown
-from minitransformer.paper.complexity.table import measure_table
 
 from cli.command import run_command, say
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
+from minitransformer.paper.complexity.layout import as_json, markdown
+from minitransformer.paper.complexity.table import measure_table
 from minitransformer.report.errors import matplotlib_needed
 from minitransformer.system.files import written_whole
 from minitransformer.system.provenance import code_version
@@ -59,7 +59,7 @@ def reproduce_table1(options: Table1Options) -> int:
         from minitransformer.paper.complexity.picture import complexity_picture  # noqa: PLC0415
         from minitransformer.report.saving import save_picture  # noqa: PLC0415
     with written_whole(options.output / "table1.json") as unfinished:  # fails early if the directory is unwritable
-        rows = measure_table(quick=options.quick, repeats=options.repeats, say=say)
+        rows = measure_table(quick=options.quick, repeats=options.repeats)
         unfinished.write_text(json.dumps(as_json(rows, code=code_version()), indent=1) + "\n", encoding="utf-8")
     print(markdown(rows), end="")
     save_picture(complexity_picture(rows), options.output / "table1.svg")

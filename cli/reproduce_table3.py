@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cli.command import all_end_together
+from cli.command import all_end_together, log_shown
 from cli.console import log_console
 from cli.train import read_options
 from minitransformer.data.prepare import PreparedData, text_files
@@ -87,17 +87,15 @@ def _require_text(experiment: Experiment, options: Table3Options) -> None:
 
 def _train_all(experiment: Experiment, world: Communicator, console: Console) -> bool:
     """Train every cell that has no result yet; return False if interrupted."""
-
-    def say(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
-
     experiment.check_settings()
     cells = list(experiment.cells())
     for number, (row, seed) in enumerate(cells, 1):
         if not world.bcast(experiment.result(row, seed) is not None):
-            say(f"[{number} of {len(cells)}] {row}, seed {seed}")
-            if not experiment.train(row, seed, world, [ProgressBar(console)]):
-                return False
+            bar = ProgressBar(console)
+            bar.print(f"[{number} of {len(cells)}] {row}, seed {seed}")
+            with log_shown(bar.print):
+                if not experiment.train(row, seed, world, [bar]):
+                    return False
         if world.rank == 0:
             experiment.forget_checkpoints(row, seed)
     return True

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli.command import all_end_together, run_command
+from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
 from cli.options import name_of, parse_options, read_toml, take_option
 from minitransformer.config import ConfigError, RunConfig
@@ -63,14 +63,19 @@ def train(arguments: Sequence[str]) -> int:
 def _train_as_rank(world: Communicator, arguments: Sequence[str]) -> int:
     config = read_options(arguments)
     bar = ProgressBar(log_console(quiet=world.rank != 0))
+    with log_shown(bar.print):
+        return _train_or_verify(config, world, bar, arguments)
+
+
+def _train_or_verify(config: RunConfig, world: Communicator, bar: ProgressBar, arguments: Sequence[str]) -> int:
     n_to_verify, _ = take_option(arguments, VERIFY)
     if n_to_verify is not None:
-        verify_resume(config, world, _whole_number(n_to_verify), bar.say)
+        verify_resume(config, world, _whole_number(n_to_verify))
         return 0
     if not train_run(config, world=world, callbacks=[bar]).is_complete:
         return 130
     use = "parse with minitransformer-parse" if config.data.is_treebank else "translate with minitransformer-translate"
-    bar.say(f"done: {use} --run {config.run}")
+    bar.print(f"done: {use} --run {config.run}")
     return 0
 
 

@@ -90,10 +90,10 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     options = parse_options(TranslateOptions, DESCRIPTION, arguments, default=TranslateOptions(), file_remedy=remedy)
     options.check()
     translator = Translator.load(options.run, device=options.device)
-    translation = LineTranslator(translator, options.search, options.n_best, options.threads, say)
+    translation = LineTranslator(translator, options.search, options.n_best, options.threads)
     if options.input and options.output:
         files = options.input, options.output
-        translate_file(translation, *files, resume=options.resume, lines_at_once=LINES_AT_ONCE, say=say)
+        translate_file(translation, *files, resume=options.resume, lines_at_once=LINES_AT_ONCE)
     elif options.input:
         with groups_of_file(options.input, LINES_AT_ONCE) as groups:
             translate_groups(translation, groups, target)

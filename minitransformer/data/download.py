@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pooch
@@ -16,6 +17,7 @@ from minitransformer.data.survey import READ_ERRORS
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import make_directory, written_whole
 
+_log = logging.getLogger(__name__)
 ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz")
 
 
@@ -23,7 +25,7 @@ class DownloadError(UserError, RuntimeError):
     """A file that cannot be downloaded, or has the wrong checksum."""
 
 
-def download(config: DataConfig, say: Callable[[str], None] = lambda line: None) -> list[Path]:
+def download(config: DataConfig) -> list[Path]:
     """Download the files that have a checksum in ``config.sha256`` to ``config.raw``; only check existing files.
 
     An archive is downloaded only if a text file of the configuration is still missing; the missing files are then
@@ -33,21 +35,21 @@ def download(config: DataConfig, say: Callable[[str], None] = lambda line: None)
     sums = _checksums(config)
     if not sums or not (config.download_from or all("://" in name for name in sums)):
         raise DownloadError("there is nothing to download: set data.download_from and data.sha256, as recipes/ do")
-    paths = [_fetch(config, name, digest, say) for name, digest in sums.items() if not name.endswith(ARCHIVES)]
+    paths = [_fetch(config, name, digest) for name, digest in sums.items() if not name.endswith(ARCHIVES)]
     for name, digest in sums.items():
         missing = {text: file for text, file in text_files(config).items() if not file.exists()}
         if name.endswith(ARCHIVES) and missing:
-            paths.append(_fetch(config, name, digest, say))
-            _unpack(paths[-1], missing, say)
+            paths.append(_fetch(config, name, digest))
+            _unpack(paths[-1], missing)
     return paths
 
 
-def _fetch(config: DataConfig, name: str, digest: str, say: Callable[[str], None]) -> Path:
+def _fetch(config: DataConfig, name: str, digest: str) -> Path:
     address = name if "://" in name else f"{config.download_from.rstrip('/')}/{name}"
     path = config.raw / Path(name).name
     if path.exists() and _sha256(path) != digest:
         raise DownloadError(f"{path}: is there, but its sha256 is not {digest}; remove it to fetch it again")
-    say(f"checking {path}" if path.exists() else f"{path} from {address}")
+    _log.info(f"checking {path}" if path.exists() else f"{path} from {address}")
     pooch.get_logger().setLevel("WARNING")  # it would repeat the line above
     try:
         return Path(pooch.retrieve(address, f"sha256:{digest}", fname=path.name, path=config.raw, progressbar=False))
@@ -69,7 +71,7 @@ def _sha256(path: Path) -> str:
         raise DownloadError(f"{path}: is there, but cannot be read ({error}); move it out of the way") from error
 
 
-def _unpack(archive: Path, wanted: Mapping[str, Path], say: Callable[[str], None]) -> None:
+def _unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
     """Extract only the wanted files of an archive, each to its given path; member names never choose a path."""
     try:
         with tarfile.open(archive, "r|*") as members:
@@ -77,7 +79,7 @@ def _unpack(archive: Path, wanted: Mapping[str, Path], say: Callable[[str], None
                 path = wanted.get(member.name.removeprefix("./"))
                 content = members.extractfile(member) if path and member.isfile() else None
                 if path and content:
-                    say(f"{path} out of {archive.name}")
+                    _log.info(f"{path} out of {archive.name}")
                     make_directory(path.parent)
                     with written_whole(path) as temporary, temporary.open("wb") as target:
                         shutil.copyfileobj(content, target)

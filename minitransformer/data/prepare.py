@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ CHECKSUMS = "checksums"  # the manifest's field with the checksums of all other 
 _SPLITS, _TEXTS = ("train", "validation"), ("validation", "test")  # splits with token ids; splits with raw lines
 _LINES_AT_ONCE = 10_000
 
-Report = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,6 @@ def _is_pair(value: object) -> bool:
 def prepare(
     config: DataConfig,
     directory: Path,
-    report: Report = lambda line: None,
     open_corpus: Callable[[DataConfig], Corpus] = text_corpus,
 ) -> PreparedData:
     """Read the corpus, train the tokenizer and write token ids.
@@ -134,25 +134,23 @@ def prepare(
     Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written, or another
     process is writing it.
     """
-    report("reading the text" if not config.is_demo else "generating the demo corpus")
+    _log.info("reading the text" if not config.is_demo else "generating the demo corpus")
     files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
     corpus = open_corpus(config)
-    _report_oddities(corpus, report)
+    _log_oddities(corpus)
     held = lock_directory(directory, "preparing data")
     try:
-        _write(corpus, config, directory, files, report)
+        _write(corpus, config, directory, files)
     finally:
         os.close(held)
     return PreparedData.open(directory)
 
 
-def _write(
-    corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[str, Mapping[str, Any]], report: Report
-) -> None:
+def _write(corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     """Write the prepared data of a corpus; ``files`` are the fingerprints that its files had before it was read."""
     _remove_manifest(directory)  # an incomplete directory has no manifest
     remove_unfinished(directory)
-    report(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
+    _log.info(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
     tokenizer = Tokenizer.train(
         _Rereadable(corpus.train),
         vocabulary_size=config.vocabulary_size,
@@ -161,7 +159,7 @@ def _write(
         symbols=config.is_treebank,
     )
     tokenizer.save(directory)
-    report("writing tokens")
+    _log.info("writing tokens")
     dropped: dict[str, Found] = {}
     unscored = Found()
     n_train, n_validation = _write_pairs(corpus, tokenizer, config, directory, dropped, unscored)
@@ -184,11 +182,11 @@ def _write(
     }
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for reason, found in dropped.items():
-        report(f"dropped as {reason}: {found.count:,} pairs ({found.places})")
+        _log.info(f"dropped as {reason}: {found.count:,} pairs ({found.places})")
     if unscored.count:
-        report(f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.places})")
+        _log.info(f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.places})")
     losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
-    report(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
+    _log.info(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
 
 
 def _remove_manifest(directory: Path) -> None:
@@ -232,10 +230,10 @@ def _write_pairs(
     return n_train, n_validation
 
 
-def _report_oddities(corpus: Corpus, report: Report) -> None:
+def _log_oddities(corpus: Corpus) -> None:
     for path, seen in corpus.surveys.items():
         for kind, found in seen.odd.items():
-            report(f"{path}: {kind}: {found.count:,} lines ({found.places})")
+            _log.info(f"{path}: {kind}: {found.count:,} lines ({found.places})")
 
 
 def text_files(config: DataConfig) -> dict[str, Path]:

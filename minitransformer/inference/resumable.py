@@ -12,8 +12,9 @@ import glob
 import hashlib
 import itertools
 import json
+import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from minitransformer.inference.stream import LineTranslator, groups_of_file
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_record, try_lock, write_text
 
+_log = logging.getLogger(__name__)
 _BYTES_AT_ONCE = 1 << 20
 
 
@@ -54,7 +56,6 @@ def translate_file(
     *,
     resume: bool,
     lines_at_once: int,
-    say: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Translate a file; with ``resume``, continue where an earlier call was interrupted.
 
@@ -72,15 +73,15 @@ def translate_file(
         else:
             run.begin_again()
         if run.n_lines and not run.done:
-            say(f"going on after line {run.n_lines:,}")
+            _log.info(f"going on after line {run.n_lines:,}")
         try:
             while group := list(itertools.islice(lines, lines_at_once)):
                 run.append(group, translate(group, run.n_lines))
         except KeyboardInterrupt:
-            say(f"interrupted after line {run.n_lines:,}; to continue from there, start it again with resume set")
+            _log.info(f"interrupted after line {run.n_lines:,}; to continue from there, start it again with resume set")
             raise
         if run.done:
-            say(f"{output}: complete; nothing is left to do")
+            _log.info(f"{output}: complete; nothing is left to do")
         else:
             run.finish()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import logging
 import re
 import select
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from minitransformer.inference.translator import Translation, Translator
 LINES_AT_ONCE = 2_048  # batched together by length; their translations are written together
 PAUSE = 0.1  # seconds without input, after which the lines read so far are translated
 _BYTES_AT_ONCE = 1 << 16
+_log = logging.getLogger(__name__)
 _CUT_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # a last UTF-8 character that may be incomplete
 
 
@@ -81,25 +83,25 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
         yield read(stream)
 
 
-def decoded(line: bytes, number: int, warn: Callable[[str], None]) -> str:
+def decoded(line: bytes, number: int) -> str:
     """Decode line ``number`` (from 1) of an input, without surrounding blanks and byte order mark.
 
-    Bytes that are not UTF-8 are replaced; a line over LONGEST_LINE bytes is cut.  A warning names the line.
+    Bytes that are not UTF-8 are replaced; a line over LONGEST_LINE bytes is cut.  The log names the line.
     """
     line = content(line, number)
     if len(line) > LONGEST_LINE:
-        warn(f"warning: line {number} has over {LONGEST_LINE:,} bytes; the rest is cut off")
+        _log.warning(f"line {number} has over {LONGEST_LINE:,} bytes; the rest is cut off")
         line = _CUT_CHARACTER.sub(b"", line[:LONGEST_LINE])
     try:
         return line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        warn(f"warning: line {number} is not UTF-8 ({error.reason}); read with replacements")
+        _log.warning(f"line {number} is not UTF-8 ({error.reason}); read with replacements")
         return line.decode("utf-8", errors="replace").strip()
 
 
-def cut_warning(name: str, translator: Translator) -> str:
-    """Return the warning for a line or a tree that is cut because it is too long for the model."""
-    return f"warning: {name} has over {translator.longest_source:,} tokens; the rest is cut off"
+def warn_of_cut(name: str, translator: Translator) -> None:
+    """Log that a line or a tree is cut because it is too long for the model."""
+    _log.warning(f"{name} has over {translator.longest_source:,} tokens; the rest is cut off")
 
 
 def _pauses(source: Source) -> bool:
@@ -121,13 +123,12 @@ class LineTranslator:
     search: SearchConfig
     n_best: int | None = None
     n_threads: int | None = None
-    warn: Callable[[str], None] = lambda line: None
 
     def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
         """Translate a group of lines; ``n_before`` lines of the input come before it."""
-        texts = [decoded(line, number, self.warn) for number, line in enumerate(lines, n_before + 1)]
+        texts = [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
         for i in self.translator.cut(texts):
-            self.warn(cut_warning(f"line {n_before + 1 + i}", self.translator))
+            warn_of_cut(f"line {n_before + 1 + i}", self.translator)
         found = self.translator.n_best(texts, self.search, n_threads=self.n_threads)
         return "".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1)).encode()
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,10 @@ from minitransformer.system.files import (
     write_arrays,
     write_text,
 )
-from minitransformer.training.metrics import METRICS_FILE
+from minitransformer.training.callbacks.metrics_file import METRICS_FILE
 from minitransformer.training.state import STATE_FILE, TrainingState, read_state
+
+_log = logging.getLogger(__name__)
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 CHECKPOINT_FILES = (*MODEL_FILES, OPTIMIZER_FILE, STATE_FILE)
@@ -123,10 +126,8 @@ def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int) -> Path:
     return path
 
 
-def load_newest_checkpoint(
-    run: Path, model: Transformer, adam: Adam, say: Callable[[str], None], *, keep: int
-) -> TrainingState | None:
-    """Set model and optimizer to the newest whole checkpoint; say which newer ones are damaged, or unfit, and how.
+def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: int) -> TrainingState | None:
+    """Set model and optimizer to the newest complete checkpoint; warn of newer ones that are corrupt or do not fit.
 
     What killed processes left half written or half removed goes, and what they would have removed (``keep``: as for
     ``save_checkpoint``).  Several processes may call.
@@ -140,19 +141,17 @@ def load_newest_checkpoint(
             state = load_checkpoint(path, model, adam)
         except (DamagedError, UnfitError) as error:
             verdict = "is damaged" if isinstance(error, DamagedError) else "does not fit"
-            say(f"warning: checkpoint {path.name} {verdict}: {error}")
+            _log.warning(f"checkpoint {path.name} {verdict}: {error}")
             newest = newest or error
         else:
             if newest:
-                say(f"using the newest whole checkpoint, {path.name}; the updates after it are done again")
-            if not has_checksums(path):
-                say(f"{path}: was written before checkpoints had checksums; its content cannot be verified")
+                _log.info(f"using the newest whole checkpoint, {path.name}; the updates after it are done again")
             _remove_superseded(run, path, keep)
             return state
     if newest:
         raise CheckpointError(
             f"{run}: none of its checkpoints is whole and fits (the newest: {newest});"
-            " restore one from a backup, or choose another --run"
+            " restore one from a backup, or set run to another directory"
         ) from newest
     return None
 

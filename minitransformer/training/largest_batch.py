@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import traceback
 from collections.abc import Callable, Iterator
@@ -23,7 +24,8 @@ from minitransformer.training.trainer import Trainer
 from parallel.communicator import micro_batches_of_rank
 
 USABLE = 0.75  # of free memory, by predictions: the C library's heap has gaps, and every thread a stack
-NO_WAY = "choose a smaller model (--model.n-layers, --model.d-model …), or another machine"
+NO_WAY = "choose a smaller model (model.n_layers, model.d_model …), or another machine"
+_log = logging.getLogger(__name__)
 _PARTS_OF_A_BATCH = (3 / 4, 1 / 2, 3 / 8, 1 / 4, 1 / 8, 1 / 16)
 
 
@@ -31,8 +33,8 @@ class OutOfMemoryError(UserError, MemoryError):
     """A batch needs more memory than there is."""
 
 
-def try_largest_batch(trainer: Trainer, say: Callable[[str], None]) -> None:
-    """Say how much memory will be needed, and compute the gradients of the largest shards of the epoch once.
+def try_largest_batch(trainer: Trainer) -> None:
+    """Log how much memory will be needed, and compute the gradients of the largest shards of the epoch once.
 
     Every thread gets the largest of its shards of that batch, so that all that an update holds is held.  Neither
     parameters nor Adam's moments nor anything random change: dropout is a function of update and place, and gradients
@@ -45,7 +47,7 @@ def try_largest_batch(trainer: Trainer, say: Callable[[str], None]) -> None:
     free = free_memory(n_processes)
     footprint, batch = _predicted(trainer, trainer.config)
     if trainer.model.device == "cpu":
-        say(f"memory: {needed_and_free(footprint, free, n_processes)}")
+        _log.info(f"memory: {needed_and_free(footprint, free, n_processes)}")
     with advising(trainer, free), threadpool_limits(1, user_api="blas"):
         streams = [RandomStream(trainer.config.seed, 0, shard) for shard in trainer.shards]
         trainer.gradient.compute(_largest_shards(trainer, batch), streams)
@@ -106,7 +108,7 @@ def _advice(trainer: Trainer, free: float) -> str:
 
 def _where_to(run: Path) -> str:
     """Return the advice to choose another directory: a run that has begun refuses other batches."""
-    return f", with another --run: {run} has begun with other batches" if (run / RUN_FILE).exists() else ""
+    return f", with another directory as run: {run} has begun with other batches" if (run / RUN_FILE).exists() else ""
 
 
 def ways_into(room: float, config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint]) -> list[str]:
@@ -122,7 +124,7 @@ def _more_shards(config: TrainingConfig, predicted: Callable[[TrainingConfig], F
     while n_shards <= MOST_SHARDS:
         footprint = predicted(dataclasses.replace(config, n_shards=n_shards))
         if footprint.total <= budget:
-            return f"--training.n-shards {n_shards} (the same batch, {in_words(footprint.total)})"
+            return f"training.n_shards = {n_shards} (the same batch, {in_words(footprint.total)})"
         n_shards *= 2
     return None
 
@@ -134,5 +136,5 @@ def _fewer_tokens(
         n_tokens = max(1, round(config.batch_tokens * part))
         footprint = predicted(dataclasses.replace(config, batch_tokens=n_tokens))
         if footprint.total <= budget:
-            return f"--training.batch-tokens {n_tokens} (a smaller batch, {in_words(footprint.total)})"
+            return f"training.batch_tokens = {n_tokens} (a smaller batch, {in_words(footprint.total)})"
     return None

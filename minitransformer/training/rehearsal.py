@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import make_directory, read_arrays, read_json
 from minitransformer.training.callbacks import Callback
+from minitransformer.training.callbacks.metrics_file import METRICS_FILE
 from minitransformer.training.checkpoint import OPTIMIZER_FILE, checkpoint_path
-from minitransformer.training.metrics import METRICS_FILE
-from minitransformer.training.state import STATE_FILE
+from minitransformer.training.state import STATE_FILE, TrainingState
+from minitransformer.training.step import StepResult
 from minitransformer.training.train import train
 from parallel.communicator import Communicator
 
+_log = logging.getLogger(__name__)
 _OF_THE_CLOCK = ("time", "seconds", "unlogged_seconds", "device_seconds", "target_tokens_per_second")
 
 
@@ -31,21 +34,11 @@ class ResumeError(UserError, RuntimeError):
     """A resumed run has ended otherwise than one in one go."""
 
 
-class _Lines(Callback):
-    """A callback that forwards lines."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-
-    def say(self, line: str) -> None:
-        self._say(line)
-
-
 class _DeathError(Exception):
     """The run ends here, as if killed."""
 
 
-def verify_resume(config: RunConfig, world: Communicator, n_updates: int, say: Callable[[str], None]) -> None:
+def verify_resume(config: RunConfig, world: Communicator, n_updates: int) -> None:
     """Train ``n_updates`` in one go; then half, an end in the middle of the next update, and the rest; compare.
 
     Both in a temporary directory beside ``config.run``, on its file system, with the model, data, device and processes
@@ -53,19 +46,32 @@ def verify_resume(config: RunConfig, world: Communicator, n_updates: int, say: C
     Raises: ResumeError that names what differs.
     """
     if n_updates < 2:
-        raise ConfigError(f"--verify-resume: expected at least 2 updates; got {n_updates}")
+        raise ConfigError(f"a resume check needs at least 2 updates; got {n_updates}")
     half = n_updates // 2
     with _shared_folder(config.run, world) as folder:
         straight, parts = (_rehearsed(config, folder / name, n_updates, half) for name in ("straight", "parts"))
-        say(f"{n_updates} updates in one go")
-        _train(straight, world, [_Lines(say)])
-        say(f"{half} updates, and an end in the middle of the next one")
-        _train(parts, world, [], dies_in=half + 1)
-        say(f"the same command again: {n_updates - half} updates from the checkpoint after update {half}")
-        _train(parts, world, [])
+        _log.info(f"{n_updates} updates in one go")
+        _train(straight, world)
+        _log.info(f"{half} updates, and an end in the middle of the next one")
+        with _only_warnings():
+            _train(parts, world, dies_in=half + 1)
+        _log.info(f"the same command again: {n_updates - half} updates from the checkpoint after update {half}")
+        with _only_warnings():
+            _train(parts, world)
         if world.rank == 0:
-            say(f"the same, bit for bit: {_compare(straight.run, parts.run, n_updates)}")
+            _log.info(f"the same, bit for bit: {_compare(straight.run, parts.run, n_updates)}")
         world.barrier()
+
+
+@contextmanager
+def _only_warnings() -> Iterator[None]:
+    """Log no progress within this context: the first of the runs has shown it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager
@@ -96,9 +102,9 @@ def _rehearsed(config: RunConfig, run: Path, n_updates: int, half: int) -> RunCo
     )
 
 
-def _train(config: RunConfig, world: Communicator, callbacks: Iterable[Callback], dies_in: int | None = None) -> None:
+def _train(config: RunConfig, world: Communicator, dies_in: int | None = None) -> None:
     try:
-        done = train(config, world=world, callbacks=[*callbacks, _Death(dies_in)], evaluates=False)
+        done = train(config, world=world, callbacks=[_Death(dies_in)], evaluates=False)
     except _DeathError:
         world.barrier()
         return
@@ -112,8 +118,8 @@ class _Death(Callback):
     def __init__(self, dies_in: int | None) -> None:
         self._dies_in = dies_in
 
-    def after_step(self, step: int) -> None:
-        if step == self._dies_in:
+    def after_step(self, result: StepResult, state: TrainingState) -> None:
+        if state.step == self._dies_in:
             raise _DeathError
 
 
@@ -143,8 +149,8 @@ def _compare(one: Path, other: Path, step: int) -> str:
 
 def _fail(what: str) -> None:
     raise ResumeError(
-        f"--verify-resume: the resumed run differs from the one in one go in {what}. On this machine a run that is"
-        " interrupted ends otherwise than one that is not: please report it, with the options"
+        f"the resumed run differs from the one in one go in {what}. On this machine a run that is"
+        " interrupted ends otherwise than one that is not: please report it, with the settings"
     )
 
 

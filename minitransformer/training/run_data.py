@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 from minitransformer.config import ConfigError, ModelConfig, RunConfig
@@ -19,13 +18,13 @@ from parallel.communicator import Communicator
 RESULTS_FILE = "results.json"
 
 
-def shared_data(config: RunConfig, world: Communicator, say: Callable[[str], None]) -> PreparedData:
+def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
     """Return the prepared data, which rank 0 writes if it is missing; copy the tokenizer into the run."""
     with world.waiting_for_rank_0():
         if world.rank == 0:
             config.check_directory()
             _require_unfinished(config.run)
-            data = open_or_prepare(config, say)
+            data = open_or_prepare(config)
             _check_tokenizer(config, data)
             for directory in (config.run, config.run / BEST):
                 remove_unfinished(directory)
@@ -39,30 +38,30 @@ def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
     if has_begun and not data.tokenizer.equals(Tokenizer.load(config.run)):
         raise CheckpointError(
             f"{config.data_directory}: was prepared with another tokenizer than {config.run} was trained with;"
-            " choose another --run"
+            " set run to another directory"
         )
 
 
-def open_or_prepare(config: RunConfig, say: Callable[[str], None]) -> PreparedData:
+def open_or_prepare(config: RunConfig) -> PreparedData:
     """Return the prepared data of a configuration; prepare it if it is missing.
 
     Raises: CheckpointError if the directory holds damaged data, data of another configuration, or of other text.
     """
     if not PreparedData.is_in(config.data_directory):
-        return prepare(config.data, config.data_directory, say, corpus_of)
+        return prepare(config.data, config.data_directory, corpus_of)
     data = PreparedData.open(config.data_directory)
     wanted = config.data.fingerprint()
     different = [name for name, value in data.manifest["config"].items() if wanted.get(name) != value]
     if different:
         raise CheckpointError(
             f"{config.data_directory}: was prepared with another {', '.join(different)};"
-            " choose another --data.directory, or run minitransformer-prepare again"
+            " set data.directory to another directory, or prepare the data again"
         )
     if changed := changed_files(config.data, data.manifest.get("files", {})):
         raise CheckpointError(
             f"{', '.join(map(str, changed))}: not the text that {config.data_directory} was prepared from. To train on"
-            " the new text, choose another --run (or --data.directory); to go on with what was prepared, put the old"
-            " text back or move the new one away: prepared data needs no text"
+            " the new text, set run (or data.directory) to another directory; to go on with what was prepared, put the"
+            " old text back or move the new one away: prepared data needs no text"
         )
     return data
 
@@ -72,7 +71,7 @@ def _require_unfinished(run: Path) -> None:
     if (run / RESULTS_FILE).exists() and not checkpoints(run):
         raise CheckpointError(
             f"{run}: has been trained to its end ({RESULTS_FILE} is there), and has no checkpoints to go on from;"
-            " choose another --run, or remove it to begin anew"
+            " set run to another directory, or remove this one to begin anew"
         )
 
 
@@ -83,7 +82,7 @@ def check_lengths(config: ModelConfig, data: PreparedData) -> None:
         raise ConfigError(
             f"model.max_positions is {config.max_positions} and leaves room for {config.longest_sentence} tokens,"
             f" but the longest sentence of {data.directory} has"
-            f" {longest} tokens: raise it, or prepare with a smaller --data.max-length and shorter validation text"
+            f" {longest} tokens: raise it, or prepare with a smaller data.max_length and shorter validation text"
         )
 
 

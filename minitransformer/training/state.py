@@ -33,18 +33,32 @@ class TrainingState:
     unlogged_tokens: int = 0
     unlogged_seconds: float = 0.0
     avoided: tuple[tuple[int, int], ...] = ()
-    flops: int | None = 0
-    device_seconds: float | None = 0.0
+    flops: int = 0
+    device_seconds: float = 0.0
     between_intervals: bool = False
 
-    def spending(self, *, flops: int = 0, device_seconds: float = 0.0) -> TrainingState:
-        """Return the state with these costs added, if it counts costs."""
-        if self.flops is None or self.device_seconds is None:
-            return self
-        return dataclasses.replace(self, flops=self.flops + flops, device_seconds=self.device_seconds + device_seconds)
+    def spending(self, *, flops: int = 0, seconds: float = 0.0, n_devices: int = 0) -> TrainingState:
+        """Return the state with these costs added."""
+        return dataclasses.replace(
+            self,
+            flops=self.flops + flops,
+            seconds=self.seconds + seconds,
+            unlogged_seconds=self.unlogged_seconds + seconds,
+            device_seconds=self.device_seconds + n_devices * seconds,
+        )
+
+    def adding(self, loss: float, n_tokens: int) -> TrainingState:
+        """Return the state with the loss of an update added, a sum over ``n_tokens`` target tokens."""
+        return dataclasses.replace(
+            self, unlogged_loss=self.unlogged_loss + loss, unlogged_tokens=self.unlogged_tokens + n_tokens
+        )
+
+    def logged(self) -> TrainingState:
+        """Return the state at the beginning of a new interval of the log."""
+        return dataclasses.replace(self, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0)
 
     def instead_of(self, undone: TrainingState, avoided: tuple[tuple[int, int], ...]) -> TrainingState:
-        """Gone back to this earlier state: what was undone has cost what it has, and its best model is on the disk."""
+        """Return this earlier state with the costs of the undone one, whose best model stays on the disk."""
         return dataclasses.replace(
             self,
             avoided=avoided,

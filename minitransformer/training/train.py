@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,9 +16,12 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import read_json
 from minitransformer.training.alone import alone_in
 from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar
-from minitransformer.training.job import TrainingJob
+from minitransformer.training.final_model import finish, is_finished, load_final_model
+from minitransformer.training.open_run import open_run
 from minitransformer.training.run_data import RESULTS_FILE
 from parallel.communicator import Communicator, SerialCommunicator
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ def train(
 ) -> RunResult:
     """Train a model from raw text to the files that translate; go on from the last checkpoint if there is one.
 
+    What happens is logged under the names of the modules, with Python's ``logging``.
+
     Args:
         config: ``RunConfig()`` is the demonstration: minutes on two CPU cores.
         world: the ranks that train together, from ``parallel.launch.communicator()``; by default this process alone.
@@ -59,28 +65,21 @@ def train(
     world = world or SerialCommunicator()
     if callbacks is None:
         callbacks = [ProgressBar(Console(file=sys.stderr, highlight=False))] if world.rank == 0 else []
-    shown = Callbacks(callbacks)
-    called = Callbacks([MetricsFile(config.run, shown.say), shown]) if world.rank == 0 else shown
+    callback = Callbacks([MetricsFile(config.run), *callbacks] if world.rank == 0 else callbacks)
     with alone_in(config.run, world):
-        job = TrainingJob.of(config, world, called.say)
-        is_complete = evaluates and job.is_finished
-        if is_complete:
-            called.say(f"{config.run}: finished after {job.trainer.state.step:,} updates; nothing is left to do")
+        run = open_run(config, world)
+        if evaluates and is_finished(run):
+            is_complete = True
+            _log.info(f"{config.run}: finished after {run.trainer.state.step:,} updates; nothing is left to do")
             if world.rank == 0:
-                job.load_final_model()
+                load_final_model(run)
         else:
-            is_complete = _train(job, called, always_average=always_average, evaluates=evaluates)
+            callback.begin(run.trainer.state, config.training.max_updates)
+            try:
+                is_complete = run.train(callback)
+                if is_complete and evaluates:
+                    finish(run, always_average=always_average)
+            finally:
+                callback.end()
     results = read_json(config.run / RESULTS_FILE) if is_complete and evaluates and world.rank == 0 else {}
-    return RunResult(config.run, job.trainer.state.step, is_complete, job.trainer.model, results)
-
-
-def _train(job: TrainingJob, called: Callbacks, *, always_average: bool, evaluates: bool) -> bool:
-    """Train to the end; return whether it was reached."""
-    try:
-        called.begin(job.trainer.state.step, job.config.training.max_updates)
-        is_complete = job.train(called)
-        if is_complete and evaluates:
-            job.finish(called, always_average=always_average)
-    finally:
-        called.end()
-    return is_complete
+    return RunResult(config.run, run.trainer.state.step, is_complete, run.trainer.model, results)

@@ -1,4 +1,4 @@
-"""How good a model is on held-out text."""
+"""Scores of a model on held-out text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import dataclasses
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
+from minitransformer.data.store import IdPair
+from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.evaluation.bleu import Score, bleu
 from minitransformer.inference.beam import SearchError
 from minitransformer.inference.scoring import CorpusScore, score_pairs
@@ -21,9 +23,8 @@ from minitransformer.parsing.f1 import bracketing_f1
 from minitransformer.parsing.linear import tree_of
 from minitransformer.parsing.parser import PARSING, Parser
 from minitransformer.system.errors import UserError
-from minitransformer.system.files import CheckpointError
-from minitransformer.training.callbacks import ValidationReport
-from minitransformer.training.divergence import TrainingDivergedError
+from minitransformer.training.callbacks.callback import ValidationReport
+from minitransformer.training.callbacks.divergence import TrainingDivergedError
 
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 
@@ -32,20 +33,28 @@ class ValidationMemoryError(UserError):
     """Held-out text needs more memory than there is."""
 
 
+@dataclass(frozen=True)
 class Validation:
-    """The held-out part of prepared data, ready to judge a model by."""
+    """Held-out pairs, as token ids and as text, on which models are scored."""
 
-    def __init__(self, data: PreparedData, *, n_threads: int) -> None:
+    pairs: Sequence[IdPair]
+    text: Sequence[Pair]
+    tokenizer: Tokenizer
+    is_treebank: bool
+    n_threads: int
+
+    @classmethod
+    def of(cls, data: PreparedData, *, n_threads: int) -> Validation:
+        """Read the held-out part of prepared data."""
         store = data.store("validation")
-        self.pairs = [store.pair(i) for i in range(len(store))]
-        self.text, self.is_treebank = data.text("validation"), data.is_treebank
-        self.tokenizer, self.n_threads = data.tokenizer, n_threads
+        pairs = [store.pair(i) for i in range(len(store))]
+        return cls(pairs, data.text("validation"), data.tokenizer, data.is_treebank, n_threads)
 
     def loss(self, model: Transformer) -> CorpusScore:
-        """Loss and perplexity, without label smoothing and dropout.
+        """Return loss and perplexity, without label smoothing and dropout.
 
-        Raises: TrainingDivergedError if they are not finite, which with finite parameters they need not be: no loss
-        could be compared with them, and no checkpoint may hold them for the best.  ValidationMemoryError.
+        Raises: TrainingDivergedError if they are not finite, which happens with
+        finite parameters, too; ValidationMemoryError.
         """
         with self._advising():
             score = CorpusScore.of(score_pairs(model, self.pairs, n_threads=self.n_threads))
@@ -54,7 +63,7 @@ class Validation:
         return score
 
     def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
-        """Loss, perplexity and the BLEU (or, of trees, F1) of greedy search."""
+        """Return loss, perplexity and the BLEU (or, of trees, F1) of greedy search."""
         start = time.perf_counter()
         score = self.loss(model)
         greedy = self.score(model, self.text, beam=1)
@@ -63,7 +72,7 @@ class Validation:
         return ValidationReport(step, score.loss, score.perplexity, greedy, best, seconds)
 
     def score(self, model: Transformer, text: Sequence[Pair], *, beam: int) -> Score:
-        """BLEU of the translations of raw text, or F1 of the trees of words.
+        """Return BLEU of the translations of raw text, or F1 of the trees of words.
 
         Raises: TrainingDivergedError if log-probabilities are not finite; ValidationMemoryError.
         """
@@ -75,7 +84,7 @@ class Validation:
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
-        """Turn a lack of memory into one line of its own: another batch to train on, as elsewhere, would not help."""
+        """Turn a lack of memory into an error with its own remedy: another training batch would not help."""
         try:
             yield
         except MemoryError as error:
@@ -83,8 +92,9 @@ class Validation:
             longest = 1 + max((len(side) for pair in self.pairs for side in pair), default=0)
             raise ValidationMemoryError(
                 f"validation: out of memory, with pairs of up to {longest:,} tokens, on {self.n_threads} threads. Free"
-                " some memory, or start on fewer cores (taskset -c 0), and give the same command again, which goes on"
-                " from the last checkpoint; or take long lines out of the validation text, and choose another --run"
+                " some memory, or start on fewer cores (taskset -c 0), and start the run again, which goes on"
+                " from the last checkpoint; or take long lines out of the validation text, and set run to another"
+                " directory"
             ) from error
 
     def _score(self, model: Transformer, text: Sequence[Pair], beam: int) -> Score:
@@ -100,21 +110,7 @@ class Validation:
 
 def _diverged(what: str) -> TrainingDivergedError:
     return TrainingDivergedError(
-        f"validation: {what}: the parameters have become too large. Lower --training.learning-rate-factor, or set"
-        " --training.clip-norm, and give the same command again, which goes on from the last checkpoint; or begin anew"
-        " with another --run"
+        f"validation: {what}: the parameters have become too large. Lower training.learning_rate_factor, or set"
+        " training.clip_norm, and start the run again, which goes on from the last checkpoint; or set run to another"
+        " directory"
     )
-
-
-def keep_best(run: Path, model: Transformer, say: Callable[[str], None]) -> bool:
-    """Save the model as the best so far; if that fails, say so, and the best so far remains the one before."""
-    try:
-        model.save(run / BEST)
-    except CheckpointError as error:
-        say(f"warning: {error}; training goes on")
-        return False
-    try:
-        model.save(run)
-    except CheckpointError as error:
-        say(f"warning: {error}; training goes on")
-    return True

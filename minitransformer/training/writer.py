@@ -1,9 +1,10 @@
-"""Checkpoints are written while training goes on."""
+"""Writing of checkpoints while training goes on."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
 
@@ -13,6 +14,8 @@ from autograd.array import Array
 from minitransformer.config.run import RUN_FILE
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.checkpoint import Snapshot, save_checkpoint
+
+_log = logging.getLogger(__name__)
 
 
 class LostDirectoryError(CheckpointError):
@@ -35,7 +38,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, run: Path, *, keep: int) -> None:
-        self._run, self._keep = run, keep
+        self.run, self._keep = run, keep
         self._weights: dict[str, np.ndarray] = {}
         self._moments: dict[str, np.ndarray] = {}
         self._thread: Thread | None = None
@@ -44,12 +47,12 @@ class CheckpointWriter:
 
     def watch(self) -> None:
         """Expect ``run.json`` to stay in the run's directory, if it is there now."""
-        self._is_watched = (self._run / RUN_FILE).exists()
+        self._is_watched = (self.run / RUN_FILE).exists()
 
     def is_lost(self) -> bool:
         """Tell whether the directory has been moved or removed since ``watch``; nothing must be written there then."""
         try:
-            (self._run / RUN_FILE).stat()
+            (self.run / RUN_FILE).stat()
         except (FileNotFoundError, NotADirectoryError):
             return self._is_watched
         except OSError:  # such as a network that is down for a moment
@@ -81,8 +84,8 @@ class CheckpointWriter:
             return error
         raise error
 
-    def tell_of_failure(self, say: Callable[[str], None]) -> None:
-        """Warn, once, if the last checkpoint could not be written: the next one may be.
+    def warn_of_failure(self) -> None:
+        """Log a warning, once, if the last checkpoint could not be written: the next one may be.
 
         Raises: LostDirectoryError: none will be.
         """
@@ -90,7 +93,7 @@ class CheckpointWriter:
         if isinstance(error, LostDirectoryError):
             raise error
         if error:
-            say(f"warning: {error}; training goes on, and saves again at the next interval")
+            _log.warning(f"{error}; training goes on, and saves again at the next interval")
 
     def finish(self) -> None:
         """Return when the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
@@ -109,7 +112,7 @@ class CheckpointWriter:
         failure: Exception | None = None
         try:
             if not self.is_lost():
-                save_checkpoint(self._run, snapshot, keep=self._keep)
+                save_checkpoint(self.run, snapshot, keep=self._keep)
         except Exception as error:  # it belongs to the thread that asked for the checkpoint
             failure = error
         self._failure = self._kept_beside(snapshot) if self.is_lost() else failure
@@ -118,11 +121,11 @@ class CheckpointWriter:
         """Write a checkpoint of a lost run beside its directory; return the error that says so, or why that failed."""
         step = snapshot.state.step
         try:
-            kept_in = self._run.absolute().with_name(f"{self._run.absolute().name}.kept-{step}")
+            kept_in = self.run.absolute().with_name(f"{self.run.absolute().name}.kept-{step}")
             save_checkpoint(kept_in, snapshot, keep=self._keep)
         except Exception as error:
             return error
-        return LostDirectoryError(self._run, kept_in, step)
+        return LostDirectoryError(self.run, kept_in, step)
 
 
 def _copied(arrays: Mapping[str, Array], room: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

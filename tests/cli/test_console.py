@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 from small_run import Trained
@@ -22,17 +23,23 @@ from cli.console import log_console
 from minitransformer.evaluation.bleu import Score
 from minitransformer.system.errors import UserError
 from minitransformer.training.callbacks import Callbacks, MetricsFile, ProgressBar, TrainingReport, ValidationReport
+from minitransformer.training.state import TrainingState
+from minitransformer.training.step import StepResult
 
 ROOT = Path(__file__).parents[2]
 TRAINING_REPORT = TrainingReport(5, 0, 1.5, 1e-3, 0.25, 4_000.0, 2.0, 10**9)
 VALIDATION_REPORT = ValidationReport(5, 1.25, 3.49, Score("BLEU", 17.5, "signature", "detail"), True, 0.5)
 
 
+RESULT = StepResult(9, lambda: np.array([1.0, 2.0, 0.1]))
+
+
 def monitored(folder: Path, console: Console, first_step: int = 0) -> None:
-    called = Callbacks([MetricsFile(folder), ProgressBar(console)])
-    called.begin(first_step, 1_000)
-    called.say("something [to] read")
-    called.after_step(5)
+    bar = ProgressBar(console)
+    called = Callbacks([MetricsFile(folder), bar])
+    called.begin(TrainingState(step=first_step), 1_000)
+    bar.print("something [to] read")
+    called.after_step(RESULT, TrainingState(step=5))
     called.report(TRAINING_REPORT)
     called.report(VALIDATION_REPORT)
     called.end()
@@ -64,7 +71,7 @@ def test_a_resumed_bar_begins_where_the_run_stands(tmp_path: Path) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=160, highlight=False)
     bar = ProgressBar(console)
-    bar.begin(700, 1_000)
+    bar.begin(TrainingState(step=700), 1_000)
     bar.end()
     assert "700/1,000" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
 

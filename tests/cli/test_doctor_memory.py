@@ -58,14 +58,14 @@ def test_what_does_not_fit_is_wrong_and_the_remedies_fit(trained: Trained, monke
     monkeypatch.setattr(memory, "free_memory", lambda n_processes: needed * 1e6 / n_processes)
     (finding,) = found_of(trained, *large)
     assert finding.found.endswith(f"; {in_words(needed * 1e6)} free, of which 75% can be relied on: too little")
-    ways = re.findall(r"(--training\.[a-z-]+) (\d+) \(", finding.remedy)
-    assert [option for option, _ in ways] == ["--training.n-shards", "--training.batch-tokens"]
-    for way in ways:
-        assert not found_of(trained, *large, *way)[0].remedy
+    ways = re.findall(r"training\.(\w+) = (\d+) \(", finding.remedy)
+    assert [name for name, _ in ways] == ["n_shards", "batch_tokens"]
+    for name, value in ways:
+        assert not found_of(trained, *large, f"--training.{name.replace('_', '-')}", value)[0].remedy
     monkeypatch.setattr(memory, "free_memory", lambda n_processes: 1_000.0)
     assert (
         found_of(trained)[0].remedy
-        == "choose a smaller model (--model.n-layers, --model.d-model …), or another machine"
+        == "choose a smaller model (model.n_layers, model.d_model …), or another machine"
     )
 
 
@@ -123,7 +123,7 @@ def test_the_peak_is_at_least_what_the_batch_holds(trained: Trained) -> None:
 
 
 def test_a_batch_that_does_not_fit_is_wrong(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacking(trainer: object, say: object) -> None:
+    def lacking(trainer: object) -> None:
         raise OutOfMemoryError("out of memory: what fits")
 
     monkeypatch.setattr(memory, "try_largest_batch", lacking)

@@ -16,7 +16,6 @@ from small_run import Trained, as_command, translated, written
 import cli.train
 from cli.command import run_command
 from minitransformer.data.survey import CorpusError
-from minitransformer.training.job import TrainingJob
 from parallel import launch
 from parallel.communicator import SerialCommunicator
 
@@ -251,7 +250,7 @@ def test_what_one_rank_of_several_is_refused_is_one_line_too(
 
     monkeypatch.setattr(launch, "SECONDS_TO_FORWARD", 0)
     monkeypatch.setattr(cli.train, "communicator", OneOfTwo)
-    monkeypatch.setattr(TrainingJob, "of", fail)
+    monkeypatch.setattr("minitransformer.training.train.open_run", fail)
     assert as_command("train", [], monkeypatch) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[1].startswith(f"error: {said}")

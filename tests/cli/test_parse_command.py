@@ -99,16 +99,16 @@ def test_a_byte_order_mark_is_no_part_of_the_first_sentence(trained_parser: Trai
 
 
 def test_sentences_that_are_cut_are_named(
-    trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trained_parser: TrainedParser, logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 12)
     monkeypatch.setattr("cli.parse.SENTENCES_AT_ONCE", 2)
     sentences = ["a cat", "", "the dog sees a cat " * 4]
     parsed(trained_parser, "\n".join(sentences))
-    assert capsys.readouterr().err == "warning: line 3 has over 12 tokens; the rest is cut off\n"
+    assert logged == ["warning: line 3 has over 12 tokens; the rest is cut off"]
     trees = [f"(S {' '.join(f'(NN {word})' for word in sentence.split())})\n" for sentence in sentences if sentence]
     parsed(trained_parser, "", "--treebank", written(trained_parser.folder / "long.mrg", "".join(trees)))
-    assert capsys.readouterr().err == "warning: tree 2 has over 12 tokens; the rest is cut off\n"
+    assert logged[1:] == ["warning: tree 2 has over 12 tokens; the rest is cut off"]
 
 
 def test_a_treebank_without_trees_is_an_error_that_names_it(trained_parser: TrainedParser) -> None:
@@ -118,12 +118,12 @@ def test_a_treebank_without_trees_is_an_error_that_names_it(trained_parser: Trai
 
 
 def test_invalid_utf8_is_parsed_with_a_warning_that_names_the_line(
-    trained_parser: TrainedParser, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trained_parser: TrainedParser, logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cli.parse.SENTENCES_AT_ONCE", 1)
     trees = parsed(trained_parser, b"a cat.\nthe d\xf6g.\n\xed\xa0\x80\n")
     assert [read_tree(tree).words for tree in trees] == [["a", "cat", "."], ["the", "d\ufffdg", "."], ["\ufffd" * 3]]
-    assert capsys.readouterr().err.splitlines() == [
+    assert logged == [
         f"warning: line {number} is not UTF-8 ({reason}); read with replacements"
         for number, reason in ((2, "invalid start byte"), (3, "invalid continuation byte"))
     ]

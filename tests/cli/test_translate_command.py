@@ -71,12 +71,10 @@ def test_line_ends_within_a_translation_do_not_end_its_line(trained: Trained, mo
     assert translated(trained, b"one\n").decode() == "eins zwei drei vier fünf sechs acht\n"
 
 
-def test_very_long_lines_are_cut_with_a_warning_and_one_line_each(
-    trained: Trained, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_very_long_lines_are_cut_with_a_warning_and_one_line_each(trained: Trained, logged: list[str]) -> None:
     source = b"two " * 3_000 + b"\n" + b"x" * 20_000 + b"\none\n"
     target = translated(trained, source, "--beam", "1")
-    assert [line[:15] for line in capsys.readouterr().err.splitlines()] == ["warning: line 1", "warning: line 2"]
+    assert [line[:15] for line in logged] == ["warning: line 1", "warning: line 2"]
     assert target.count(b"\n") == 3
     assert target.split(b"\n")[2] + b"\n" == translated(trained, b"one\n", "--beam", "1")
 
@@ -91,12 +89,9 @@ def test_line_ends_and_blanks_around_a_line_change_nothing(trained: Trained, sou
     assert translated(trained, source) == translated(trained, b"one two\nsix\n")
 
 
-def test_invalid_utf8_is_translated_with_a_warning_that_names_the_line(
-    trained: Trained, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_utf8_is_translated_with_a_warning_that_names_the_line(trained: Trained, logged: list[str]) -> None:
     assert translated(trained, b"one\ntwo \xff\nsix\n").count(b"\n") == 3
-    said = capsys.readouterr().err
-    assert said == "warning: line 2 is not UTF-8 (invalid start byte); read with replacements\n"
+    assert logged == ["warning: line 2 is not UTF-8 (invalid start byte); read with replacements"]
 
 
 def test_chunks_do_not_change_translations(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -312,15 +312,15 @@ def done(translator: Translator, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("n_best", [None, 2])
-def test_a_complete_output_is_left_alone(tmp_path: Path, n_best: int | None) -> None:
+def test_a_complete_output_is_left_alone(tmp_path: Path, n_best: int | None, logged: list[str]) -> None:
     (tmp_path / "in").write_bytes(lines_of(5))
     uppercase(tmp_path, resume=False, n_best=n_best)
-    before, said = [(tmp_path / name).stat().st_mtime_ns for name in FILES], list[str]()
+    before = [(tmp_path / name).stat().st_mtime_ns for name in FILES]
     time.sleep(0.05)  # longer than the clock of file systems takes for a step
     files = tmp_path / "in", tmp_path / "out"
-    translate_file(Uppercase(n_best), *files, resume=True, lines_at_once=4, say=said.append)
+    translate_file(Uppercase(n_best), *files, resume=True, lines_at_once=4)
     assert [(tmp_path / name).stat().st_mtime_ns for name in FILES] == before
-    assert said == [f"{tmp_path / 'out'}: complete; nothing is left to do"]
+    assert logged == [f"{tmp_path / 'out'}: complete; nothing is left to do"]
 
 
 def test_a_complete_output_of_another_search_is_not_taken_for_ones_own(translator: Translator, done: Path) -> None:
@@ -398,10 +398,9 @@ def test_a_full_disk_is_one_line_and_the_work_can_be_taken_up(
 
 
 def test_an_interrupt_says_how_to_go_on(
-    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     (tmp_path / "in").write_bytes(lines_of(12))
-    said: list[str] = []
 
     def interrupted(self: LineTranslator, lines: list[bytes], n_before: int) -> bytes:
         if n_before == 4:
@@ -411,8 +410,8 @@ def test_an_interrupt_says_how_to_go_on(
     monkeypatch.setattr(LineTranslator, "__call__", interrupted)
     translation = LineTranslator(translator, SearchConfig())
     with pytest.raises(KeyboardInterrupt):
-        translate_file(translation, tmp_path / "in", tmp_path / "out", resume=False, lines_at_once=4, say=said.append)
-    assert said == ["interrupted after line 4; to continue from there, start it again with resume set"]
+        translate_file(translation, tmp_path / "in", tmp_path / "out", resume=False, lines_at_once=4)
+    assert logged == ["interrupted after line 4; to continue from there, start it again with resume set"]
 
 
 def test_compressed_input_is_read(trained: Trained, tmp_path: Path) -> None:

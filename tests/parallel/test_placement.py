@@ -12,11 +12,12 @@ from training_ranks import MODEL, TRAINING, corpus_in
 
 from autograd import DeviceError
 from autograd.array import count_gpus, staying_here, use_gpu
-from minitransformer import Transformer, placement
+from minitransformer import Transformer
 from minitransformer.config import DataConfig, RunConfig
 from minitransformer.data.store import TokenStore
+from minitransformer.system import placement
 from minitransformer.system.placement import choose_placements
-from minitransformer.training.job import TrainingJob
+from minitransformer.training.open_run import open_run
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 from parallel.placement import Placement, cores_of, describe, gpu_of_rank, numbered, share_of_cores
@@ -103,12 +104,11 @@ def test_the_threads_of_training_compute_on_the_gpu_of_their_rank(
 
 
 def test_training_computes_on_all_cores_that_its_process_may_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     monkeypatch.setattr(placement, "allowed_cores", lambda: frozenset(range(3)))
-    said: list[str] = []
-    TrainingJob.of(RunConfig(run=tmp_path, data=DataConfig(vocabulary_size=300)), SerialCommunicator(), said.append)
-    assert any(line.endswith("processes 1, threads each 3") for line in said)
+    open_run(RunConfig(run=tmp_path, data=DataConfig(vocabulary_size=300)), SerialCommunicator())
+    assert any(line.endswith("processes 1, threads each 3") for line in logged)
 
 
 def test_on_the_cpu_no_gpu_is_looked_for() -> None:

@@ -27,6 +27,7 @@ from minitransformer.parsing.penn import read_tree, read_trees, write_tree
 from minitransformer.parsing.plain import plain
 from minitransformer.system.checksums import write_checksums
 from minitransformer.system.files import read_json, write_text
+from minitransformer.training.callbacks import MetricsFile, TrainingReport
 from minitransformer.training.capsule import UpdateFacts, replay_capsule, write_capsule
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
@@ -35,7 +36,6 @@ from minitransformer.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from minitransformer.training.metrics import MetricsLog
 from minitransformer.training.run_data import open_or_prepare
 from minitransformer.training.state import TrainingState
 
@@ -135,7 +135,7 @@ def write_data_without_checksums(directory: Path) -> None:
 
 
 def read_data(directory: Path) -> None:
-    data = open_or_prepare(RunConfig(run=directory / "run", data=data_config(directory)), lambda line: None)
+    data = open_or_prepare(RunConfig(run=directory / "run", data=data_config(directory)))
     data.text("validation")
     data.text("test")
 
@@ -209,9 +209,9 @@ def read_treebank(directory: Path) -> None:
 
 
 def write_metrics(directory: Path) -> None:
-    log = MetricsLog(directory, 0)
+    metrics = MetricsFile(directory)
     for step in range(1, 9):
-        log.append({"kind": "training", "step": step, "loss": 1 / step})
+        metrics.report(TrainingReport(step, 0, 1 / step, 1e-3, 0.25, 4_000.0, 2.0, 10**9))
 
 
 READERS: dict[str, Reader] = {
@@ -231,7 +231,7 @@ READERS: dict[str, Reader] = {
         write_recipe, lambda directory: read_options(["--config", str(directory / "recipe.toml")]),
         also_allowed=(SystemExit,),
     ),
-    "metrics": Reader(write_metrics, lambda directory: MetricsLog(directory, 5)),
+    "metrics": Reader(write_metrics, lambda directory: MetricsFile(directory).begin(TrainingState(step=5), 9)),
     "capsule": Reader(write_capsule_of_update, replay_capsule),
     "translation": Reader(
         write_half_translated, lambda directory: translate_four_lines(directory, resume=True), changes_others=True

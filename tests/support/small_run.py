@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.command import log_shown, say
 from cli.translate import translate
 
 NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
@@ -44,7 +45,7 @@ def write_parallel_text(folder: Path, name: str, n: int, seed: int) -> None:
 
 def said_while(command: Callable[[], int], status: int = 0) -> str:
     """What a command writes on stderr; it must return this status."""
-    with contextlib.redirect_stderr(io.StringIO()) as said:
+    with contextlib.redirect_stderr(io.StringIO()) as said, log_shown(say):
         assert command() == status
     return said.getvalue()
 

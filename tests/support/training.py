@@ -10,6 +10,8 @@ import numpy as np
 from minitransformer.config import ModelConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.callbacks import Callback
+from minitransformer.training.state import TrainingState
+from minitransformer.training.step import StepResult
 
 TINY = ModelConfig(vocabulary_size=12, n_layers=1, d_model=16, d_ff=32, n_heads=2, d_k=8, d_v=8, p_drop=0.1)
 
@@ -28,6 +30,6 @@ class StoppingMonitor(Callback):
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def after_step(self, step: int) -> None:
-        if step == self.step:
+    def after_step(self, result: StepResult, state: TrainingState) -> None:
+        if state.step == self.step:
             signal.raise_signal(signal.SIGINT)

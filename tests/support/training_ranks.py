@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,9 +19,10 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import plan_epoch
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.training import divergence
-from minitransformer.training.callbacks import Callback
-from minitransformer.training.divergence import TrainingDivergedError
+from minitransformer.training.callbacks import Callback, divergence
+from minitransformer.training.callbacks.divergence import TrainingDivergedError
+from minitransformer.training.state import TrainingState
+from minitransformer.training.step import StepResult
 from minitransformer.training.trainer import Trainer, reducer_for
 from parallel.agreement import checksum
 from parallel.communicator import Communicator, SentIn, SumOrder
@@ -74,14 +76,13 @@ def train(
     }
 
 
-class TellingMonitor(Callback):
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
+def log_into(lines: list[str]) -> None:
+    """Append to ``lines`` what is logged from now on."""
+    logger = logging.getLogger("minitransformer")
+    logger.setLevel(logging.INFO)
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
 
 
 def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
@@ -93,7 +94,8 @@ def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
             read[-1].append(i)
             return super().pair(i)
 
-    store, monitor = Watched(directory / "data", "train"), TellingMonitor()
+    store, lines = Watched(directory / "data", "train"), list[str]()
+    log_into(lines)
     config = dataclasses.replace(TRAINING, max_updates=2)
     reducer = reducer_for(config, world, "cpu", 1)
     model = Transformer(MODEL, allocate=reducer.allocate)
@@ -105,9 +107,9 @@ def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
         return step(batch)
 
     trainer.step = step_and_note  # type: ignore[method-assign]
-    trainer.train(monitor)
+    trainer.train(Callback())
     plan = plan_epoch(store.lengths, config.batch_tokens, seed=config.seed, epoch=0)
-    return {"read": read, "batches": [batch.tolist() for batch in plan[:2]], "lines": monitor.lines}
+    return {"read": read, "batches": [batch.tolist() for batch in plan[:2]], "lines": lines}
 
 
 class WitnessingMonitor(Callback):
@@ -116,15 +118,13 @@ class WitnessingMonitor(Callback):
     def __init__(self, model: Transformer) -> None:
         self.model = model
         self.events: list[str] = []
+        log_into(self.events)
 
-    def say(self, line: str) -> None:
-        self.events.append(line)
+    def after_step(self, result: StepResult, state: TrainingState) -> None:
+        self.events.append(f"update {state.step}: parameters {checksum(self.model.parameters.values)}")
 
-    def after_step(self, step: int) -> None:
-        self.events.append(f"update {step}: parameters {checksum(self.model.parameters.values)}")
-
-    def go_back(self, step: int) -> None:
-        self.events.append(f"back to update {step}")
+    def go_back(self, state: TrainingState) -> None:
+        self.events.append(f"back to update {state.step}")
 
 
 def train_with_faults(world: Communicator, directory: Path, fault: str, way: str = "") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from minitransformer.paper.complexity.layers import (
 from minitransformer.paper.complexity.measures import exponent, longest_chain, multiply_adds, path_length, seconds
 
 Variable = Literal["n", "d", "r", "k"]
-Say = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 WIDTH_OF_PATHS = 4  # features; path lengths do not depend on their number
 
@@ -117,21 +118,21 @@ class Row:
     paths: Mapping[int, int]
 
 
-def measure_table(*, quick: bool = False, repeats: int = 5, say: Say = lambda line: None) -> list[Row]:
+def measure_table(*, quick: bool = False, repeats: int = 5) -> list[Row]:
     """Measure every row; return the rows in the paper's order.
 
     With ``quick``, the sizes take a few seconds in all, and are too small for meaningful exponents of time.
     """
-    return [_measured(layer_type, quick, repeats, say) for layer_type in LAYER_TYPES]
+    return [_measured(layer_type, quick, repeats) for layer_type in LAYER_TYPES]
 
 
-def _measured(layer_type: LayerType, quick: bool, repeats: int, say: Say) -> Row:
+def _measured(layer_type: LayerType, quick: bool, repeats: int) -> Row:
     growths = []
     for sweep in layer_type.quick_sweeps if quick else layer_type.sweeps:
-        say(f"{layer_type.name}: {sweep.variable} {', '.join(map(str, sweep.sizes))} at {sweep.fixed}")
+        _log.info(f"{layer_type.name}: {sweep.variable} {', '.join(map(str, sweep.sizes))} at {sweep.fixed}")
         growths.append(_grown(layer_type, sweep, repeats))
     lengths = (16, 64) if quick else (16, 64, 256)
-    say(f"{layer_type.name}: paths and chains at n {', '.join(map(str, lengths))}")
+    _log.info(f"{layer_type.name}: paths and chains at n {', '.join(map(str, lengths))}")
     width = layer_type.path_width
     narrow = layer_type.made(WIDTH_OF_PATHS, width, "float64")
     chains = {n: longest_chain(narrow.forward(np.ones((1, n, WIDTH_OF_PATHS)))) for n in lengths}

@@ -101,7 +101,7 @@ def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
     model = Transformer(sized(config.model, data), seed=training.seed, device=config.device, allocate=reducer.allocate)
     trainer = Trainer(model, store, None, training, config.run, world, reducer, n_threads=n_threads)
     try:
-        try_largest_batch(trainer, lambda line: None)
+        try_largest_batch(trainer)
     except OutOfMemoryError as error:
         return Finding(TRIAL, "does not fit", str(error))
     after = _bytes_of("VmHWM")

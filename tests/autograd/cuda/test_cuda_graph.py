@@ -20,8 +20,8 @@ from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.training import divergence, graph
-from minitransformer.training.callbacks import Callback
+from minitransformer.training import graph
+from minitransformer.training.callbacks import Callback, divergence
 from minitransformer.training.gradient import ShardedGradient
 from minitransformer.training.graph import CapturedStep, is_capturable
 from minitransformer.training.step import StepResult, TrainingStep
@@ -248,21 +248,17 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float], list[str]]:
-    """Train; return also the reported losses and the log."""
+def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float]]:
+    """Train; return also the reported losses."""
     config = TrainingConfig(
         max_updates=n_updates, batch_tokens=32, n_shards=1, warmup_steps=4, log_every=2, checkpoint_every=3,
         precision="bfloat16",
     )  # fmt: skip
     losses: list[float] = []
-    said: list[str] = []
 
     class Listening(Callback):
         def report(self, report: Any) -> None:
             losses.append(report.loss)
-
-        def say(self, line: str) -> None:
-            said.append(line)
 
     trainer = Trainer(
         model_on_gpu(), TokenStore(folder, "train"), None, config, folder / run, SerialCommunicator(), n_threads=1
@@ -270,14 +266,14 @@ def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float],
     assert isinstance(trainer.training_step, CapturedStep)
     trainer.resume()
     assert trainer.train(Listening())
-    return trainer, losses, said
+    return trainer, losses
 
 
 @pytest.mark.slow
 def test_a_run_of_graphs_stopped_and_resumed_is_one_in_one_go(launched: list[str], store: Path) -> None:
-    whole, losses, _ = train(store, "whole", 5)
+    whole, losses = train(store, "whole", 5)
     train(store, "stopped", 3)
-    resumed, later_losses, _ = train(store, "stopped", 5)
+    resumed, later_losses = train(store, "stopped", 5)
     for one, other in (
         (whole.model.parameters.values, resumed.model.parameters.values),
         (whole.adam.v, resumed.adam.v),
@@ -288,7 +284,7 @@ def test_a_run_of_graphs_stopped_and_resumed_is_one_in_one_go(launched: list[str
 
 @pytest.mark.slow
 def test_a_run_of_graphs_goes_back_from_updates_that_are_not_finite(
-    launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch
+    launched: list[str], store: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     """The result of the second in a row is read while the third runs."""
     bad, scalars = {5, 6}, Adam.scalars
@@ -300,8 +296,8 @@ def test_a_run_of_graphs_goes_back_from_updates_that_are_not_finite(
 
     monkeypatch.setattr(Adam, "scalars", sometimes_bad)
     monkeypatch.setattr(divergence, "PATIENCE", 2)
-    trainer, losses, said = train(store, "run", 8)
-    assert [line.split(" (at")[0] for line in said if "update" in line] == [
+    trainer, losses = train(store, "run", 8)
+    assert [line.split(" (at")[0] for line in logged if "update" in line] == [
         "warning: update 5: the gradient's norm is nan; it is skipped, 1 in a row",
         "warning: update 6: the gradient's norm is nan; it is skipped, 2 in a row",
         "going on from update 3, without 2 batches",

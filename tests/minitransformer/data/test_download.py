@@ -76,12 +76,13 @@ def names_in(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("ending", ["", "/"])
 @pytest.mark.parametrize("digest", [DIGEST, DIGEST.upper()], ids=["lower case", "upper case"])
-def test_a_file_with_the_right_checksum_is_fetched(tmp_path: Path, address: str, ending: str, digest: str) -> None:
-    said: list[str] = []
-    paths = download(config_of(tmp_path, address + ending, f"text.en:{digest}"), said.append)
+def test_a_file_with_the_right_checksum_is_fetched(
+    tmp_path: Path, address: str, ending: str, digest: str, logged: list[str]
+) -> None:
+    paths = download(config_of(tmp_path, address + ending, f"text.en:{digest}"))
     assert paths == [tmp_path / "raw" / "text.en"]
     assert paths[0].read_bytes() == CONTENT
-    assert said == [f"{paths[0]} from {address}/text.en"]
+    assert logged == [f"{paths[0]} from {address}/text.en"]
 
 
 def test_a_file_with_a_wrong_checksum_is_refused_and_not_kept(tmp_path: Path, address: str) -> None:
@@ -212,16 +213,16 @@ def of_archive(config: DataConfig) -> DataConfig:
     return dataclasses.replace(config, train_source=("training/a.en", "link.en"), train_target=("a.de", "absent.de"))
 
 
-def test_of_an_archive_the_text_is_taken_out_and_nothing_else(tmp_path: Path, address: str) -> None:
+def test_of_an_archive_the_text_is_taken_out_and_nothing_else(tmp_path: Path, address: str, logged: list[str]) -> None:
     (tmp_path / "served" / "wmt13").mkdir()
-    digest, said = archive(tmp_path / "served" / "wmt13" / "text.tgz"), list[str]()
+    digest = archive(tmp_path / "served" / "wmt13" / "text.tgz")
     config = of_archive(config_of(tmp_path, address, f"wmt13/text.tgz:{digest}"))
-    download(config, said.append)
+    download(config)
     raw = tmp_path / "raw"
     assert {str(path.relative_to(raw)) for path in raw.rglob("*")} == {"text.tgz", "training", "training/a.en", "a.de"}
     assert (raw / "training" / "a.en").read_bytes() == b"one\n"
     assert (raw / "a.de").read_bytes() == b"eins\n"
-    assert said == [
+    assert logged == [
         f"{raw / 'text.tgz'} from {address}/wmt13/text.tgz",
         f"{raw / 'training' / 'a.en'} out of text.tgz",
         f"{raw / 'a.de'} out of text.tgz",

@@ -15,7 +15,7 @@ import pytest
 
 from minitransformer.config import DataConfig, RunConfig
 from minitransformer.data import prepare as prepare_module
-from minitransformer.data.prepare import PreparedData, Report, prepare
+from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.selection import worth_training_on
 from minitransformer.data.survey import CorpusError, Found
 from minitransformer.system.files import CheckpointError
@@ -54,9 +54,9 @@ def config_of(folder: Path, pairs: list[tuple[str, str]], **fields: Any) -> Data
     return DataConfig(**(values | fields))
 
 
-def prepared(config: DataConfig, report: Report = lambda line: None) -> PreparedData:
+def prepared(config: DataConfig) -> PreparedData:
     assert config.directory is not None
-    return prepare(config, config.directory, report)
+    return prepare(config, config.directory)
 
 
 def tokens(n: int) -> list[int]:
@@ -96,23 +96,21 @@ def test_reasons_to_drop_a_pair(n_source: int, n_target: int, reason: str | None
     assert dropped == ({} if reason is None else {reason: Found(1, ["0"])})
 
 
-def test_dropped_pairs_are_counted_by_reason_and_the_rest_is_stored(tmp_path: Path) -> None:
-    report: list[str] = []
-    data = prepared(config_of(tmp_path, [*GOOD, *ODD]), report.append)
+def test_dropped_pairs_are_counted_by_reason_and_the_rest_is_stored(tmp_path: Path, logged: list[str]) -> None:
+    data = prepared(config_of(tmp_path, [*GOOD, *ODD]))
     assert data.manifest["dropped"] == {"empty": 3, "too long": 1, "too unequal": 2}
     assert data.manifest["train_pairs"] == len(data.store("train")) == 21
-    assert "21 training pairs (dropped: 3 empty, 1 too long, 2 too unequal), 3 validation pairs" in report[-1]
+    assert "21 training pairs (dropped: 3 empty, 1 too long, 2 too unequal), 3 validation pairs" in logged[-1]
 
 
-def test_what_was_dropped_is_named_by_file_and_line(tmp_path: Path) -> None:
-    report: list[str] = []
-    data = prepared(config_of(tmp_path, [*GOOD, *ODD, *[("", "a")] * 4]), report.append)
+def test_what_was_dropped_is_named_by_file_and_line(tmp_path: Path, logged: list[str]) -> None:
+    data = prepared(config_of(tmp_path, [*GOOD, *ODD, *[("", "a")] * 4]))
     assert data.manifest["first_dropped"] == {
         "empty": ["en:21", "en:22", "en:23", "en:28", "en:29"],
         "too long": ["en:24"],
         "too unequal": ["en:25", "en:26"],
     }
-    assert "dropped as empty: 7 pairs (en:21, en:22, en:23, en:28, en:29 …)" in report
+    assert "dropped as empty: 7 pairs (en:21, en:22, en:23, en:28, en:29 …)" in logged
 
 
 def test_what_was_dropped_is_named_where_every_tenth_pair_is_held_out(tmp_path: Path) -> None:
@@ -132,13 +130,12 @@ def test_a_line_of_100_000_characters_is_dropped_and_teaches_the_tokenizer_nothi
     assert long.tokenizer.equals(short.tokenizer)
 
 
-def test_odd_lines_are_used_and_counted(tmp_path: Path) -> None:
-    report: list[str] = []
+def test_odd_lines_are_used_and_counted(tmp_path: Path, logged: list[str]) -> None:
     config = config_of(tmp_path, GOOD)
     text = (tmp_path / "en").read_bytes()
     (tmp_path / "en").write_bytes(b"\xef\xbb\xbf" + text + "a \u2028 b\r\na \0 b\n".encode())
     (tmp_path / "de").write_bytes((tmp_path / "de").read_bytes() + b"b a\nb a")
-    data = prepared(config, report.append)
+    data = prepared(config)
     assert len(data.store("train")) == 22
     assert data.manifest["odd_lines"]["en"] == {
         "byte order mark (taken away)": 1,
@@ -146,7 +143,7 @@ def test_odd_lines_are_used_and_counted(tmp_path: Path) -> None:
         "a separator that ends no line": 1,
         "control characters": 1,
     }
-    assert f"{tmp_path / 'en'}: control characters: 1 lines (22)" in report
+    assert f"{tmp_path / 'en'}: control characters: 1 lines (22)" in logged
     assert np.array_equal(data.store("train").pair(0)[0], data.store("train").pair(1)[0])
 
 
@@ -171,11 +168,11 @@ def test_text_that_changed_between_preparing_and_training_is_named_with_the_reme
     text = (tmp_path / "en").read_text()
     (tmp_path / "en").write_text(text + "a b\n" if change == "longer" else text.replace("h", "g", 1))
     with pytest.raises(CheckpointError) as caught:
-        open_or_prepare(RunConfig(data=config), lambda line: None)
+        open_or_prepare(RunConfig(data=config))
     assert str(caught.value).startswith(f"{tmp_path / 'en'}: not the text that {config.directory} was prepared from.")
-    assert "choose another --run" in str(caught.value)
+    assert "set run (or data.directory) to another directory" in str(caught.value)
     (tmp_path / "en").write_text(text)
-    assert open_or_prepare(RunConfig(data=config), lambda line: None).manifest["train_pairs"] == 20
+    assert open_or_prepare(RunConfig(data=config)).manifest["train_pairs"] == 20
 
 
 def test_validation_pairs_that_are_not_worth_training_on_are_kept(tmp_path: Path) -> None:
@@ -188,15 +185,16 @@ def test_validation_pairs_that_are_not_worth_training_on_are_kept(tmp_path: Path
 
 
 @pytest.mark.parametrize("side", ["v.en", "v.de"])
-def test_a_held_out_line_of_100_000_characters_is_translated_but_not_in_the_loss(tmp_path: Path, side: str) -> None:
+def test_a_held_out_line_of_100_000_characters_is_translated_but_not_in_the_loss(
+    tmp_path: Path, side: str, logged: list[str]
+) -> None:
     config = config_of(tmp_path, GOOD)
     first, _, last, _ = (tmp_path / side).read_text().split("\n")
     (tmp_path / side).write_text("\n".join((first, "a " * 49_999 + "b", last)) + "\n")
-    report: list[str] = []
-    data = prepared(config, report.append)
+    data = prepared(config)
     assert data.manifest["validation_pairs"] == len(data.store("validation")) == 2
     assert data.manifest["validation_too_long"] == 1
-    assert "too long for the validation loss: 1 validation pairs (number 2)" in report
+    assert "too long for the validation loss: 1 validation pairs (number 2)" in logged
     assert len(data.text("validation")) == 3
     longer = dataclasses.replace(config, max_length=100_000)
     assert prepared(longer).manifest["validation_pairs"] == 3
@@ -357,13 +355,15 @@ def test_a_disk_that_fills_up_at_the_tokens_names_the_token_file(
     assert sorted(path.name for path in config.directory.iterdir()) == ["tokenizer.checksums.json", "tokenizer.model"]
 
 
-def test_prepared_data_is_opened_rather_than_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepared_data_is_opened_rather_than_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
+) -> None:
     config = config_of(tmp_path, GOOD)
-    open_or_prepare(RunConfig(data=config), lambda line: None)
+    open_or_prepare(RunConfig(data=config))
     monkeypatch.setattr("minitransformer.training.run_data.corpus_of", refuse)
-    said: list[str] = []
-    assert open_or_prepare(RunConfig(data=config), said.append).manifest["train_pairs"] == 20
-    assert said == []
+    logged.clear()
+    assert open_or_prepare(RunConfig(data=config)).manifest["train_pairs"] == 20
+    assert logged == []
 
 
 def test_data_of_another_configuration_is_refused_and_the_message_says_what_to_do(tmp_path: Path) -> None:
@@ -371,9 +371,9 @@ def test_data_of_another_configuration_is_refused_and_the_message_says_what_to_d
     prepared(config)
     other = dataclasses.replace(config, max_length=50, vocabulary_size=21)
     with pytest.raises(CheckpointError) as caught:
-        open_or_prepare(RunConfig(data=other), lambda line: None)
+        open_or_prepare(RunConfig(data=other))
     assert str(caught.value).startswith(f"{config.directory}: was prepared with another vocabulary_size, max_length;")
-    assert "choose another --data.directory, or run minitransformer-prepare again" in str(caught.value)
+    assert "set data.directory to another directory, or prepare the data again" in str(caught.value)
 
 
 def test_prepared_data_may_be_moved_and_its_text_removed(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_prepared_data_may_be_moved_and_its_text_removed(tmp_path: Path) -> None
     prepared(config)
     moved = dataclasses.replace(config, directory=tmp_path / "moved", raw=tmp_path / "gone")
     config.directory.rename(moved.directory)
-    assert open_or_prepare(RunConfig(data=moved), lambda line: None).manifest["train_pairs"] == 20
+    assert open_or_prepare(RunConfig(data=moved)).manifest["train_pairs"] == 20
 
 
 def test_a_damaged_tokenizer_is_not_silently_replaced(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_a_damaged_tokenizer_is_not_silently_replaced(tmp_path: Path) -> None:
     prepared(config)
     (config.directory / "tokenizer.model").write_bytes(b"damaged")
     with pytest.raises(CheckpointError, match="no usable tokenizer here"):
-        open_or_prepare(RunConfig(data=config), lambda line: None)
+        open_or_prepare(RunConfig(data=config))
 
 
 def test_python_holds_no_more_of_a_text_that_is_eight_times_as_long(

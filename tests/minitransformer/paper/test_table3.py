@@ -19,8 +19,8 @@ from minitransformer.paper.table3 import PRINTED, Experiment, Scale, rows_named
 from minitransformer.system.files import DamagedError
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoints
-from minitransformer.training.job import TrainingJob
 from minitransformer.training.largest_batch import OutOfMemoryError
+from minitransformer.training.open_run import OpenRun
 from minitransformer.training.step import TrainingStep
 from minitransformer.training.validation import BEST
 from parallel.communicator import SerialCommunicator
@@ -145,15 +145,15 @@ def test_a_cell_is_averaged_as_in_the_paper_even_if_a_single_model_is_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A single model is kept whose validation loss no average undercuts."""
-    train_job = TrainingJob.train
+    train_job = OpenRun.train
 
-    def train_and_keep(job: TrainingJob, callback: Callback) -> bool:
+    def train_and_keep(job: OpenRun, callback: Callback) -> bool:
         done = train_job(job, callback)
         job.trainer.model.save(job.config.run / BEST)
         job.trainer.state = dataclasses.replace(job.trainer.state, best_loss=0.0)
         return done
 
-    monkeypatch.setattr(TrainingJob, "train", train_and_keep)
+    monkeypatch.setattr(OpenRun, "train", train_and_keep)
     e = experiment(tmp_path)
     assert train(e, "base")
     found, run = e.result("base", 1), e.cell("base", 1).run
@@ -225,14 +225,19 @@ def test_a_cell_killed_before_its_figures_were_written_is_finished_again(tmp_pat
     assert json.loads(file.read_text())["updates"] == 20
     (tmp_path / "again").mkdir()
     other = experiment(tmp_path / "again")
-    with pytest.raises(KeyboardInterrupt):
-        train(other, "base", callback=KilledAtTheEnd())
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("minitransformer.training.final_model.write_text", interrupt)  # of results.json
+        train(other, "base")
     assert other.result("base", 1) is None
     assert train(other, "base")
     again = other.result("base", 1)
     assert first is not None
     assert again is not None
     assert again.perplexity == first.perplexity
+
+
+def interrupt(*arguments: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_cell_for_which_memory_does_not_suffice_says_what_would_fit(
@@ -244,14 +249,6 @@ def test_a_cell_for_which_memory_does_not_suffice_says_what_would_fit(
     monkeypatch.setattr(TrainingStep, "__call__", lacking)
     with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
         train(experiment(tmp_path), "base")
-
-
-class KilledAtTheEnd(Callback):
-    """Dies when the final model is being judged."""
-
-    def say(self, line: str) -> None:
-        if line.startswith("validation"):
-            raise KeyboardInterrupt
 
 
 def test_means_come_with_students_interval() -> None:

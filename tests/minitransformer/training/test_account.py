@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import metered as metered_arrays
@@ -16,11 +14,9 @@ from metered import Meter, flops, watched
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.system.checksums import write_checksums
 from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
-from minitransformer.training.checkpoint import CHECKPOINT_FILES, checkpoint_path
-from minitransformer.training.interval import Interval
 from minitransformer.training.state import TrainingState
+from minitransformer.training.stopwatch import Stopwatch
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 
@@ -78,41 +74,31 @@ def test_log_lines_tell_how_much_it_was_so_far(tmp_path: Path) -> None:
 def test_a_resumed_run_has_the_account_of_one_in_one_go(tmp_path: Path, first: int) -> None:
     whole = trained(trainer_of(tmp_path, "whole"))
     part = trained(trainer_of(tmp_path, "parts", max_updates=first))
-    assert 0 < (part.state.flops or 0) < (whole.state.flops or 0)
+    assert 0 < part.state.flops < whole.state.flops
     assert trained(trainer_of(tmp_path, "parts")).state.flops == whole.state.flops
 
 
-def test_device_time_is_that_of_all_devices_that_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for 3 seconds up to a checkpoint; then four for 2, a half of which went into something else."""
+def test_a_stopwatch_counts_laps_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    interval = Interval(TrainingState(), SerialCommunicator())
+    stopwatch = Stopwatch()
     now[0] += 3
-    saved = dataclasses.replace(interval.to_account(TrainingState()), unlogged_seconds=interval.seconds)
-    assert saved.device_seconds == 3
-    four: Any = SimpleNamespace(size=4, rank=0)
-    now[0] += 1_000
-    interval = Interval(saved, four)
-    now[0] += 2
-    interval.leave_out(0.5)
-    state = interval.to_account(saved)
-    assert (interval.seconds, state.device_seconds) == (4.5, 3 + 4 * 1.5)
-    assert interval.to_account(state) == state
+    assert stopwatch.lap() == 3
+    now[0] += 1
+    with stopwatch.paused():
+        now[0] += 7
+    now[0] += 0.5
+    assert stopwatch.lap() == 1.5
+    assert stopwatch.lap() == 0
+
+
+def test_device_time_is_that_of_all_devices_that_there_were() -> None:
+    """One device for 3 seconds; then four for 1.5."""
+    state = TrainingState().spending(seconds=3, n_devices=1).logged().spending(seconds=1.5, n_devices=4)
+    assert (state.device_seconds, state.seconds, state.unlogged_seconds) == (3 + 4 * 1.5, 4.5, 1.5)
 
 
 def test_a_trainer_puts_its_time_on_the_account(tmp_path: Path) -> None:
     """A little more than its log lines tell: what came behind the last of them is on it, too."""
     state = trained(trainer_of(tmp_path, log_every=4)).state
-    assert (state.device_seconds or 0) > 0.5 * state.seconds > 0
-
-
-def test_a_run_that_was_begun_without_an_account_goes_on_without_one(tmp_path: Path) -> None:
-    trained(trainer_of(tmp_path, max_updates=3))
-    checkpoint = checkpoint_path(tmp_path / "run", 3)
-    state = json.loads((checkpoint / "state.json").read_text())
-    del state["flops"], state["device_seconds"], state["between_intervals"]
-    (checkpoint / "state.json").write_text(json.dumps(state))
-    write_checksums(checkpoint, CHECKPOINT_FILES)
-    state_at_end = trained(trainer_of(tmp_path)).state
-    assert state_at_end.step == 6
-    assert (state_at_end.flops, state_at_end.device_seconds) == (None, None)
+    assert state.device_seconds > 0.5 * state.seconds > 0

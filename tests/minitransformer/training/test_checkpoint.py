@@ -133,7 +133,7 @@ def test_taking_a_run_up_removes_what_a_killed_process_would_have_removed(
         patch.setattr(checkpoint_module, "_remove_superseded", lambda *arguments: None)
         for step in (10, 20, 23, 30):
             saved(tmp_path, step, every=10)
-    assert load_newest_checkpoint(tmp_path, *model_and_adam(1), lambda line: None, keep=2)
+    assert load_newest_checkpoint(tmp_path, *model_and_adam(1), keep=2)
     assert names_in(tmp_path / "checkpoints") == ["step-00000020", "step-00000030"]
 
 
@@ -148,7 +148,7 @@ def without_note(path: Path) -> None:
 def test_of_checkpoints_of_before_none_is_taken_for_an_interruptions(tmp_path: Path) -> None:
     for step in (20, 40, 60):
         without_note(saved(tmp_path, step))
-    state = load_newest_checkpoint(tmp_path, *model_and_adam(1), lambda line: None, keep=5)
+    state = load_newest_checkpoint(tmp_path, *model_and_adam(1), keep=5)
     assert state == dataclasses.replace(STATE, step=60)
     saved(tmp_path, 63)
     assert [path.name[-2:] for path in checkpoints(tmp_path)] == ["20", "40", "60", "63"]
@@ -160,7 +160,7 @@ def test_what_another_process_has_removed_meanwhile_is_no_error(
     gone, path = saved(tmp_path, 10), saved(tmp_path, 20)
     shutil.rmtree(gone)
     monkeypatch.setattr(checkpoint_module, "checkpoints", lambda run: [gone, path])
-    assert load_newest_checkpoint(tmp_path, *model_and_adam(1), lambda line: None, keep=1)
+    assert load_newest_checkpoint(tmp_path, *model_and_adam(1), keep=1)
     assert names_in(tmp_path / "checkpoints") == ["step-00000020"]
 
 

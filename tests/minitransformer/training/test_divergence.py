@@ -14,11 +14,10 @@ import pytest
 from minitransformer.config import TrainingConfig
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
-from minitransformer.training import divergence
-from minitransformer.training.callbacks import Callback
+from minitransformer.training.callbacks import Callback, divergence
+from minitransformer.training.callbacks.divergence import DivergenceGuard, TrainingDivergedError, Update
 from minitransformer.training.capsule import replay_capsule
 from minitransformer.training.checkpoint import checkpoints
-from minitransformer.training.divergence import Guard, TrainingDivergedError, Update
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult
 from minitransformer.training.trainer import Trainer
@@ -37,21 +36,17 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Teller(Callback):
-    """Remembers what was said, and where training went back to."""
+    """Remembers reports, and where training went back to."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
         self.went_back_to: list[int] = []
         self.reports: list[Any] = []
 
     def report(self, report: Any) -> None:
         self.reports.append(report)
 
-    def say(self, line: str) -> None:
-        self.said.append(line)
-
-    def go_back(self, step: int) -> None:
-        self.went_back_to.append(step)
+    def go_back(self, state: TrainingState) -> None:
+        self.went_back_to.append(state.step)
 
 
 def trainer_of(
@@ -78,11 +73,13 @@ def bits(trainer: Trainer) -> tuple[bytes, ...]:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_gradient_that_is_not_finite_changes_nothing_and_training_goes_on(tmp_path: Path, value: float) -> None:
+def test_a_gradient_that_is_not_finite_changes_nothing_and_training_goes_on(
+    tmp_path: Path, logged: list[str], value: float
+) -> None:
     trainer, monitor = trainer_of(tmp_path, lambda epoch, place: (epoch, place) == (0, 2), value), Teller()
     before: list[Any] = []
 
-    def remember(step: int) -> None:
+    def remember(*arguments: Any) -> None:
         before.append(bits(trainer))
 
     monitor.after_step = remember  # type: ignore[method-assign]
@@ -90,38 +87,38 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_training_goes_on(tmp_
     assert before[1] == before[2]  # the third update
     assert len({one[0] for one in before}) == len(before) - 1
     assert trainer.state.step == 20
-    assert [line for line in monitor.said if "skipped" in line] == [
+    assert [line for line in logged if "skipped" in line] == [
         f"warning: update 3: the gradient's norm is {'inf' if np.isinf(value) else 'nan'}; it is skipped, 1 in a row"
         " (at 2 training goes back)"
     ]
 
 
-def test_a_loss_that_is_not_finite_is_enough(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_is_enough(tmp_path: Path, logged: list[str]) -> None:
     trainer, monitor = trainer_of(tmp_path, max_updates=3), Teller()
     compute = trainer.gradient.compute
     trainer.gradient.compute = (  # type: ignore[method-assign]
         lambda *arguments: compute(*arguments) * (np.inf if trainer.state.step == 2 else 1)
     )
     assert trainer.train(monitor)
-    assert any("update 2: the loss is not finite; it is skipped" in line for line in monitor.said)
+    assert any("update 2: the loss is not finite; it is skipped" in line for line in logged)
 
 
-def test_skipped_updates_that_are_not_in_a_row_do_not_add_up(tmp_path: Path) -> None:
+def test_skipped_updates_that_are_not_in_a_row_do_not_add_up(tmp_path: Path, logged: list[str]) -> None:
     monitor = Teller()
     assert trainer_of(tmp_path, lambda epoch, place: place % 2 == 1).train(monitor)
     assert monitor.went_back_to == []
-    assert sum("1 in a row" in line for line in monitor.said) == 10
+    assert sum("1 in a row" in line for line in logged) == 10
 
 
 def bad_pair(epoch: int, place: int) -> bool:
     return epoch == 1 and place in (2, 3)  # updates 9 and 10
 
 
-def test_after_a_few_in_a_row_training_goes_back_and_avoids_their_batches(tmp_path: Path) -> None:
+def test_after_a_few_in_a_row_training_goes_back_and_avoids_their_batches(tmp_path: Path, logged: list[str]) -> None:
     trainer, monitor = trainer_of(tmp_path, bad_pair), Teller()
     assert trainer.train(monitor)
     assert monitor.went_back_to == [8]
-    assert monitor.said[-1] == "going on from update 8, without 2 batches"
+    assert logged[-1] == "going on from update 8, without 2 batches"
     assert trainer.state.avoided == ((1, 2), (1, 3))
     assert trainer.state.step == 20
     assert (trainer.state.epoch, trainer.state.next_batch) == (3, 4)  # two batches further than without
@@ -147,12 +144,12 @@ def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
     states = []
 
     class Noting(Teller):
-        def after_step(self, step: int) -> None:
-            states.append(one.state)
+        def after_step(self, result: StepResult, state: TrainingState) -> None:
+            states.append(state)
 
-        def go_back(self, step: int) -> None:
-            super().go_back(step)
-            states.append(one.state)
+        def go_back(self, state: TrainingState) -> None:
+            super().go_back(state)
+            states.append(state)
 
     monitor = Noting()
     assert one.train(monitor)
@@ -160,10 +157,10 @@ def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
     assert monitor.went_back_to == [8]
     at_checkpoint, before, back = states[7], states[10], states[11]
     assert (at_checkpoint.step, before.step, back.step) == (8, 11, 8)
-    flops = [state.flops or 0 for state in (at_checkpoint, before, back, one.state, other.state)]
+    flops = [state.flops for state in (at_checkpoint, before, back, one.state, other.state)]
     assert flops[0] < flops[1] < flops[2]
     assert flops[3] == flops[4] + flops[2] - flops[0]
-    assert (back.device_seconds or 0) > (before.device_seconds or 0) > 0
+    assert back.device_seconds > before.device_seconds > 0
 
 
 def test_the_best_model_stays_the_best_after_going_back() -> None:
@@ -200,8 +197,8 @@ def test_the_second_time_it_gives_up_and_leaves_a_capsule(tmp_path: Path) -> Non
         trainer.train(Callback())
     assert str(raised.value) == (
         "update 10: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. Find out where it"
-        f" begins with minitransformer-doctor --replay {directory}; or lower --training.learning-rate-factor, or set"
-        " --training.clip-norm"
+        f" begins with minitransformer-doctor --replay {directory}; or lower training.learning_rate_factor, or set"
+        " training.clip_norm"
     )
     assert np.isfinite(trainer.model.parameters.values).all()
     facts = json.loads((directory / "update.json").read_text())
@@ -229,7 +226,7 @@ def test_a_disk_without_room_for_the_capsule_does_not_hide_why_training_ended(
     assert str(raised.value) == (
         "update 2: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. No capsule of it"
         " could be written (model.json: cannot be written (No space left on device)); lower"
-        " --training.learning-rate-factor, or set --training.clip-norm"
+        " training.learning_rate_factor, or set training.clip_norm"
     )
 
 
@@ -247,12 +244,13 @@ def two_in_a_row(epoch: int, place: int) -> bool:
     "is_bad", [bad_pair, two_in_a_row, lambda epoch, place: place == 2, lambda epoch, place: epoch == 2 and place > 1]
 )
 def test_an_outcome_that_is_told_later_changes_neither_what_is_done_nor_what_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_bad: IsBad
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str], is_bad: IsBad
 ) -> None:
     found: list[Any] = []
     for lag in (0, 1):  # 1 as with graphs of a GPU: results are read when the next update has been made
         folder, monitor, end = tmp_path / str(lag), Teller(), ""
         folder.mkdir()
+        logged.clear()
         trainer = trainer_of(folder, is_bad, log_every=10)
         monkeypatch.setattr(trainer.training_step, "lag", lag)
         try:
@@ -263,7 +261,7 @@ def test_an_outcome_that_is_told_later_changes_neither_what_is_done_nor_what_is_
         account = dataclasses.replace(trainer.state, seconds=0, unlogged_seconds=0, device_seconds=0)
         steps = [(report.step, report.loss, report.flops) for report in monitor.reports]
         saved = [path.name for path in checkpoints(folder / "run")]
-        found.append((end, bits(trainer), monitor.said, monitor.went_back_to, account, steps, saved, whole))
+        found.append((end, bits(trainer), [*logged], monitor.went_back_to, account, steps, saved, whole))
     assert found[0] == found[1]
 
 
@@ -272,17 +270,19 @@ def sound_at(step: int, norm: float) -> Update:
     return Update(state, np.arange(2), 0, StepResult(9, lambda: np.array([1.0, norm, 0.1])))
 
 
-def test_a_gradient_ten_times_as_large_as_usual_is_told() -> None:
-    said: list[str] = []
-    guard = Guard(said.append)
-    for step, norm in enumerate([1.0, 3.0] * 5 + [19.0, 31.0], 1):
-        guard.note(sound_at(step, norm))
-    assert said == ["warning: update 12: the gradient's norm is 31, usually about 3 (--training.clip-norm bounds it)"]
+def read_norms(norms: list[float]) -> None:
+    guard, state = DivergenceGuard(), TrainingState()
+    for step, norm in enumerate(norms, 1):
+        guard.add(sound_at(step, norm))
+        state = guard.read(state)
+    assert (state.unlogged_loss, state.unlogged_tokens) == (len(norms), 9 * len(norms))
 
 
-def test_the_first_gradients_of_a_run_are_no_spikes() -> None:
-    said: list[str] = []
-    guard = Guard(said.append)
-    for step, norm in enumerate([0.001, 5.0, 900.0], 1):
-        guard.note(sound_at(step, norm))
-    assert said == []
+def test_a_gradient_ten_times_as_large_as_usual_is_logged(logged: list[str]) -> None:
+    read_norms([1.0, 3.0] * 5 + [19.0, 31.0])
+    assert logged == ["warning: update 12: the gradient's norm is 31, usually about 3 (training.clip_norm bounds it)"]
+
+
+def test_the_first_gradients_of_a_run_are_no_spikes(logged: list[str]) -> None:
+    read_norms([0.001, 5.0, 900.0])
+    assert logged == []

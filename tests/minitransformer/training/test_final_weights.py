@@ -15,8 +15,9 @@ from minitransformer.config import RunConfig
 from minitransformer.model.files import load_model_files
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
+from minitransformer.training.final_model import finish
 from minitransformer.training.validation import BEST
-from tests.minitransformer.training.test_job import Listener, job_of, run_of
+from tests.minitransformer.training.test_job import job_of, run_of
 
 
 def told_of(config: RunConfig) -> str:
@@ -36,28 +37,29 @@ def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted
     job = job_of(config)
     assert job.trainer.train(Callback())
     best, average = load_model_files(config.run / BEST)[1], average_weights(checkpoints(config.run))
-    job.finish(Callback())
+    finish(job)
     assert told_of(config) == f"best single model, validation loss {job.trainer.state.best_loss:.4f}"
     require_equal(config, best)
-    job.finish(Callback(), always_average=True)
+    finish(job, always_average=True)
     assert told_of(config) == "average of the last 3 checkpoints"
     require_equal(config, average)
     shutil.rmtree(config.run / BEST)
-    job.finish(Callback())
+    finish(job)
     assert told_of(config) == "average of the last 3 checkpoints"
 
 
 @pytest.mark.parametrize("missing", [(), (16,), (12, 16)])
-def test_an_average_with_older_checkpoints_than_the_last_says_so(tmp_path: Path, missing: tuple[int, ...]) -> None:
+def test_an_average_with_older_checkpoints_than_the_last_says_so(
+    tmp_path: Path, missing: tuple[int, ...], logged: list[str]
+) -> None:
     """A disk that is full for a while leaves a gap."""
     config = run_of(tmp_path, keep_checkpoints=5)
     job = job_of(config)
     assert job.trainer.train(Callback())
     for step in missing:
         shutil.rmtree(checkpoint_path(config.run, step))
-    listener = Listener(step=-1)
-    job.finish(listener, always_average=True)
-    told = [line for line in listener.said if line.startswith("warning")]
+    finish(job, always_average=True)
+    told = [line for line in logged if line.startswith("warning")]
     older = {(): [], (16,): ["step-00000008"], (12, 16): ["step-00000004, step-00000008"]}[missing]
     after = ", ".join(f"update {step}" for step in missing)
     assert told == [

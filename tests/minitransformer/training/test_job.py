@@ -17,12 +17,12 @@ from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingC
 from minitransformer.data.prepare import prepare
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.translator import Translator
-from minitransformer.system.checksums import write_checksums
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.checkpoint import CHECKPOINT_FILES, checkpoint_path, checkpoints
-from minitransformer.training.divergence import TrainingDivergedError
-from minitransformer.training.job import TrainingJob
+from minitransformer.training.callbacks.divergence import TrainingDivergedError
+from minitransformer.training.checkpoint import checkpoints
+from minitransformer.training.final_model import finish, is_finished
+from minitransformer.training.open_run import OpenRun, open_run
 from parallel.communicator import SerialCommunicator
 from tests.support.training import StoppingMonitor
 
@@ -46,14 +46,14 @@ def run_of(folder: Path, **training: Any) -> RunConfig:
     )  # fmt: skip
 
 
-def job_of(config: RunConfig) -> TrainingJob:
-    return TrainingJob.of(config, SerialCommunicator(), lambda line: None)
+def job_of(config: RunConfig) -> OpenRun:
+    return open_run(config, SerialCommunicator())
 
 
 def finished(config: RunConfig) -> dict[str, Any]:
     job = job_of(config)
     assert job.trainer.train(Callback())
-    job.finish(Callback())
+    finish(job)
     return dict(json.loads((config.run / "results.json").read_text()))
 
 
@@ -84,37 +84,21 @@ def test_an_interruption_leaves_no_trace_in_the_finished_model(tmp_path: Path) -
 
 
 def test_the_cost_is_that_of_the_run_however_often_it_was_taken_up(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
+    for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    straight, interrupted, without = (run_of(tmp_path / name) for name in ("a", "b", "c"))
+    straight, interrupted = (run_of(tmp_path / name) for name in ("a", "b"))
     cost = finished(straight)
     assert cost["flops_by_time"] == cost["device_seconds"] * cost["device_flops_per_second"] > 0
-    for config in (interrupted, without):
-        assert not job_of(config).trainer.train(StoppingMonitor(14))
+    assert not job_of(interrupted).trainer.train(StoppingMonitor(14))
     assert finished(interrupted)["flops"] == cost["flops"] > 0
-    take_account_away(checkpoint_path(without.run, 14))
-    listener = Listener(step=-1)
-    job = job_of(without)
-    assert job.trainer.train(listener)
-    job.finish(listener)
-    assert "training cost: not known, because the run was begun before this was counted" in listener.said
-    assert json.loads((without.run / "results.json").read_text())["flops"] is None
-
-
-def take_account_away(checkpoint: Path) -> None:
-    """As a checkpoint was before costs were counted."""
-    state = json.loads((checkpoint / "state.json").read_text())
-    del state["flops"], state["device_seconds"], state["between_intervals"]
-    (checkpoint / "state.json").write_text(json.dumps(state))
-    write_checksums(checkpoint, CHECKPOINT_FILES)
 
 
 def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     assert finished(config)["updates"] == 20
-    assert job_of(config).is_finished
+    assert is_finished(job_of(config))
     longer = changed(config, max_updates=28)
-    assert not job_of(longer).is_finished
+    assert not is_finished(job_of(longer))
     assert finished(longer)["updates"] == 28
 
 
@@ -123,7 +107,7 @@ def test_another_interval_removes_no_checkpoint_of_before(tmp_path: Path) -> Non
     finished(config)
     before = checkpoints(config.run)
     assert [path.name[-2:] for path in before] == ["12", "16", "20"]
-    assert job_of(changed(config, checkpoint_every=7)).is_finished
+    assert is_finished(job_of(changed(config, checkpoint_every=7)))
     assert checkpoints(config.run) == before
     finished(changed(config, checkpoint_every=7, keep_checkpoints=4, max_updates=22))
     assert [path.name[-2:] for path in checkpoints(config.run)] == ["16", "20", "21", "22"]
@@ -136,7 +120,7 @@ def test_a_finished_run_without_its_checkpoints_is_not_written_over(tmp_path: Pa
     shutil.rmtree(config.run / "checkpoints")
     for same_or_longer in (config, changed(config, max_updates=28)):
         with pytest.raises(
-            CheckpointError, match=r"run: has been trained to its end .*; choose another --run, or remove"
+            CheckpointError, match=r"run: has been trained to its end .*; set run to another directory, or remove"
         ):
             job_of(same_or_longer)
     np.testing.assert_array_equal(weights(config), before)
@@ -199,7 +183,7 @@ def test_finite_weights_that_give_no_finite_numbers_are_not_the_best_and_end_the
 ) -> None:
     job = job_of(run_of(tmp_path, max_updates=1))
     job.trainer.model.parameters.values[:] = 1e30
-    with pytest.raises(TrainingDivergedError, match=r"validation: the loss is nan: .* Lower --training\.learning-rate"):
+    with pytest.raises(TrainingDivergedError, match=r"validation: the loss is nan: .* Lower training\.learning_rate"):
         job.trainer.train(Callback())
     assert not list((tmp_path / "run").rglob("model.safetensors"))
     validation = job.trainer.validation
@@ -209,15 +193,14 @@ def test_finite_weights_that_give_no_finite_numbers_are_not_the_best_and_end_the
 
 
 @pytest.mark.parametrize(
-    ("n_threads", "said"), [(3, ["1 of 3 threads will stand idle: raise --training.n-shards to use them"]), (2, [])]
+    ("n_threads", "said"), [(3, ["warning: 1 of 3 threads are idle: raise training.n_shards to use them"]), (2, [])]
 )
 def test_threads_without_a_shard_are_counted_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_threads: int, said: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str], n_threads: int, said: list[str]
 ) -> None:
-    monkeypatch.setattr("minitransformer.training.job.cores_of", lambda rank, places: n_threads)
-    lines: list[str] = []
-    TrainingJob.of(run_of(tmp_path, n_shards=2), SerialCommunicator(), lines.append)
-    assert [line for line in lines if "idle" in line] == said
+    monkeypatch.setattr("minitransformer.training.open_run.cores_of", lambda rank, places: n_threads)
+    open_run(run_of(tmp_path, n_shards=2), SerialCommunicator())
+    assert [line for line in logged if "idle" in line] == said
 
 
 def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tmp_path: Path) -> None:
@@ -254,46 +237,36 @@ def test_values_that_train_nothing_are_refused(values: dict[str, float]) -> None
         TrainingConfig(**values)  # type: ignore[arg-type]
 
 
-class Listener(StoppingMonitor):
-    """Remembers what is said."""
-
-    def __init__(self, step: int = 0) -> None:
-        super().__init__(step)
-        self.said: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
-
-
 def damage(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
 
 
-def test_a_run_whose_newest_checkpoint_is_damaged_says_so_and_ends_like_an_undisturbed_one(tmp_path: Path) -> None:
+def test_a_run_whose_newest_checkpoint_is_damaged_says_so_and_ends_like_an_undisturbed_one(
+    tmp_path: Path, logged: list[str]
+) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     straight, damaged = run_of(tmp_path / "a"), run_of(tmp_path / "b")
     finished(straight)
     assert not job_of(damaged).trainer.train(StoppingMonitor(14))
     damage(damaged.run / "checkpoints" / "step-00000014" / "optimizer.safetensors")
-    said: list[str] = []
-    job = TrainingJob.of(damaged, SerialCommunicator(), said.append)
+    job = open_run(damaged, SerialCommunicator())
     assert job.trainer.state.step == 12
-    assert any("step-00000014 is damaged: " in line and "optimizer.safetensors: has changed" in line for line in said)
-    assert any("using the newest whole checkpoint, step-00000012" in line for line in said)
+    assert any("step-00000014 is damaged: " in line and "optimizer.safetensors: has changed" in line for line in logged)
+    assert any("using the newest whole checkpoint, step-00000012" in line for line in logged)
     finished(damaged)
     np.testing.assert_array_equal(weights(straight), weights(damaged))
 
 
 @pytest.mark.parametrize("name", ["best", "checkpoints/step-00000016"])
-def test_a_model_that_is_damaged_at_the_end_is_named_and_left_out(tmp_path: Path, name: str) -> None:
-    job, monitor = job_of(run_of(tmp_path)), Listener()
-    assert job.trainer.train(monitor)
+def test_a_model_that_is_damaged_at_the_end_is_named_and_left_out(tmp_path: Path, logged: list[str], name: str) -> None:
+    job = job_of(run_of(tmp_path))
+    assert job.trainer.train(Callback())
     damage(tmp_path / "run" / name / "model.safetensors")
-    job.finish(monitor)
-    left_out = [line for line in monitor.said if "the final model is made without" in line]
+    finish(job)
+    left_out = [line for line in logged if "the final model is made without" in line]
     assert len(left_out) == 1
     assert f"{name}/model.safetensors: has changed since it was written" in left_out[0]
     assert json.loads((tmp_path / "run" / "results.json").read_text())["updates"] == 20

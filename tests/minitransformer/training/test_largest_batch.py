@@ -16,11 +16,11 @@ from autograd import Tensor
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
-from minitransformer.training import job as job_module
 from minitransformer.training import largest_batch
+from minitransformer.training import open_run as opening
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.job import TrainingJob
 from minitransformer.training.largest_batch import OutOfMemoryError, advising, try_largest_batch
+from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.trainer import Trainer
 from minitransformer.training.validation import ValidationMemoryError
 from parallel.communicator import SerialCommunicator
@@ -48,11 +48,11 @@ def trainer_of(folder: Path, *, n_threads: int = 2, **training: Any) -> Trainer:
 @pytest.mark.parametrize("n_threads", [1, 2, 4])
 def test_trying_the_largest_batch_changes_no_bit(tmp_path: Path, n_threads: int) -> None:
     trained = []
-    for name, first in (("with", try_largest_batch), ("without", lambda trainer, say: None)):
+    for name, first in (("with", try_largest_batch), ("without", lambda trainer: None)):
         (tmp_path / name).mkdir()
         trainer = trainer_of(tmp_path / name, n_threads=n_threads)
         before = trainer.model.parameters.values.copy()
-        first(trainer, lambda line: None)
+        first(trainer)
         np.testing.assert_array_equal(trainer.model.parameters.values, before)
         assert trainer.state.step == 0
         assert trainer.train(Callback())
@@ -73,7 +73,7 @@ def test_the_largest_shard_of_every_thread_is_computed_and_no_other(
         return loss(batch, random)
 
     monkeypatch.setattr(trainer.model, "loss", counted)
-    try_largest_batch(trainer, lambda line: None)
+    try_largest_batch(trainer)
     assert len(sizes) == 2
     _, batch = largest_batch._predicted(trainer, trainer.config)
     cut = largest_batch.cut_into_shards(batch, trainer.store.lengths, 4)
@@ -81,28 +81,28 @@ def test_the_largest_shard_of_every_thread_is_computed_and_no_other(
     assert sorted(sizes) == sorted([max(n_tokens[:2]), max(n_tokens[2:])])
 
 
-def test_what_will_be_needed_is_said_in_one_line(tmp_path: Path) -> None:
-    said: list[str] = []
-    try_largest_batch(trainer_of(tmp_path), said.append)
+def test_what_will_be_needed_is_said_in_one_line(tmp_path: Path, logged: list[str]) -> None:
+    try_largest_batch(trainer_of(tmp_path))
     size = r"[\d.]+ MB"
-    assert len(said) == 1
+    assert len(logged) == 1
     assert re.fullmatch(
         f"memory: about {size}: parameters {size}, gradients {size}, Adam {size}, activations of 2 of the largest"
         f" shards {size}, their logits {size}; .* free",
-        said[0],
+        logged[0],
     )
 
 
-def test_processes_of_one_machine_share_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_one_machine_share_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
+) -> None:
     class OneOfFour(SerialCommunicator):
         local_size = 4
 
-    said: list[str] = []
     monkeypatch.setattr(largest_batch, "free_memory", lambda n_processes: 8e6 / n_processes)
     trainer = trainer_of(tmp_path)
     trainer.world = OneOfFour()
-    try_largest_batch(trainer, said.append)
-    assert said[0].endswith("; 2.0 MB free for each of 4 processes")
+    try_largest_batch(trainer)
+    assert logged[0].endswith("; 2.0 MB free for each of 4 processes")
 
 
 @pytest.mark.parametrize("error", [MemoryError, type("OutOfMemoryError", (MemoryError,), {})], ids=["NumPy", "CuPy"])
@@ -116,12 +116,12 @@ def test_a_lack_of_memory_is_one_line_with_two_ways_out(
 
     monkeypatch.setattr(trainer.model, "loss", lacking)
     with pytest.raises(OutOfMemoryError) as caught:
-        try_largest_batch(trainer, lambda line: None)
+        try_largest_batch(trainer)
     message = str(caught.value)
     assert "\n" not in message
     assert re.match(r"out of memory \(trying the largest batch\): 600 tokens in 4 shards need [\d.]+ MB: ", message)
-    n_shards = re.search(r"--training\.n-shards (\d+) \(the same batch, ([\d.]+) MB\)", message)
-    n_tokens = re.search(r"; or --training\.batch-tokens (\d+) \(a smaller batch, ([\d.]+) MB\)", message)
+    n_shards = re.search(r"training\.n_shards = (\d+) \(the same batch, ([\d.]+) MB\)", message)
+    n_tokens = re.search(r"; or training\.batch_tokens = (\d+) \(a smaller batch, ([\d.]+) MB\)", message)
     assert n_shards
     assert n_tokens
     needed = float(re.findall(r"need ([\d.]+) MB", message)[0])
@@ -138,7 +138,7 @@ def test_where_nothing_fits_the_model_is_too_large(tmp_path: Path) -> None:
 
 def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(tmp_path)
-    job = TrainingJob(RunConfig(), SerialCommunicator(), None, trainer)  # type: ignore[arg-type]
+    job = OpenRun(RunConfig(), SerialCommunicator(), None, trainer)  # type: ignore[arg-type]
 
     def lacking(*arguments: Any) -> Any:
         raise MemoryError
@@ -150,8 +150,8 @@ def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: py
 
 def test_a_run_that_has_begun_is_told_that_another_one_is_needed(tmp_path: Path) -> None:
     config = small_run(tmp_path)
-    trainer = TrainingJob.of(config, SerialCommunicator(), lambda line: None).trainer
-    told = rf", with another --run: {config.run} has begun with other batches$"
+    trainer = open_run(config, SerialCommunicator()).trainer
+    told = rf", with another directory as run: {config.run} has begun with other batches$"
     with pytest.raises(OutOfMemoryError, match=told), advising(trainer):
         raise MemoryError
     (config.run / "run.json").unlink()
@@ -166,7 +166,7 @@ def test_a_lack_of_memory_in_validation_is_a_line_of_its_own(
     def lack(*arguments: Any, **keywords: Any) -> Any:
         raise MemoryError("Unable to allocate 1.00 EiB")
 
-    job = TrainingJob.of(small_run(tmp_path), SerialCommunicator(), lambda line: None)
+    job = open_run(small_run(tmp_path), SerialCommunicator())
     monkeypatch.setattr(f"minitransformer.training.validation.{lacking}", lack)
     with pytest.raises(ValidationMemoryError) as caught:
         job.train(Callback())
@@ -191,34 +191,34 @@ def test_a_run_for_which_memory_did_not_suffice_can_be_started_anew_with_other_o
         raise OutOfMemoryError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(job_module, "try_largest_batch", lacking)
+        patch.setattr(opening, "try_largest_batch", lacking)
         with pytest.raises(OutOfMemoryError):
-            TrainingJob.of(config, SerialCommunicator(), lambda line: None)
+            open_run(config, SerialCommunicator())
     assert not (config.run / "run.json").exists()
-    TrainingJob.of(config, SerialCommunicator(), lambda line: None)
+    open_run(config, SerialCommunicator())
     assert (config.run / "run.json").exists()
 
 
 LIMITED = """
 import os, resource, sys
 from cli.train import main
-import minitransformer.training.job as job
+import minitransformer.training.open_run as opening
 from minitransformer.training.step import TrainingStep
 
-try_first, update, room = job.try_largest_batch, TrainingStep.__call__, int(sys.argv.pop(1)) * 10**6
+try_first, update, room = opening.try_largest_batch, TrainingStep.__call__, int(sys.argv.pop(1)) * 10**6
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
 
-def limited(trainer, say):
+def limited(trainer):
     limit(int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + room)
-    try_first(trainer, say)
+    try_first(trainer)
 
 def last_limited(*arguments):
     update(*arguments)
     os._exit(0)
 
-job.try_largest_batch, TrainingStep.__call__ = limited, last_limited
+opening.try_largest_batch, TrainingStep.__call__ = limited, last_limited
 sys.exit(main())
 """
 
@@ -243,9 +243,9 @@ def test_a_process_that_may_not_take_more_memory_says_what_to_do_before_its_firs
     assert last.startswith("error: out of memory (trying the largest batch): 8,000 tokens in 1 shards need ")
     assert "Traceback" not in said
     assert not list((tmp_path / "run").glob("checkpoints/*"))
-    ways = re.findall(r"--training\.\S+ \d+", last)
+    ways = re.findall(r"(training\.\w+) = (\d+)", last)
     assert ways
-    for way in ways:
-        status, said = limited_to_300_mb(f"{command} {way}")
+    for setting, value in ways:
+        status, said = limited_to_300_mb(f"{command} --{setting.replace('_', '-')} {value}")
         assert status == 0, said
         shutil.rmtree(tmp_path / "run")

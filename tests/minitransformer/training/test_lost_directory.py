@@ -15,7 +15,11 @@ from minitransformer.system.files import CheckpointError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import checkpoints
-from minitransformer.training.job import TrainingJob
+from minitransformer.training.final_model import finish
+from minitransformer.training.open_run import OpenRun
+from minitransformer.training.state import TrainingState
+from minitransformer.training.step import StepResult
+from minitransformer.training.validation import Validation
 from minitransformer.training.writer import LostDirectoryError
 from tests.minitransformer.training.test_job import finished, job_of, run_of, weights
 from tests.support.training import StoppingMonitor
@@ -24,11 +28,11 @@ from tests.support.training import StoppingMonitor
 class Losing(Callback):
     """Does something to the run's directory after an update, when no checkpoint is being written."""
 
-    def __init__(self, step: int, job: TrainingJob, lose: Callable[[], object]) -> None:
+    def __init__(self, step: int, job: OpenRun, lose: Callable[[], object]) -> None:
         self.step, self.job, self.lose = step, job, lose
 
-    def after_step(self, step: int) -> None:
-        if step == self.step:
+    def after_step(self, result: StepResult, state: TrainingState) -> None:
+        if state.step == self.step:
             self.job.trainer._writer.wait()
             self.lose()
 
@@ -85,9 +89,9 @@ def test_an_interruption_saves_beside_a_lost_run(tmp_path: Path) -> None:
     job = job_of(config)
 
     class Both(StoppingMonitor):
-        def after_step(self, step: int) -> None:
-            super().after_step(step)
-            if step == 2:
+        def after_step(self, result: StepResult, state: TrainingState) -> None:
+            super().after_step(result, state)
+            if state.step == 2:
                 config.run.rename(tmp_path / "moved")
 
     with pytest.raises(LostDirectoryError, match="update 3 is in"):
@@ -101,17 +105,16 @@ def test_a_run_that_is_lost_at_its_very_end_is_not_made_anew(
     config, moved = run_of(tmp_path), tmp_path / "moved"
     job = job_of(config)
     assert job.train(Callback())
-    validation = job.trainer.validation
-    assert validation is not None
-    judge = getattr(validation, work)
+    compute = getattr(Validation, work)
 
     def moving(*arguments: object, **keywords: object) -> object:
         config.run.rename(moved)
-        return judge(*arguments, **keywords)
+        return compute(*arguments, **keywords)
 
-    monkeypatch.setattr(validation, work, moving)
+    monkeypatch.setattr(Validation, work, moving)
     with pytest.raises(CheckpointError, match="moved or removed after its last update"):
-        job.finish(Callback())
+        finish(job)
+    monkeypatch.undo()
     assert not config.run.exists()
     there = dataclasses.replace(config, run=moved)
     finished(there)

@@ -8,18 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from minitransformer.training.metrics import MetricsLog
+from minitransformer.training.callbacks import MetricsFile, TrainingReport
+from minitransformer.training.state import TrainingState
 
 
 def steps_in(run: Path) -> list[int]:
     return [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def log_of(run: Path, steps: range, since: int = 0) -> MetricsLog:
-    log = MetricsLog(run, since)
+def opened(run: Path, since: int) -> MetricsFile:
+    metrics = MetricsFile(run)
+    metrics.begin(TrainingState(step=since), 1_000)
+    return metrics
+
+
+def report_of(step: int) -> TrainingReport:
+    return TrainingReport(step, 0, 1.5, 1e-3, 0.25, 4_000.0, 2.0, 10**9)
+
+
+def log_of(run: Path, steps: range, since: int = 0) -> MetricsFile:
+    metrics = opened(run, since)
     for step in steps:
-        log.append({"step": step})
-    return log
+        metrics.report(report_of(step))
+    return metrics
 
 
 def test_lines_of_updates_that_are_done_again_are_not_doubled(tmp_path: Path) -> None:
@@ -51,35 +62,34 @@ def test_what_a_killed_process_left_of_a_line_is_cut_off(tmp_path: Path, torn: s
     ],
 )
 def test_a_log_damaged_in_the_middle_is_kept_under_another_name_and_said(
-    tmp_path: Path, line: int, damaged: str
+    tmp_path: Path, logged: list[str], line: int, damaged: str
 ) -> None:
     kept = range(1 if damaged.endswith("\n") else 3, 6)  # a line without its end takes the next one with it
     log_of(tmp_path, range(1, 6))
-    path, said = tmp_path / "metrics.jsonl", list[str]()
+    path = tmp_path / "metrics.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     lines[line] = damaged
     path.write_text("".join(lines))
     content = path.read_bytes()
-    MetricsLog(tmp_path, 5, said.append).append({"step": 6})
+    opened(tmp_path, 5).report(report_of(6))
     assert steps_in(tmp_path) == [step for step in kept if step != line + 1] + [6]
-    MetricsLog(tmp_path, 6, said.append)
-    assert said == [
-        f"warning: {path}: is damaged: not all of its lines are as they were written; kept as metrics.damaged-1.jsonl"
+    opened(tmp_path, 6)
+    assert logged == [
+        f"warning: {path}: is corrupt: not all lines are as they were written; kept as metrics.corrupt-1.jsonl"
     ]
-    assert (tmp_path / "metrics.damaged-1.jsonl").read_bytes() == content
+    assert (tmp_path / "metrics.corrupt-1.jsonl").read_bytes() == content
     path.write_bytes(content)
-    MetricsLog(tmp_path, 5, said.append)
-    assert said[-1].endswith("kept as metrics.damaged-2.jsonl")
+    opened(tmp_path, 5)
+    assert logged[-1].endswith("kept as metrics.corrupt-2.jsonl")
 
 
 @pytest.mark.parametrize("torn", ["", '{"step": 8, "lo', "\0\0\0\0"])
-def test_what_a_kill_leaves_is_no_damage(tmp_path: Path, torn: str) -> None:
+def test_what_a_kill_leaves_is_no_damage(tmp_path: Path, logged: list[str], torn: str) -> None:
     log_of(tmp_path, range(1, 8))
     with (tmp_path / "metrics.jsonl").open("a") as stream:
         stream.write('{"step": 7, "kind": "validation"}\n' + torn)
-    said: list[str] = []
-    MetricsLog(tmp_path, 5, said.append)
-    assert said == []
+    opened(tmp_path, 5)
+    assert logged == []
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
@@ -90,16 +100,16 @@ def test_a_log_with_nothing_to_cut_is_not_touched(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.jsonl").stat() == before
 
 
-def test_a_line_that_the_disk_has_no_room_for_is_written_with_the_next_one(tmp_path: Path) -> None:
+def test_a_line_that_the_disk_has_no_room_for_is_written_with_the_next_one(tmp_path: Path, logged: list[str]) -> None:
     log = log_of(tmp_path, range(1, 4))
     size = (tmp_path / "metrics.jsonl").stat().st_size
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, hard))
     try:
-        with pytest.raises(OSError, match="not all of a line|too large"):
-            log.append({"step": 4})
+        log.report(report_of(4))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert steps_in(tmp_path) == [1, 2, 3]
-    log.append({"step": 5})
+    assert "cannot be written" in logged[0]
+    log.report(report_of(5))
     assert steps_in(tmp_path) == [1, 2, 3, 4, 5]

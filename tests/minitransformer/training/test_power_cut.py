@@ -19,6 +19,7 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system import files
 from minitransformer.system.files import CheckpointError, sync
 from minitransformer.training import checkpoint as checkpoint_module
+from minitransformer.training.callbacks.metrics_file import METRICS_FILE
 from minitransformer.training.checkpoint import (
     Snapshot,
     checkpoints,
@@ -26,7 +27,6 @@ from minitransformer.training.checkpoint import (
     load_newest_checkpoint,
     save_checkpoint,
 )
-from minitransformer.training.metrics import METRICS_FILE
 from minitransformer.training.state import TrainingState
 
 TINY = ModelConfig(vocabulary_size=5, n_layers=1, d_model=2, d_ff=2, n_heads=1, d_k=1, d_v=1)
@@ -46,7 +46,7 @@ def resumed(run: Path) -> tuple[int, float] | None:
     adam = Adam(model.parameters)
     for path in checkpoints(run):
         load_checkpoint(path, model, adam)
-    state = load_newest_checkpoint(run, model, adam, lambda line: None, keep=1)
+    state = load_newest_checkpoint(run, model, adam, keep=1)
     if state is None:
         return None
     values = {float(v) for _, p in model.named_parameters() for v in p.value.ravel()}
@@ -178,7 +178,7 @@ def test_whenever_the_power_is_cut_the_best_model_is_the_old_or_the_new_one(tmp_
     assert check_every_cut(recording, tmp_path, weights_of, {1.0, 2.0}, at_the_end=2.0) > 10
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path, logged: list[str]) -> None:
     for step in (10, 20, 30):
         model = Transformer(TINY, seed=step)
         save_checkpoint(tmp_path, Snapshot.of(model, Adam(model.parameters), TrainingState(step)), keep=3)
@@ -187,12 +187,11 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     content[-1] ^= 1
     weights.write_bytes(content)
     (tmp_path / "checkpoints" / "step-00000020" / "state.json").unlink()
-    said: list[str] = []
     model = Transformer(TINY, seed=None)
-    state = load_newest_checkpoint(tmp_path, model, Adam(model.parameters), said.append, keep=3)
+    state = load_newest_checkpoint(tmp_path, model, Adam(model.parameters), keep=3)
     assert state == dataclasses.replace(TrainingState(), step=10)
     assert np.array_equal(model.parameters.values, Transformer(TINY, seed=10).parameters.values)
-    assert [line.partition(": ")[0] for line in said[:2]] == ["warning"] * 2
-    assert "step-00000030/model.safetensors: has changed since it was written" in said[0]
-    assert "step-00000020/state.json: not found" in said[1]
-    assert said[2] == "using the newest whole checkpoint, step-00000010; the updates after it are done again"
+    assert [line.partition(": ")[0] for line in logged[:2]] == ["warning"] * 2
+    assert "step-00000030/model.safetensors: has changed since it was written" in logged[0]
+    assert "step-00000020/state.json: not found" in logged[1]
+    assert logged[2] == "using the newest whole checkpoint, step-00000010; the updates after it are done again"

@@ -17,12 +17,13 @@ from pathlib import Path
 from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
 from minitransformer.system.memory import keep_freed_memory
 from minitransformer.config import RunConfig
-from minitransformer.training.job import TrainingJob
+from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.callbacks import Callback
 from parallel.communicator import SerialCommunicator
 
 class Meter(Callback):
-    def after_step(self, step):
+    def after_step(self, result, state):
+        step = state.step
         if step % 50 == 0:
             lines = dict(line.split(":") for line in open("/proc/self/status") if line.startswith(("VmRSS", "Threads")))
             n_files = len(list(Path("/proc/self/fd").iterdir()))
@@ -35,7 +36,7 @@ model = ModelConfig(n_layers=1, d_model=32, d_ff=64, n_heads=2, d_k=16, d_v=16)
 training = TrainingConfig(
     max_updates=2_000, batch_tokens=300, n_shards=4, validate_every=250, checkpoint_every=100, warmup_steps=400
 )
-job = TrainingJob.of(RunConfig(folder / "run", data, model, training), SerialCommunicator(), lambda line: None)
+job = open_run(RunConfig(folder / "run", data, model, training), SerialCommunicator())
 job.train(Meter())
 """
 

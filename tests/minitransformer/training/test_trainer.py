@@ -22,8 +22,10 @@ from minitransformer.evaluation.bleu import Score
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
+from minitransformer.training.callbacks.divergence import TrainingDivergedError
 from minitransformer.training.checkpoint import Snapshot, checkpoints
-from minitransformer.training.divergence import TrainingDivergedError
+from minitransformer.training.state import TrainingState
+from minitransformer.training.step import StepResult
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 from tests.support.training import TINY, copy_store
@@ -38,18 +40,14 @@ class Recorder(Callback):
     """Remembers what a run tells, and does something after an update."""
 
     def __init__(self, after: Callable[[int], None] = lambda step: None) -> None:
-        self.after, self.steps, self.said, self.reports = after, [], [], []
+        self.after, self.steps, self.reports = after, [], []
 
     steps: list[int]
-    said: list[str]
     reports: list[Any]
 
-    def say(self, line: str) -> None:
-        self.said.append(line)
-
-    def after_step(self, step: int) -> None:
-        self.steps.append(step)
-        self.after(step)
+    def after_step(self, result: StepResult, state: TrainingState) -> None:
+        self.steps.append(state.step)
+        self.after(state.step)
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
         self.reports.append(report)
@@ -282,13 +280,13 @@ def test_the_best_loss_so_far_survives_an_interruption(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("step", [1, 3, 5])
 def test_a_signal_saves_at_once_and_the_resumed_run_ends_like_an_undisturbed_one(
-    tmp_path: Path, step: int, number: signal.Signals
+    tmp_path: Path, logged: list[str], step: int, number: signal.Signals
 ) -> None:
     interrupted, monitor = trainer_of(tmp_path, run="disturbed"), interrupting_at(step, number)
     assert not interrupted.train(monitor)
     assert [path.name for path in checkpoints(tmp_path / "disturbed")] == [f"step-{step:08d}"]
     assert monitor.steps[-1] == step
-    assert monitor.said == [f"interrupted after update {step} and saved; the same command goes on from there"]
+    assert logged == [f"interrupted after update {step} and saved; the same run goes on from there"]
     assert everything(trained(tmp_path, run="disturbed")) == everything(trained(tmp_path, run="whole"))
 
 
@@ -335,7 +333,7 @@ def refuse(descriptor: int) -> Never:
 
 
 def test_a_failed_save_is_told_and_training_goes_on_and_saves_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     trainer = trainer_of(tmp_path, checkpoint_every=2)
 
@@ -349,15 +347,15 @@ def test_a_failed_save_is_told_and_training_goes_on_and_saves_again(
 
     monitor = Recorder(disturb)
     assert trainer.train(monitor)
-    assert len(monitor.said) == 1
-    assert re.search("warning: .*step-00000004: cannot be written .*No space left.*; training goes on", monitor.said[0])
+    assert len(logged) == 1
+    assert re.search("warning: .*step-00000004: cannot be written .*No space left.*; training goes on", logged[0])
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002", "step-00000006", "step-00000008"]
     assert everything(trained(tmp_path, run="whole", checkpoint_every=2)) == everything(trainer)
 
 
 @pytest.mark.parametrize("interrupted", [True, False])
 def test_a_run_whose_last_save_fails_says_so_and_goes_on_from_the_checkpoint_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool, logged: list[str]
 ) -> None:
     trainer = trainer_of(tmp_path, checkpoint_every=2)
     begin_saving = trainer._writer.save
@@ -378,6 +376,6 @@ def test_a_run_whose_last_save_fails_says_so_and_goes_on_from_the_checkpoint_bef
     with pytest.raises(CheckpointError, match="No space left on device"):
         trainer.train(monitor)
     monkeypatch.undo()
-    assert not any("and saved" in line for line in monitor.said)
+    assert not any("and saved" in line for line in logged)
     assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002", "step-00000004", "step-00000006"]
     assert everything(trained(tmp_path)) == everything(trained(tmp_path, run="whole"))

@@ -1,0 +1,158 @@
+"""Updates whose numbers are not finite: they are skipped; after a few in a row training goes back to a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from autograd import namespace
+from autograd.array import Array
+from minitransformer.data.batching import IntArray
+from minitransformer.data.store import TokenStore
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import CheckpointError
+from minitransformer.training.capsule import UpdateFacts, write_capsule
+from minitransformer.training.state import TrainingState
+from minitransformer.training.step import StepResult
+from parallel.communicator import Communicator
+
+_log = logging.getLogger(__name__)
+
+PATIENCE = 10  # updates skipped in a row, after which training goes back to its last checkpoint
+SPIKE = 10  # times the usual norm of the gradient
+_USUAL = 100  # last norms whose median is the usual one; fewer than a tenth of them say nothing
+
+
+@dataclass(frozen=True)
+class Update:
+    """An update that has been made, or is under way."""
+
+    state: TrainingState
+    """Of the run, when it was at this update."""
+    batch: IntArray
+    flops: int
+    """Of the matrix products of all ranks, whatever becomes of them."""
+    result: StepResult
+
+
+class TrainingDivergedError(UserError, RuntimeError):
+    """Numbers are no longer finite, and going back has not helped."""
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """The order to go back to the last checkpoint: too many updates in a row were not finite."""
+
+    skipped: tuple[Update, ...]
+    reason: str
+    """What was not finite in the last of them."""
+
+    @property
+    def avoided(self) -> tuple[tuple[int, int], ...]:
+        """Epoch and index of the batches of the skipped updates."""
+        return tuple((update.state.epoch, update.state.next_batch - 1) for update in self.skipped)
+
+
+class DivergenceGuard:
+    """The results of updates, read in their order; it warns of non-finite numbers and of spikes.
+
+    Every rank sees the same norms, bit for bit, and whether any rank's loss is not finite: all decide alike.
+    """
+
+    def __init__(self) -> None:
+        self._pending: deque[Update] = deque()  # updates whose results have not been read
+        self._skipped: list[Update] = []  # in a row, up to the last update that was read
+        self._reason = ""
+        self._norms: deque[float] = deque(maxlen=_USUAL)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the last update that was read has changed the parameters."""
+        return not self._skipped
+
+    @property
+    def norm(self) -> float:
+        """Norm of the last gradient that changed parameters, before clipping; 0 if there was none."""
+        return self._norms[-1] if self._norms else 0.0
+
+    def add(self, update: Update) -> None:
+        """Queue an update to be read."""
+        self._pending.append(update)
+
+    def read(self, state: TrainingState, *, but: int = 0) -> TrainingState:
+        """Read results but the last ``but``, or all after one that is not finite; return the state that counts them."""
+        while len(self._pending) > (but if self.is_sound else 0):
+            update = self._pending.popleft()
+            state = state.spending(flops=update.flops)
+            if update.result.is_finite:
+                self._skipped = []
+                self._look_for_spike(update.state.step, update.result.norm)
+                state = state.adding(update.result.loss, update.result.n_tokens)
+            else:
+                self._note_skipped(update)
+        return state
+
+    def rollback(self) -> Rollback | None:
+        """Return the order to go back, if too many updates in a row were skipped; the guard begins anew then."""
+        if len(self._skipped) < PATIENCE:
+            return None
+        order = Rollback(tuple(self._skipped), self._reason)
+        self._pending.clear()
+        self._skipped = []
+        self._norms.clear()
+        return order
+
+    def _note_skipped(self, update: Update) -> None:
+        self._skipped.append(update)
+        loss, norm = update.result.loss, update.result.norm
+        self._reason = f"the gradient's norm is {norm}" if math.isfinite(loss) else "the loss is not finite"
+        _log.warning(
+            f"update {update.state.step:,}: {self._reason}; it is skipped, {len(self._skipped)} in a row"
+            f" (at {PATIENCE} training goes back)"
+        )
+
+    def _look_for_spike(self, step: int, norm: float) -> None:
+        usual = statistics.median(self._norms) if len(self._norms) * 10 >= _USUAL else math.inf
+        if norm > SPIKE * usual:
+            _log.warning(
+                f"update {step:,}: the gradient's norm is {norm:.3g}, usually about {usual:.3g}"
+                " (training.clip_norm bounds it)"
+            )
+        self._norms.append(norm)
+
+
+def require_finite(model: Transformer, step: int) -> None:
+    """Raise TrainingDivergedError if parameters have been spoilt, which no update does: such are not saved."""
+    values = model.parameters.values
+    if not namespace(values).isfinite(values).all():
+        raise TrainingDivergedError(
+            f"update {step:,}: there are parameters that are not finite; the last checkpoint is unharmed; start the"
+            " run again, which goes on from it"
+        )
+
+
+def give_up(
+    run: Path, model: Transformer, store: TokenStore, facts: UpdateFacts, gradients: Array, world: Communicator
+) -> NoReturn:
+    """Write a capsule of the update that ``facts`` are of, and raise TrainingDivergedError; all ranks must call.
+
+    ``gradients`` are rank 0's to write, and all parameters' there.  A capsule that cannot be written is told, too.
+    """
+    directory = run / "divergence" / f"step-{facts.step:08d}"
+    advice = f"Find out where it begins with minitransformer-doctor --replay {directory}; or"
+    if world.rank == 0:
+        try:
+            write_capsule(directory, model, [store.pair(i) for i in facts.pairs], facts, gradients)
+        except CheckpointError as error:
+            advice = f"No capsule of it could be written ({error});"
+    world.barrier()
+    raise TrainingDivergedError(
+        f"update {facts.step:,}: {facts.what}, as in {PATIENCE} updates in a row; checkpoints are unharmed. {advice}"
+        " lower training.learning_rate_factor, or set training.clip_norm"
+    )

@@ -1,0 +1,105 @@
+"""The metrics of a run as JSON lines: one line for every report, however often the run was interrupted."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from minitransformer.system.files import write_text, written_whole
+from minitransformer.training.callbacks.callback import Callback, TrainingReport, ValidationReport
+from minitransformer.training.state import TrainingState
+
+METRICS_FILE = "metrics.jsonl"
+_log = logging.getLogger(__name__)
+
+
+class MetricsFile(Callback):
+    """The file ``metrics.jsonl`` in the run's directory.
+
+    A full disk does not end the training: a line that cannot be written is written with the next one.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._path = run / METRICS_FILE
+        self._waiting = ""  # lines that could not be written
+
+    def begin(self, state: TrainingState, max_updates: int) -> None:
+        """Cut off the lines of updates that will be made again.  Raises: CheckpointError if that is impossible."""
+        self.go_back(state)
+
+    def go_back(self, state: TrainingState) -> None:
+        """Cut off the lines of updates after ``state``; keep a corrupt file under another name."""
+        self._waiting = ""
+        content = self._path.read_bytes() if self._path.exists() else b""
+        lines = content.decode("utf-8", errors="replace").splitlines(keepends=True)
+        steps = [_step_of(line) for line in lines]
+        if not _are_as_written(lines, steps):
+            copy = _free_name(self._path.parent)
+            with written_whole(copy) as temporary:
+                temporary.write_bytes(content)
+            _log.warning(f"{self._path}: is corrupt: not all lines are as they were written; kept as {copy.name}")
+        kept = "".join(line for line, step in zip(lines, steps, strict=True) if step is not None and step <= state.step)
+        if kept.encode() != content:
+            write_text(self._path, kept)
+
+    def report(self, report: TrainingReport | ValidationReport) -> None:
+        """Append a line."""
+        kind = "training" if isinstance(report, TrainingReport) else "validation"
+        self._waiting += json.dumps({"kind": kind, "time": time.time()} | _figures_of(report)) + "\n"
+        try:
+            self._append(self._waiting.encode())
+        except OSError as error:
+            _log.warning(f"{self._path}: cannot be written ({error}); tried again with the next line")
+        else:
+            self._waiting = ""
+
+    def _append(self, content: bytes) -> None:
+        """Append all or nothing.  Raises: OSError."""
+        with self._path.open("ab", buffering=0) as stream:
+            end = stream.tell()
+            try:
+                if stream.write(content) < len(content):
+                    raise OSError("not all of a line could be written")
+            except OSError:
+                os.ftruncate(stream.fileno(), end)
+                raise
+
+
+def _figures_of(report: TrainingReport | ValidationReport) -> dict[str, Any]:
+    """Return the fields of a report; a score has its own name."""
+    figures = asdict(report)
+    if isinstance(report, ValidationReport):
+        del figures["score"]
+        figures |= {report.score.name.lower(): report.score.value, "signature": report.score.signature}
+    return figures
+
+
+def _step_of(line: str) -> int | None:
+    """Return the update of a line; None if the line is not as ``report`` writes it."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    step = record.get("step") if isinstance(record, dict) else None
+    return step if type(step) is int and json.dumps(record) + "\n" == line else None
+
+
+def _are_as_written(lines: Sequence[str], steps: Sequence[int | None]) -> bool:
+    """Return whether all lines are complete and in order, but for the end of the last one, which a kill may cut off."""
+    if lines and not lines[-1].endswith("\n"):
+        steps = steps[:-1]
+    known = [step for step in steps if step is not None]
+    return len(known) == len(steps) and known == sorted(known)
+
+
+def _free_name(run: Path) -> Path:
+    """Return where to keep a corrupt file: no earlier one is written over."""
+    names = (run / f"metrics.corrupt-{n}.jsonl" for n in itertools.count(1))
+    return next(path for path in names if not path.exists())

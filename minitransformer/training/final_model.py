@@ -1,0 +1,140 @@
+"""The final model of a run: its choice, its scores, and what its training has cost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from minitransformer.config.run import RUN_FILE
+from minitransformer.model.files import load_model_files
+from minitransformer.system.files import CheckpointError, DamagedError, read_json, write_text
+from minitransformer.system.provenance import code_version, short_hash
+from minitransformer.training.checkpoint import average_weights, checkpoints_of_updates, stale_checkpoints
+from minitransformer.training.flops import Cost, sustained_flops_per_second
+from minitransformer.training.open_run import OpenRun
+from minitransformer.training.run_data import RESULTS_FILE
+from minitransformer.training.validation import BEST, Validation
+
+_log = logging.getLogger(__name__)
+
+
+def is_finished(run: OpenRun) -> bool:
+    """Return whether an earlier call has brought this run to its end; all ranks must call."""
+    results, step = run.config.run / RESULTS_FILE, run.trainer.state.step
+    if step < run.config.training.max_updates or not results.exists():
+        return run.world.bcast(False)
+    content = read_json(results)
+    return run.world.bcast(isinstance(content, dict) and content.get("updates") == step)
+
+
+def load_final_model(run: OpenRun) -> None:
+    """Set the model to the final weights that the run's directory holds."""
+    run.trainer.model.set_weights(load_model_files(run.config.run)[1])
+
+
+def finish(run: OpenRun, *, always_average: bool = False) -> None:
+    """Make the final model, save it in the run's directory, and write its scores and costs to ``results.json``.
+
+    ``always_average``: take the average of the last checkpoints even if a single one is better.
+    All ranks must call.
+    """
+    cost = _cost(run)
+    with run.world.waiting_for_rank_0():
+        if run.trainer.validation is not None:
+            _evaluate(run, run.trainer.validation, cost, always_average)
+
+
+def _cost(run: OpenRun) -> Cost:
+    state = run.trainer.state
+    rate = sustained_flops_per_second(run.config.device, run.trainer.gradient.n_threads)
+    return Cost(state.flops, state.device_seconds, run.world.allreduce(rate) / run.world.size)
+
+
+def _evaluate(run: OpenRun, validation: Validation, cost: Cost, always_average: bool) -> None:
+    start = time.perf_counter()
+    weights, perplexity = _choose_weights(run, validation, always_average)
+    results = _provenance(run) | {"weights": weights} | _figures_of(cost)
+    _log.info(f"training cost: {cost}")
+    for split in ("validation", "test"):
+        text = run.data.text(split)
+        if text:
+            score = validation.score(run.trainer.model, text, beam=4)
+            results[split] = {score.name.lower(): score.value, "detail": score.detail, "signature": score.signature}
+            if split == "validation":
+                results[split]["perplexity"] = perplexity
+            _log.info(f"{split}: {score}, beam 4, {len(text):,} sentences")
+    _log.info(f"code {results['code']}, configuration {results['configuration']}")
+    results["evaluation_seconds"] = time.perf_counter() - start
+    _require_directory(run.config.run)
+    write_text(run.config.run / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
+
+
+def _choose_weights(run: OpenRun, validation: Validation, always_average: bool) -> tuple[str, float]:
+    """Set the model to the average of the last checkpoints, or to the best single model if its loss is lower; save it.
+
+    Returns: a description of the weights for ``results.json``, and their perplexity on the validation set.
+    """
+    model, state, directory = run.trainer.model, run.trainer.state, run.config.run
+    _require_directory(directory)
+    last = checkpoints_of_updates(directory)[-run.config.training.average_checkpoints :]
+    last = [path for path in last if _is_complete(path)]
+    if stale := stale_checkpoints(last, state.step, run.config.training):
+        _log.warning(stale)
+    has_best = not always_average and _is_complete(directory / BEST)
+    model.set_weights(average_weights(last))
+    average = validation.loss(model)
+    loss, perplexity = average.loss, average.perplexity
+    _require_directory(directory)
+    if has_best and state.best_loss is not None and state.best_loss < loss:
+        model.set_weights(load_model_files(directory / BEST)[1])
+        weights = f"best single model, validation loss {state.best_loss:.4f}"
+        perplexity = math.exp(state.best_loss)
+        _log.info(f"kept the {weights} (average: {loss:.4f})")
+    else:
+        weights = f"average of the last {len(last)} checkpoints"
+        _log.info(f"made the {weights}, validation loss {loss:.4f}")
+    model.save(directory)
+    return weights, perplexity
+
+
+def _require_directory(directory: Path) -> None:
+    """Raise CheckpointError if the run's directory is gone: a new one would hold only the last files."""
+    if not (directory / RUN_FILE).exists():
+        raise CheckpointError(
+            f"{directory}: was moved or removed after its last update ({RUN_FILE} is no longer there). If you have"
+            " moved it, set run to its new place and start the run again, which finishes it"
+        )
+
+
+def _is_complete(directory: Path) -> bool:
+    """Return whether a model is as it was written; if not, log that the final model is made without it."""
+    try:
+        load_model_files(directory)
+    except DamagedError as error:
+        _log.warning(f"{error}; the final model is made without {directory.name}")
+        return False
+    return True
+
+
+def _provenance(run: OpenRun) -> dict[str, Any]:
+    return {
+        "code": code_version(),
+        "configuration": short_hash(run.config.to_json()),
+        "updates": run.trainer.state.step,
+        "training_seconds": run.trainer.state.seconds,
+        "parameters": run.trainer.model.n_parameters,
+    }
+
+
+def _figures_of(cost: Cost) -> dict[str, float]:
+    """Return a cost under the names of ``results.json``."""
+    return {
+        "flops": cost.flops,
+        "flops_by_time": cost.flops_by_time,
+        "device_seconds": cost.device_seconds,
+        "device_flops_per_second": cost.flops_per_second,
+    }

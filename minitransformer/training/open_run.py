@@ -1,0 +1,118 @@
+"""The opening of a training run: data, model and trainer, as the last checkpoint left them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from minitransformer.config import RunConfig, TrainingConfig
+from minitransformer.data.prepare import PreparedData
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.placement import choose_placements
+from minitransformer.system.provenance import code_version
+from minitransformer.training.callbacks.callback import Callback
+from minitransformer.training.callbacks.checkpoint_stage import require_same_parameters
+from minitransformer.training.largest_batch import advising, try_largest_batch
+from minitransformer.training.run_data import check_lengths, shared_data, sized
+from minitransformer.training.trainer import Trainer, reducer_for
+from minitransformer.training.validation import Validation
+from minitransformer.training.writer import LostDirectoryError
+from parallel.agreement import check_agreement
+from parallel.communicator import Communicator, working_ranks
+from parallel.placement import Placement, cores_of, describe
+
+_log = logging.getLogger(__name__)
+SAME_START = "Start all ranks with the same code, options and data"
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """The data and the trainer of a run, ready to train."""
+
+    config: RunConfig
+    world: Communicator
+    data: PreparedData
+    trainer: Trainer
+
+    def train(self, callback: Callback) -> bool:
+        """Train to the end; False if interrupted, and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
+        try:
+            with advising(self.trainer):
+                return self.trainer.train(callback)
+        except LostDirectoryError as error:
+            self.data.tokenizer.save(error.kept_in)  # the run cannot go on from there without it
+            raise
+
+
+def open_run(config: RunConfig, world: Communicator) -> OpenRun:
+    """Prepare the data if it is missing, build the model, resume from the last checkpoint, try the largest batch.
+
+    Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
+    DeviceError; DisagreementError before ranks share memory for a model.
+    """
+    _require_same(world, {"code": code_version(), **config.settings()})
+    placements = choose_placements(config.device, world)
+    data = shared_data(config, world)
+    _require_same(world, {"prepared data": data.digest})
+    n_threads = 1 if config.device == "cuda" else cores_of(world.rank, placements)
+    trainer = _build_trainer(config, world, data, n_threads)
+    _log_setup(trainer, placements, n_threads)
+    _resume(trainer)
+    if trainer.state.step < config.training.max_updates:
+        try_largest_batch(trainer)
+    if world.rank == 0:
+        config.claim_directory()
+    return OpenRun(config, world, data, trainer)
+
+
+def _require_same(world: Communicator, facts: Mapping[str, str]) -> None:
+    check_agreement(world, facts, "at the start", SAME_START)
+
+
+def _build_trainer(config: RunConfig, world: Communicator, data: PreparedData, n_threads: int) -> Trainer:
+    training = config.training
+    reducer = reducer_for(training, world, config.device, n_threads)
+    model = Transformer(
+        sized(config.model, data), seed=training.seed, dtype=training.precision, device=config.device,
+        allocate=reducer.allocate,
+    )  # fmt: skip
+    check_lengths(model.config, data)
+    validation = Validation.of(data, n_threads=n_threads) if world.rank == 0 else None
+    return Trainer(model, data.store("train"), validation, training, config.run, world, reducer, n_threads=n_threads)
+
+
+def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int) -> None:
+    world = trainer.world
+    _log.info(
+        f"{trainer.model.n_parameters:,} parameters, {len(trainer.store):,} training pairs;"
+        f" processes {world.size}, threads each {n_threads}"
+    )
+    if world.size > 1:
+        for line in (*describe(placements), trainer.reducer.description):
+            _log.info(line)
+    for line in _idle(trainer.config, world, n_threads):
+        _log.warning(line)
+
+
+def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iterator[str]:
+    """Yield a line if there are more threads, or more processes, than micro-batches for them."""
+    surplus = n_threads - training.n_shards
+    if world.size == 1 and surplus > 0:
+        yield f"{surplus} of {n_threads} threads are idle: raise training.n_shards to use them"
+    idle = world.size - working_ranks(world.size, training.n_shards, training.sum)
+    if idle:
+        power = "" if training.sum == "fast" else ", and a power of two of processes share them"
+        yield (
+            f"{idle} of {world.size} processes are idle: a batch has {training.n_shards} micro-batches{power}"
+            " (training.n_shards)"
+        )
+
+
+def _resume(trainer: Trainer) -> None:
+    """Resume from the last checkpoint, if there is one, and compare the parameters of all ranks."""
+    max_updates = trainer.config.max_updates
+    if trainer.resume() and trainer.state.step < max_updates:
+        _log.info(f"going on from update {trainer.state.step:,} of {max_updates:,}")
+    step = str(trainer.state.step)
+    require_same_parameters(trainer.world, trainer.model, "at the start", SAME_START, update=step)

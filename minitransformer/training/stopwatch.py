@@ -1,0 +1,28 @@
+"""The time that training takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Stopwatch:
+    """The time since the last lap, without pauses, in seconds."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def lap(self) -> float:
+        """Return the time since the last call, or since the beginning."""
+        start, self._start = self._start, time.perf_counter()
+        return self._start - start
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count the time within this context."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._start += time.perf_counter() - start
