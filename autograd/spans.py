@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autograd.array import Array, namespace
-
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
+from autograd.array import Array, IntArray, namespace
 
 
 @dataclass(frozen=True, eq=False)

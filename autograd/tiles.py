@@ -7,8 +7,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from autograd.array import Array, Device, device_of, namespace
-from autograd.spans import Blocks, IntArray, KeySpans
+from autograd.array import Array, Device, IntArray, device_of, namespace
+from autograd.spans import Blocks, KeySpans
 
 ROWS = 16  # of a tile
 

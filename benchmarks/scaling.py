@@ -28,7 +28,7 @@ from training import ours
 from workload import WORKLOADS
 
 from minitransformer import Transformer
-from parallel.host_reducer import PIECE
+from parallel.communicator import ELEMENTS_AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Network:
 
     def exchange_seconds(self, n_ranks: int, n_numbers: int, bytes_a_number: int) -> float:
         """With every other rank, in pieces, one after the other; first gradients, then values."""
-        messages = 2 * (n_ranks - 1) * math.ceil(n_numbers / PIECE)
+        messages = 2 * (n_ranks - 1) * math.ceil(n_numbers / ELEMENTS_AT_ONCE)
         return (1 - 1 / n_ranks) * n_numbers * bytes_a_number / self.bandwidth + messages * self.latency
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from contest import describe_machine
 
-from parallel.host_reducer import PIECE
+from parallel.communicator import ELEMENTS_AT_ONCE
 from parallel.reducer import choose_reducer
 
 
@@ -62,8 +62,8 @@ def ways(directory: Path, array: np.ndarray) -> dict[str, Way]:
     world = MPI.COMM_WORLD
 
     def in_pieces() -> None:
-        for start in range(0, array.size, PIECE):
-            world.Allreduce(MPI.IN_PLACE, array[start : start + PIECE])
+        for start in range(0, array.size, ELEMENTS_AT_ONCE):
+            world.Allreduce(MPI.IN_PLACE, array[start : start + ELEMENTS_AT_ONCE])
 
     found = {
         "ours": ours(array.size, lambda local_rank: 0),

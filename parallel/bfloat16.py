@@ -1,6 +1,8 @@
 """Conversion of messages to bfloat16, the upper half of a float32, with 8 bits of precision.
 
 Arrays are flat, of NumPy or CuPy.  The bits are stored as uint16, a type that every library can send.
+(``autograd.precision`` rounds by ``ml_dtypes``, an optional package that training in float32 does not need.  A test
+compares the bits.)
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-CHUNK = 1 << 15  # elements rounded at once on a host, so that intermediate arrays stay in the CPU's cache
+from parallel.tree import CHUNK
 
 
 def round_to_bfloat16(x: Any, bits: Any) -> None:

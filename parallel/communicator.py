@@ -10,7 +10,9 @@ Value = TypeVar("Value")
 SumOrder: TypeAlias = Literal["exact", "fast"]  # "exact": the same order for any number of ranks
 SentIn: TypeAlias = Literal["float32", "bfloat16"]  # the type that gradients have in messages
 
+# A multiple of autograd.parameters.ALIGNMENT, whose runs the gradient's norm adds up: a test holds the two together.
 ALIGNMENT = 64  # shards begin at multiples of so many elements, so that two ranks never write to one cache line
+ELEMENTS_AT_ONCE = 4 << 20  # in one message: large messages are faster in pieces, and buffers stay small
 SECONDS_TO_FORWARD = 1.0  # time for mpirun to forward a rank's output; it drops the rest when it ends the ranks
 
 

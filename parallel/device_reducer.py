@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from parallel.communicator import Communicator
+from parallel.communicator import Communicator, Value
 from parallel.host_reducer import HostReducer
-
-Value = TypeVar("Value")
 
 PINNED_BYTES = 64 << 20  # size of the pinned host buffer; arrays are copied through it in pieces
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from parallel.bfloat16 import round_to_bfloat16, widen_to_float32
-from parallel.communicator import Communicator, shard_of_rank
+from parallel.communicator import ELEMENTS_AT_ONCE, Communicator, Value, shard_of_rank
 from parallel.exchange_schedule import Exchange, exchange_schedule
 from parallel.shared_memory import NoSharedMemoryError, allocate_shared
 from parallel.tree import FlatArray, add_along_tree, slice_tree, subtrees_within, tree_of
-
-Value = TypeVar("Value")
-
-PIECE = 4 << 20  # elements sent at once: large messages are faster in pieces, and buffers stay small
 
 
 class HostReducer:
@@ -170,7 +166,7 @@ class HostReducer:
     @property
     def _elements_at_once(self) -> int:
         """Number of elements that a piece has of each shard."""
-        return PIECE // self._world.size
+        return ELEMENTS_AT_ONCE // self._world.size
 
     def _pieces(self) -> list[list[slice]]:
         """Cut the shards of all ranks into pieces; return the slices of all ranks for each piece."""

@@ -6,19 +6,16 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 from mpi4py import MPI
 
-from parallel.communicator import SECONDS_TO_FORWARD
+from parallel.communicator import ELEMENTS_AT_ONCE, SECONDS_TO_FORWARD, Value
 from parallel.pulse import Pulse
 from parallel.watchdog import PATIENCE, Watchdog
 
-Value = TypeVar("Value")
-
 LONGEST_PULSE = 5.0  # seconds between heartbeats, at most
-PIECE = 4 << 20  # elements summed at once: large messages are faster in pieces, and need less memory
 
 
 class MpiRanks:
@@ -58,8 +55,8 @@ class MpiRanks:
         """Sum ``array`` over all ranks, in place, in pieces."""
         flat = array.reshape(-1)
         with self._watchdog.waiting("MPI_Allreduce"):
-            for start in range(0, flat.size, PIECE):
-                self._ranks.Allreduce(MPI.IN_PLACE, flat[start : start + PIECE])
+            for start in range(0, flat.size, ELEMENTS_AT_ONCE):
+                self._ranks.Allreduce(MPI.IN_PLACE, flat[start : start + ELEMENTS_AT_ONCE])
 
     def bcast_array(self, array: Any) -> None:
         """Overwrite ``array`` with rank 0's."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
-from parallel.communicator import Communicator, SentIn, SumOrder, working_ranks
+from parallel.communicator import Communicator, SentIn, SumOrder, Value, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.device_reducer import DeviceReducer, MpiTransport, PinnedAllreduce
 from parallel.host_reducer import HostReducer
@@ -17,7 +17,6 @@ from parallel.nccl import NcclTransport, load_nccl
 from parallel.placement import numbered
 from parallel.recursive_halving import Transport, allreduce_exactly
 
-Value = TypeVar("Value")
 DEVICE_PIECE = 1 << 25  # elements on a GPU summed at once: so many that the latency of a message does not count
 
 _ORDERS = {

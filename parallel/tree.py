@@ -10,7 +10,7 @@ import numpy as np
 FlatArray: TypeAlias = np.ndarray[Any, Any]
 Tree: TypeAlias = "FlatArray | tuple[Tree, Tree]"
 
-CHUNK = 1 << 15  # elements added at once, so that intermediate sums stay in the CPU's cache
+CHUNK = 1 << 15  # elements added or rounded at once, so that intermediate arrays stay in the CPU's cache
 
 
 def subtrees_within(ranks: Collection[int], whole: range) -> list[range]:

@@ -108,6 +108,15 @@ def test_files_and_functions_are_short(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < LONGEST_FUNCTION, f"{node.name} is too long"
 
 
+def test_a_class_name_stands_for_one_class() -> None:
+    modules: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                modules.setdefault(node.name, []).append(module_of(path))
+    assert {name: found for name, found in modules.items() if len(found) > 1} == {}
+
+
 # The three that are no operations on tensors, with the modules that define them.
 OTHERS = {"adam": "optim", "clip": "optim", "random": "random"}
 OPERATIONS = {path.stem for path in (ROOT / "autograd/ops").glob("*.py")} - {"__init__"} | set(OTHERS)

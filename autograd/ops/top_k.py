@@ -12,13 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autograd.array import Array, device_of, namespace, to_device, to_host
+from autograd.array import Array, FloatArray, IntArray, device_of, namespace, to_device, to_host
 from autograd.op import Dispatch
 from autograd.ops.linear import linear
 from autograd.ops.softmax import log_normaliser
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 DEPTH = 32  # columns in a group
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
+from autograd.array import IntArray
 from autograd.random import Site, permutation
 from minitransformer.data.store import TokenStore
 from minitransformer.model.batch import Batch
-
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 POOL = 128  # batches per pool; pairs are sorted by length within a pool, and pools differ between epochs
 _ORDER_OF_PAIRS, _ORDER_OF_BATCHES = 0x706169727300, 0x626174636800  # random stream ids that no model uses

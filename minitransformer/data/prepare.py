@@ -15,9 +15,10 @@ from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.selection import worth_scoring, worth_training_on
 from minitransformer.data.sources import text_corpus
-from minitransformer.data.store import IdPair, TokenStore, shard_files, write_store
+from minitransformer.data.store import TokenStore, shard_files, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.model.batch import IdPair
 from minitransformer.system.checksums import checksums_of, compare_files
 from minitransformer.system.files import (
     CheckpointError,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from minitransformer.config import DataConfig
-from minitransformer.data.store import IdPair
 from minitransformer.data.survey import Found
+from minitransformer.model.batch import IdPair
 
 SHORT = 20  # tokens: pairs with at most this many on both sides are never dropped as "too unequal"
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer.model.batch import Ids
+from minitransformer.model.batch import IdPair
 from minitransformer.system.files import CheckpointError, DamagedError, written_whole
 
 PAIRS_PER_SHARD = 500_000
-_SIDES = ("source", "target")
+SIDES = ("source", "target")
 _TOKENS, _LENGTHS = ("<u2", "<u4"), ("<i4",)
 # The header of a NumPy file.  NumPy's own reader evaluates it as Python; corrupt headers make it warn or fail.
 _HEADER_BYTES = 128
@@ -28,8 +28,6 @@ _HEADER = re.compile(
     rb"\x93NUMPY\x01\x00\x76\x00\{'descr': '(?P<dtype>[<>|]\w\d)', 'fortran_order': False,"
     rb" 'shape': \((?P<shape>\d{1,18},(?: \d{1,18})?)\), \} *\n"
 )
-
-IdPair = tuple[Ids, Ids]
 
 
 def write_store(directory: Path, split: str, pairs: Iterable[IdPair], vocabulary_size: int) -> int:
@@ -53,12 +51,12 @@ def shard_files(directory: Path, split: str) -> list[str]:
 
 def _write_shard(directory: Path, split: str, number: int, pairs: Iterable[IdPair], vocabulary_size: int) -> int:
     lengths = array("i")
-    tokens = [array("H" if vocabulary_size <= 2**16 else "I") for _ in _SIDES]
+    tokens = [array("H" if vocabulary_size <= 2**16 else "I") for _ in SIDES]
     for pair in pairs:
         for flat, ids in zip(tokens, pair, strict=True):
             flat.extend(ids)
             lengths.append(len(ids))
-    for name, flat in zip(_SIDES, tokens, strict=True):
+    for name, flat in zip(SIDES, tokens, strict=True):
         _write_array(_shard_path(directory, split, number, name), np.asarray(flat))
     _write_array(_shard_path(directory, split, number, "lengths"), np.asarray(lengths).reshape(-1, 2))
     return len(lengths) // 2
@@ -84,7 +82,7 @@ class TokenStore:
         lengths: list[np.ndarray[Any, Any]] = []
         for number in range(_n_shards(directory, split)):
             lengths.append(_open(_shard_path(directory, split, number, "lengths"), _LENGTHS, (2,)))
-            tokens = tuple(_open(_shard_path(directory, split, number, side), _TOKENS, ()) for side in _SIDES)
+            tokens = tuple(_open(_shard_path(directory, split, number, side), _TOKENS, ()) for side in SIDES)
             _check_complete(tokens, lengths[-1], directory, split, number)
             self._shards.append(tokens)
         self.lengths = np.concatenate(lengths).astype(np.int64)
@@ -156,7 +154,7 @@ def _check_complete(
             f"{_shard_path(directory, split, number, 'lengths')}: has negative lengths; it is damaged: run"
             " minitransformer-prepare again"
         )
-    for side, name in enumerate(_SIDES):
+    for side, name in enumerate(SIDES):
         if len(tokens[side]) != lengths[:, side].sum():
             raise CheckpointError(
                 f"{_shard_path(directory, split, number, name)}: expected {lengths[:, side].sum()} tokens, found"

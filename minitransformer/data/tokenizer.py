@@ -231,7 +231,7 @@ class _TrainingError(Exception):
     """The reason why sentencepiece refuses the text."""
 
 
-class _Lines(Iterator[str]):
+class _WatchedLines(Iterator[str]):
     """An iterator over lines that stores its exception, Ctrl-C too; sentencepiece turns it into a RuntimeError."""
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -253,7 +253,7 @@ def _train_model(lines: Iterable[str], **options: Any) -> bytes:
 
     Raises: _TrainingError if sentencepiece refuses; any exception of the lines' iterator.
     """
-    model, watched = io.BytesIO(), _Lines(lines)
+    model, watched = io.BytesIO(), _WatchedLines(lines)
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=watched,

@@ -10,17 +10,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from autograd import BlockMask, RandomStream, Tensor, namespace, no_tape, ops, to_host
+from autograd.array import FloatArray
 from minitransformer.model.batch import Batch, Ids
 from minitransformer.model.layers import KeysValues, MultiHeadAttention
 from minitransformer.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
 from minitransformer.model.transformer import Transformer
 
-FloatArray = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Stack = TypeVar("Stack", Encoder, Decoder)
 StackLayer = TypeVar("StackLayer", EncoderLayer, DecoderLayer)
 

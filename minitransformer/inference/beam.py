@@ -14,8 +14,8 @@ from typing import Any, Protocol, get_args
 import numpy as np
 
 from autograd import Tensor, namespace, no_tape, to_device
-from autograd.array import Array
-from autograd.ops.top_k import FloatArray, IntArray, take, top, top_k
+from autograd.array import Array, BoolArray, FloatArray, IntArray
+from autograd.ops.top_k import take, top, top_k
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
 from minitransformer.inference.cache import LayerCache, Memory
 from minitransformer.model.batch import Ids, pack_sequences
@@ -23,8 +23,6 @@ from minitransformer.model.spans import cached_sets, self_attention_spans
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
-
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 NEVER_GENERATED = [UNKNOWN, START]
 MAX_BEAM = 1_000

@@ -11,11 +11,9 @@ import numpy as np
 from autograd import namespace, no_tape, to_device, to_host
 from autograd.ops.softmax import log_softmax_values
 from minitransformer.data.batching import cut_by_tokens
-from minitransformer.model.batch import Batch, Ids
+from minitransformer.model.batch import Batch, IdPair
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import map_in_threads
-
-IdPair = tuple[Ids, Ids]
 
 TOKENS_AT_ONCE = 2_000
 

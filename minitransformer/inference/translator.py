@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from autograd import to_host
-from autograd.array import Device
-from autograd.ops.top_k import IntArray
+from autograd.array import Device, IntArray
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import Constraint, Hypothesis, SearchConfig, beam_search
 from minitransformer.model.transformer import Transformer

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from autograd import Blocks
-from autograd.array import Array
+from autograd.array import Array, IntArray
 from minitransformer.model.spans import BatchSpans, causal_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.symbols import END, START
 
-IdArray = np.ndarray[Any, np.dtype[np.int64]]
 Ids = Sequence[int] | np.ndarray[Any, Any]  # of one sentence, without start and end symbols
+IdPair = tuple[Ids, Ids]
 
 
 class ModelInput(Protocol):
@@ -53,10 +53,10 @@ class Batch:
     lengths and offsets of B sentences each.
     """
 
-    source_ids: IdArray
+    source_ids: IntArray
     source: Blocks
-    decoder_ids: IdArray
-    labels: IdArray
+    decoder_ids: IntArray
+    labels: IntArray
     target: Blocks
 
     @classmethod
@@ -85,12 +85,12 @@ class Batch:
         return len(self.target)
 
     @property
-    def source_places(self) -> IdArray:
+    def source_places(self) -> IntArray:
         """(S,) the position of each source token in its sentence."""
         return self.source.place_in_block
 
     @property
-    def target_places(self) -> IdArray:
+    def target_places(self) -> IntArray:
         """(T,) the position of each decoder input in its sentence."""
         return self.target.place_in_block
 
@@ -113,7 +113,7 @@ class Batch:
         return len(self.source_ids)
 
 
-def pack_sequences(sequences: Sequence[Ids]) -> tuple[IdArray, Blocks]:
+def pack_sequences(sequences: Sequence[Ids]) -> tuple[IntArray, Blocks]:
     """Return all sequences in one array, each followed by END, and their lengths and offsets.
 
     Raises: ValueError if an id is not a whole number ≥ 0: NumPy would truncate a

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autograd import Blocks, KeySets, KeySpans
-from autograd.spans import IntArray
+from autograd.array import IntArray
 
 
 class BatchSpans(NamedTuple):

@@ -20,13 +20,13 @@ from autograd import (
     to_device,
     to_host,
 )
-from autograd.array import Array, Device
+from autograd.array import Array, Device, FloatArray, IntArray
 from autograd.ops.linear import for_few_rows
 from autograd.ops.softmax import log_softmax_values
-from autograd.ops.top_k import FloatArray, IntArray, linear_top_k
+from autograd.ops.top_k import linear_top_k
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
-from minitransformer.model.batch import Batch, IdArray, ModelInput
+from minitransformer.model.batch import Batch, ModelInput
 from minitransformer.model.files import load_model_files, require_room, save_model_files
 from minitransformer.model.layers import Embedding, KeysValues, drop, layer_for_few_rows
 from minitransformer.model.positions import positions_of
@@ -90,15 +90,15 @@ class Transformer(Layer):
         """The number of trained values."""
         return self.parameters.n_parameters
 
-    def encode(self, ids: IdArray, places: IdArray, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
+    def encode(self, ids: IntArray, places: IntArray, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
         """Compute the encoder's output (S, D) from packed source ids (S,) and their positions in their sentences."""
         x = self.source_positions.add_to(self.source_embedding(ids), places)
         return self.encoder(drop(x, self.config.p_drop, random), spans, random)
 
     def decode(
         self,
-        ids: IdArray,
-        places: IdArray,
+        ids: IntArray,
+        places: IntArray,
         memory: list[KeysValues],
         self_spans: BlockMask,
         source_spans: BlockMask,
@@ -113,7 +113,7 @@ class Transformer(Layer):
         x = drop(x, self.config.p_drop, random)
         return self.decoder(x, memory, self_spans, source_spans, random, pasts)
 
-    def _embedded_targets(self, ids: IdArray) -> Tensor:
+    def _embedded_targets(self, ids: IntArray) -> Tensor:
         """Return the target embeddings (T, D) of ids (T,); ``config.start`` chooses that of the start symbol."""
         if self.config.start == "end":
             ids = namespace(ids).where(ids == START, END, ids)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from autograd.ops.top_k import IntArray
+from autograd.array import BoolArray, IntArray
 from minitransformer.model.symbols import END
 from minitransformer.parsing.linear import PUNCTUATION, WORD, looks
-
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 DEEPEST = 100  # open brackets; CRAFT, GUM and the sample of the Penn Treebank have up to 30
 MOST_AT_ONCE = 12  # opened in a row: up to 8 in these treebanks; an untrained model would never stop opening

@@ -62,7 +62,7 @@ class Status(IntEnum):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SentenceCounts:
     """The counts of one sentence: brackets, words and tags.  All counts are 0 unless its status is VALID."""
 
     length: int
@@ -75,7 +75,7 @@ class Comparison:
     correct_tags: int = 0
 
 
-def compare(gold: Tree, candidate: Tree, parameters: Parameters = COLLINS) -> Comparison:
+def compare(gold: Tree, candidate: Tree, parameters: Parameters = COLLINS) -> SentenceCounts:
     """Count the brackets of ``candidate`` that match one of ``gold``, and those that cross one of ``gold``.
 
     Punctuation and traces, as each tree's own tags mark them, are removed before words and spans are compared.  Trees
@@ -84,13 +84,13 @@ def compare(gold: Tree, candidate: Tree, parameters: Parameters = COLLINS) -> Co
     length = sum(category(leaf.tag) not in parameters.deleted_for_length for leaf in gold.leaves)
     kept = _counting(gold, parameters), _counting(candidate, parameters)
     if not any(kept[1]):
-        return Comparison(length, Status.SKIPPED)
+        return SentenceCounts(length, Status.SKIPPED)
     if sum(kept[0]) != sum(kept[1]):
         _count_quotes_of_either(gold, candidate, kept, parameters)
     if _words(gold, kept[0], parameters) != _words(candidate, kept[1], parameters):
-        return Comparison(length, Status.ERROR)
+        return SentenceCounts(length, Status.ERROR)
     right, guessed = _brackets(gold, kept[0], parameters), _brackets(candidate, kept[1], parameters)
-    return Comparison(
+    return SentenceCounts(
         length,
         Status.VALID,
         matched=(right & guessed).total(),
@@ -168,18 +168,18 @@ def _n_crossing(gold: Counter[Constituent], candidate: Counter[Constituent]) -> 
 class Summary:
     """EVALB's summary of a set of sentences; figures are in percent, except counts and ``average_crossing``."""
 
-    comparisons: Sequence[Comparison]
-    valid: Sequence[Comparison]
+    sentences: Sequence[SentenceCounts]
+    valid: Sequence[SentenceCounts]
 
     @classmethod
-    def of(cls, comparisons: Sequence[Comparison], longest: int | None = None) -> Self:
+    def of(cls, sentences: Sequence[SentenceCounts], longest: int | None = None) -> Self:
         """Summarise all sentences, or those of at most ``longest`` words."""
-        chosen = [c for c in comparisons if longest is None or c.length <= longest]
+        chosen = [c for c in sentences if longest is None or c.length <= longest]
         return cls(chosen, [c for c in chosen if c.status is Status.VALID])
 
     def n_with(self, status: Status) -> int:
         """Return the number of sentences with a status."""
-        return sum(c.status is status for c in self.comparisons)
+        return sum(c.status is status for c in self.sentences)
 
     def _total(self, count: str) -> int:
         return sum(getattr(c, count) for c in self.valid)

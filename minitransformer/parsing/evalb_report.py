@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from minitransformer.data.survey import CorpusError, read_lines
-from minitransformer.parsing.evalb import COLLINS, Comparison, Parameters, Status, Summary
+from minitransformer.parsing.evalb import COLLINS, Parameters, SentenceCounts, Status, Summary
 
 _HEAD = """\
   Sent.                        Matched  Bracket   Cross        Correct Tag
@@ -15,10 +15,10 @@ _HEAD = """\
 _RULE = _HEAD.splitlines()[-1]
 
 
-def report(comparisons: Sequence[Comparison], cutoff_length: int = COLLINS.cutoff_length) -> Iterator[str]:
+def report(sentences: Sequence[SentenceCounts], cutoff_length: int = COLLINS.cutoff_length) -> Iterator[str]:
     """Yield the lines that EVALB prints: one for each sentence, totals, and two summaries."""
     yield from _HEAD.splitlines()
-    for number, c in enumerate(comparisons, 1):
+    for number, c in enumerate(sentences, 1):
         one = Summary.of([c])
         yield (
             f"{number:4d}  {c.length:3d}    {c.status:d}  {one.recall:6.2f} {one.precision:6.2f}"
@@ -26,7 +26,7 @@ def report(comparisons: Sequence[Comparison], cutoff_length: int = COLLINS.cutof
             f"   {c.words:4d}  {c.correct_tags:4d}   {one.tagging_accuracy:6.2f}"
         )
     yield _RULE
-    everything = Summary.of(comparisons)
+    everything = Summary.of(sentences)
     yield (
         f"{'':16}{everything.recall:6.2f} {everything.precision:6.2f}"
         f" {everything.matched:6d} {everything.gold:5d} {everything.candidate:5d}  {everything.crossing:5d}"
@@ -34,14 +34,14 @@ def report(comparisons: Sequence[Comparison], cutoff_length: int = COLLINS.cutof
     )
     yield "=== Summary ==="
     yield from _summary_of(everything, "All")
-    yield from _summary_of(Summary.of(comparisons, cutoff_length), f"len<={cutoff_length}")
+    yield from _summary_of(Summary.of(sentences, cutoff_length), f"len<={cutoff_length}")
 
 
 def _summary_of(summary: Summary, name: str) -> Iterator[str]:
     yield ""
     yield f"-- {name} --"
     for label, count in (
-        ("Number of sentence", len(summary.comparisons)),
+        ("Number of sentence", len(summary.sentences)),
         ("Number of Error sentence", summary.n_with(Status.ERROR)),
         ("Number of Skip  sentence", summary.n_with(Status.SKIPPED)),
         ("Number of Valid sentence", len(summary.valid)),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from autograd.array import Device
-from autograd.ops.top_k import IntArray
+from autograd.array import Device, IntArray
 from minitransformer.data.rare_words import words_of
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator

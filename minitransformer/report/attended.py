@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from autograd.array import FloatArray
 from minitransformer.data.rare_words import words_of
-from minitransformer.inference.attention import AttentionWeights, FloatArray, attention_weights
+from minitransformer.inference.attention import AttentionWeights, attention_weights
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.translator import Translator
 from minitransformer.parsing.brackets import BracketConstraint, BracketVocabulary

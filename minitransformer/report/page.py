@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from minitransformer.inference.attention import FloatArray
+from autograd.array import FloatArray
 from minitransformer.report.attended import AttendedPair, Kind
 from minitransformer.report.colours import head_colours
 

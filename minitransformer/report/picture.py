@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-from minitransformer.inference.attention import FloatArray, without_key
+from autograd.array import FloatArray
+from minitransformer.inference.attention import without_key
 from minitransformer.report.attended import AttendedPair, PictureKind
-from minitransformer.report.colours import head_colours
+from minitransformer.report.colours import FAINT, head_colours
 from minitransformer.report.saving import boxes_for_missing_letters
 
 ROW, MARGIN, GAP, TITLE = 0.21, 0.35, 0.35, 0.45  # inches: a word's height, and space
@@ -26,7 +27,6 @@ HEADS, HEAD = 0.45, 0.25  # inches: before the heads' numbers, and for each numb
 WORD_SIZE, HEADING_SIZE = 9, 11  # points
 # Replacements of characters that XML forbids: "␁" … for controls, "\ufffd" for the two noncharacters.
 CONTROLS = {number: 0x2400 + number for number in range(32)} | dict.fromkeys((0xFFFE, 0xFFFF), 0xFFFD)
-FAINT = "#5d6675"
 INVISIBLE = 0.002
 
 

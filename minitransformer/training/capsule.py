@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from autograd import RandomStream, backward, to_host
-from autograd.array import Array
+from autograd.array import Array, IntArray
 from autograd.inspection import NotFinite, first_not_finite
 from autograd.optim import gradient_norm
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import IntArray, cut_into_shards
+from minitransformer.data.batching import cut_into_shards
+from minitransformer.data.store import SIDES
 from minitransformer.model.batch import Batch
 from minitransformer.model.symbols import START
 from minitransformer.model.transformer import Transformer
@@ -29,7 +30,6 @@ from minitransformer.system.provenance import code_version
 from minitransformer.training.state import TrainingState
 
 UPDATE_FILE, BATCH_FILE = "update.json", "batch.safetensors"
-_SIDES = ("source", "target")
 
 Pairs = Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]  # ids without start and end symbols
 
@@ -71,7 +71,7 @@ def write_capsule(directory: Path, model: Transformer, pairs: Pairs, facts: Upda
     """
     model.save(directory)
     lengths = np.array([[len(ids) for ids in pair] for pair in pairs], np.int64).reshape(-1, 2)
-    flat = {side: np.concatenate([np.asarray(pair[i], np.int64) for pair in pairs]) for i, side in enumerate(_SIDES)}
+    flat = {side: np.concatenate([np.asarray(pair[i], np.int64) for pair in pairs]) for i, side in enumerate(SIDES)}
     write_arrays(directory / BATCH_FILE, {"lengths": lengths, **flat})
     norms = {
         name: {"value": _norm(parameter.value), "gradient": _norm(parameter.view_of(gradients))}
@@ -131,7 +131,7 @@ def replay_capsule(directory: Path, dtype: str = "float64") -> Replay:
 def _check_ids(pairs: Pairs, model: Transformer, directory: Path) -> None:
     sizes = (model.config.n_source_words, model.config.vocabulary_size)
     for pair in pairs:
-        for side, ids, size in zip(_SIDES, pair, sizes, strict=True):
+        for side, ids, size in zip(SIDES, pair, sizes, strict=True):
             if len(ids) and not 0 <= ids.min() <= ids.max() < size:
                 raise CheckpointError(
                     f"{directory / BATCH_FILE}: {side} has ids outside of the model's {size} words;"
@@ -179,7 +179,7 @@ def _read_facts(directory: Path) -> UpdateFacts:
 def _read_pairs(directory: Path) -> Pairs:
     path = directory / BATCH_FILE
     arrays = read_arrays(path)
-    if set(arrays) != {"lengths", *_SIDES} or any(x.dtype != np.int64 for x in arrays.values()):
+    if set(arrays) != {"lengths", *SIDES} or any(x.dtype != np.int64 for x in arrays.values()):
         raise CheckpointError(f"{path}: is not the batch of a divergence capsule; the capsule is damaged")
     lengths = arrays["lengths"]
     if lengths.ndim != 2 or lengths.shape[1] != 2 or not len(lengths) or (lengths < 0).any():
@@ -187,7 +187,7 @@ def _read_pairs(directory: Path) -> Pairs:
             f"{path}: expected two lengths for each pair, got {lengths.shape}; the capsule is damaged"
         )
     sides = []
-    for i, side in enumerate(_SIDES):
+    for i, side in enumerate(SIDES):
         if arrays[side].shape != (lengths[:, i].sum(),):
             raise CheckpointError(f"{path}: {side} has not as many tokens as its lengths say; the capsule is damaged")
         sides.append(np.split(arrays[side], np.cumsum(lengths[:, i])[:-1]))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from autograd.array import IntArray
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import IntArray, plan_epoch
+from minitransformer.data.batching import plan_epoch
 from minitransformer.training.state import TrainingState
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autograd.array import IntArray
 from minitransformer.config import ModelConfig, TrainingConfig
-from minitransformer.data.batching import IntArray, cut_into_shards, plan_epoch
+from minitransformer.data.batching import cut_into_shards, plan_epoch
 from minitransformer.model.transformer import Transformer
 
 _INDEX = 8  # bytes of an int64

@@ -13,9 +13,10 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from autograd import RandomStream
+from autograd.array import IntArray
 from minitransformer.config import MOST_SHARDS, TrainingConfig
 from minitransformer.config.run import RUN_FILE
-from minitransformer.data.batching import IntArray, cut_into_shards, read_batch
+from minitransformer.data.batching import cut_into_shards, read_batch
 from minitransformer.model.batch import Batch
 from minitransformer.system.errors import UserError
 from minitransformer.system.free_memory import free_memory

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _OF_THE_CLOCK = ("time", "seconds", "unlogged_seconds", "device_seconds", "target_tokens_per_second")
 
 
-class ResumeError(UserError, RuntimeError):
+class ResumeCheckError(UserError, RuntimeError):
     """A resumed run has ended otherwise than one in one go."""
 
 
@@ -43,7 +43,7 @@ def verify_resume(config: RunConfig, world: Communicator, n_updates: int) -> Non
 
     Both in a temporary directory beside ``config.run``, on its file system, with the model, data, device and processes
     of the configuration; what lies in the run's own directory stays as it is.
-    Raises: ResumeError that names what differs.
+    Raises: ResumeCheckError that names what differs.
     """
     if n_updates < 2:
         raise ConfigError(f"a resume check needs at least 2 updates; got {n_updates}")
@@ -124,7 +124,7 @@ class _Death(Callback):
 
 
 def _compare(one: Path, other: Path, step: int) -> str:
-    """Describe what is equal in both runs.  Raises: ResumeError if something differs."""
+    """Describe what is equal in both runs.  Raises: ResumeCheckError if something differs."""
     counts = []
     for name in (WEIGHTS_FILE, OPTIMIZER_FILE):
         arrays, others = (read_arrays(checkpoint_path(run, step) / name) for run in (one, other))
@@ -148,7 +148,7 @@ def _compare(one: Path, other: Path, step: int) -> str:
 
 
 def _fail(what: str) -> None:
-    raise ResumeError(
+    raise ResumeCheckError(
         f"the resumed run differs from the one in one go in {what}. On this machine a run that is"
         " interrupted ends otherwise than one that is not: please report it, with the settings"
     )

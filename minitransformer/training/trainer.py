@@ -12,10 +12,10 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from autograd import namespace
-from autograd.array import Device, gpu_module
+from autograd.array import Device, IntArray, gpu_module
 from autograd.optim import Adam
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import IntArray, cut_into_shards, read_batch
+from minitransformer.data.batching import cut_into_shards, read_batch
 from minitransformer.data.store import TokenStore
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError

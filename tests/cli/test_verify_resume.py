@@ -13,7 +13,7 @@ from minitransformer.config import ConfigError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training import state as state_module
 from minitransformer.training.largest_batch import OutOfMemoryError
-from minitransformer.training.rehearsal import ResumeError
+from minitransformer.training.rehearsal import ResumeCheckError
 from minitransformer.training.state import TrainingState
 
 
@@ -50,7 +50,7 @@ def test_a_resume_that_forgets_something_is_found(
         return TrainingState(**fields)
 
     monkeypatch.setattr(checkpoint_module, "read_state", forgetful)
-    with pytest.raises(ResumeError, match=message):
+    with pytest.raises(ResumeCheckError, match=message):
         train([*arguments, "--verify-resume", "6"])
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from mpirun import needs_mpi, run_ranks
 from summing_ranks import N_SUMMED, summand
 
-from parallel.bfloat16 import CHUNK, round_to_bfloat16, widen_to_float32
+from parallel.bfloat16 import round_to_bfloat16, widen_to_float32
 from parallel.communicator import shard_of_rank
 from parallel.exchange_schedule import Exchange, exchange_schedule
-from parallel.tree import add_along_tree, subtrees_within, tree_of
+from parallel.tree import CHUNK, add_along_tree, subtrees_within, tree_of
 
 NODES = st.lists(st.integers(0, 5), min_size=1, max_size=24).map(
     lambda machines: [[r for r, machine in enumerate(machines) if machine == m] for m in sorted(set(machines))]

@@ -15,12 +15,11 @@ import pytest
 
 from minitransformer.system.placement import choose_placements
 from parallel.agreement import checksum
-from parallel.communicator import ALIGNMENT, Communicator, SentIn, SumOrder, working_ranks
+from parallel.communicator import ALIGNMENT, ELEMENTS_AT_ONCE, Communicator, SentIn, SumOrder, working_ranks
 from parallel.cuda_aware import reads_gpu_memory
-from parallel.host_reducer import PIECE
 from parallel.reducer import GradientReducer, choose_reducer
 
-N_SUMMED = PIECE + 5  # more than is sent at once
+N_SUMMED = ELEMENTS_AT_ONCE + 5  # more than is sent at once
 N_SHARDS = 8
 
 COPIES = ("upload", "read")  # between host and device, as the stand-in for CuPy calls them
@@ -145,7 +144,7 @@ def sum_on_gpus(
     cupy = fake_cuda.stand_in_for_cupy()
     fake_cuda.N_GPUS = 1 if way == "nothing" else world.size
     fake_cuda.nccl.available = way != "MPI"
-    reducer.DEVICE_PIECE, device_reducer.PINNED_BYTES = 3_000_000, 10_000_000
+    reducer.DEVICE_ELEMENTS_AT_ONCE, device_reducer.PINNED_BYTES = 3_000_000, 10_000_000
     reducer.reads_gpu_memory = lambda: way == "MPI"
     placement = choose_placements("cuda", world)[world.rank]
     chosen = choose_reducer(cast(Communicator, GpuAwareWorld(world)), cupy, N_SHARDS, order, sent_in)

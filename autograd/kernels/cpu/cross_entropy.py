@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array
-from autograd.kernels.cpu.linear import PendingProduct
+from autograd.kernels.cpu.linear import PendingMatmul
 from autograd.kernels.cpu.runs import runs
 from autograd.kernels.cpu.sums import weighted_sums
 from autograd.ops.cross_entropy import (
@@ -55,7 +55,7 @@ def linear_cross_entropy_in_place(
     def backward(dy: Array) -> tuple[Array | PendingGradient | None, ...]:
         scale = inverse_total * dy
         dbias = scale[:, 0] @ unscaled if bias is not None else None
-        return (unscaled @ weight) * scale, PendingProduct(unscaled.T, x * scale), dbias, None
+        return (unscaled @ weight) * scale, PendingMatmul(unscaled.T, x * scale), dbias, None
 
     return np.asarray(loss, x.dtype), backward
 

@@ -13,7 +13,7 @@ FEW = 8  # rows; up to so many are cheaper one by one: OpenBLAS would first copy
 PIECE = 2_048  # columns, 4 MiB of float32 at width 512: only the first row of x reads them from memory
 
 
-class PendingProduct(PendingGradient):
+class PendingMatmul(PendingGradient):
     """The product of two matrices, which BLAS writes directly to its destination."""
 
     def __init__(self, left: Array, right: Array) -> None:
@@ -61,7 +61,7 @@ def linear_with_pending_gradient(x: Array, weight: Array, bias: Array | None) ->
         y += bias
 
     def backward(dy: Array) -> tuple[Array | PendingGradient | None, ...]:
-        return dy @ weight.T, PendingProduct(x.T, dy), _sum_of_rows(dy) if bias is not None else None
+        return dy @ weight.T, PendingMatmul(x.T, dy), _sum_of_rows(dy) if bias is not None else None
 
     return y, backward
 
@@ -79,7 +79,7 @@ def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> t
 
     def backward(dy: Array) -> tuple[Array | PendingGradient, ...]:
         dz = dy * (y > 0)
-        return dz @ weight.T, PendingProduct(x.T, dz), _sum_of_rows(dz)
+        return dz @ weight.T, PendingMatmul(x.T, dz), _sum_of_rows(dz)
 
     return y, backward
 

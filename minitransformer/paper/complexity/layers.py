@@ -10,9 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from autograd import Blocks, KeySpans, Layer, Parameter, Tensor, ops
-from autograd.array import Array
+from autograd.array import Array, IntArray
 from autograd.parameters import glorot_uniform, zeros
-from autograd.spans import IntArray
 from minitransformer.model.spans import self_attention_spans
 
 

@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from minitransformer.paper.complexity.table import Row
-from minitransformer.report.colours import head_colours
+from minitransformer.report.colours import FAINT, head_colours
 
-FAINT = "#5d6675"
 MARKERS = "osD^v"
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from autograd import namespace
-from autograd.array import Array
-from minitransformer.data.batching import IntArray
+from autograd.array import Array, IntArray
 from minitransformer.data.store import TokenStore
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from autograd import Blocks, ParameterBuffer, Tensor, named_parameters, ops
+from autograd.testing import check_gradients
+from minitransformer.model.spans import self_attention_spans
 from minitransformer.paper.complexity.layers import (
     Convolutional,
     Recurrent,
@@ -16,10 +20,6 @@ from minitransformer.paper.complexity.layers import (
 from minitransformer.paper.complexity.layout import HEADINGS, as_json, cells, markdown
 from minitransformer.paper.complexity.measures import exponent, longest_chain, multiply_adds, path_length, reaches
 from minitransformer.paper.complexity.table import LAYER_TYPES, Growth, Row, Sizes, measure_table
-
-from autograd import Blocks, ParameterBuffer, Tensor, named_parameters, ops
-from autograd.testing import check_gradients
-from minitransformer.model.spans import self_attention_spans
 
 
 def made(layer: Any) -> Any:

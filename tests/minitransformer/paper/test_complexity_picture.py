@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from minitransformer.paper.complexity.table import LAYER_TYPES, Growth, Row, Sizes
 
 from minitransformer.paper.complexity.picture import complexity_picture
+from minitransformer.paper.complexity.table import LAYER_TYPES, Growth, Row, Sizes
 
 
 def test_every_measured_point_is_drawn_and_the_claim_goes_through_the_last() -> None:

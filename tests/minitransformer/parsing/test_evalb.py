@@ -11,7 +11,7 @@ from hypothesis import given
 from tree_draws import trees, trees_of_treebanks
 
 from minitransformer.data.survey import CorpusError
-from minitransformer.parsing.evalb import COLLINS, Comparison, Parameters, Status, Summary, compare, with_tags_of
+from minitransformer.parsing.evalb import COLLINS, Parameters, SentenceCounts, Status, Summary, compare, with_tags_of
 from minitransformer.parsing.evalb_report import read_parameters, report
 from minitransformer.parsing.f1 import bracketing_f1
 from minitransformer.parsing.penn import read_tree, read_tree_lines
@@ -27,14 +27,14 @@ needs_sample = pytest.mark.skipif(
 GOLD = "(S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (DT a) (NN cat))) (. .))"
 
 
-def compared(gold: str, candidate: str, parameters: Parameters = COLLINS) -> Comparison:
+def compared(gold: str, candidate: str, parameters: Parameters = COLLINS) -> SentenceCounts:
     return compare(read_tree(gold), read_tree(candidate), parameters)
 
 
 def test_worked_out_by_hand() -> None:
     """The dog-sees bracket [0, 3) crosses the verb phrase [2, 5); S and both noun phrases agree."""
     flat = "(TOP (S (X (NP (DT the) (NN dog)) (VBZ sees)) (NP (DT a) (JJ cat)) (. .)))"
-    assert compared(GOLD, flat) == Comparison(
+    assert compared(GOLD, flat) == SentenceCounts(
         length=6, status=Status.VALID, matched=3, gold=4, candidate=4, crossing=1, words=5, correct_tags=4
     )
 
@@ -59,16 +59,16 @@ def test_what_counts_as_a_bracket(gold: str, candidate: str, matched: int) -> No
 def test_sentences_of_other_words_are_errors_and_empty_ones_are_skipped() -> None:
     assert compared("(S (NN a))", "(S (NN b))").status is Status.ERROR
     assert compared("(S (NN a))", "(S (NN A))").status is Status.ERROR
-    assert compared("(S (NN a))", "(S (NN a) (NN a))") == Comparison(1, Status.ERROR)
-    assert compared("(S (NN a))", "") == Comparison(1, Status.SKIPPED)
-    assert compared("", "") == Comparison(0, Status.SKIPPED)
-    assert compared("", "(S (NN a))") == Comparison(0, Status.ERROR)
+    assert compared("(S (NN a))", "(S (NN a) (NN a))") == SentenceCounts(1, Status.ERROR)
+    assert compared("(S (NN a))", "") == SentenceCounts(1, Status.SKIPPED)
+    assert compared("", "") == SentenceCounts(0, Status.SKIPPED)
+    assert compared("", "(S (NN a))") == SentenceCounts(0, Status.ERROR)
 
 
 def test_candidates_with_nothing_but_punctuation_are_skipped() -> None:
-    assert compared("(S (. .))", "(S (. .))") == Comparison(1, Status.SKIPPED)
-    assert compared("(S (NN a) (. .))", "(S (. a) (. .))") == Comparison(2, Status.SKIPPED)
-    assert compared("(S (. .))", "(S (NN .))") == Comparison(1, Status.ERROR)
+    assert compared("(S (. .))", "(S (. .))") == SentenceCounts(1, Status.SKIPPED)
+    assert compared("(S (NN a) (. .))", "(S (. a) (. .))") == SentenceCounts(2, Status.SKIPPED)
+    assert compared("(S (. .))", "(S (NN .))") == SentenceCounts(1, Status.ERROR)
 
 
 COMMA = "(S (NN a) (, ,) (NN b))", "(S (NN a) (NN ,) (NN b))"
@@ -78,14 +78,14 @@ WITH_QUOTES = dataclasses.replace(COLLINS, quote_labels=frozenset({"``", "''", "
 
 @pytest.mark.parametrize("parameters", [COLLINS, WITH_QUOTES])
 def test_trees_that_do_not_agree_on_punctuation_have_different_words(parameters: Parameters) -> None:
-    assert compared(*COMMA, parameters) == Comparison(3, Status.ERROR)
-    assert compared(*COMMA[::-1], parameters) == Comparison(3, Status.ERROR)
-    assert compared("(S (NN a) (, ,))", "(S (, a) (NN ,))", parameters) == Comparison(2, Status.ERROR)
+    assert compared(*COMMA, parameters) == SentenceCounts(3, Status.ERROR)
+    assert compared(*COMMA[::-1], parameters) == SentenceCounts(3, Status.ERROR)
+    assert compared("(S (NN a) (, ,))", "(S (, a) (NN ,))", parameters) == SentenceCounts(2, Status.ERROR)
 
 
 def test_a_quote_counts_in_both_trees_if_it_does_in_one_and_both_tags_are_quote_labels() -> None:
-    assert compared(*QUOTE) == Comparison(2, Status.ERROR)
-    both = Comparison(2, Status.VALID, matched=2, gold=2, candidate=2, words=2, correct_tags=1)
+    assert compared(*QUOTE) == SentenceCounts(2, Status.ERROR)
+    both = SentenceCounts(2, Status.VALID, matched=2, gold=2, candidate=2, words=2, correct_tags=1)
     assert compared(*QUOTE, WITH_QUOTES) == compared(*QUOTE[::-1], WITH_QUOTES) == both
     only_one = dataclasses.replace(COLLINS, quote_labels=frozenset({"''"}))
     assert compared(*QUOTE, only_one).status is Status.ERROR
@@ -95,7 +95,7 @@ def test_each_of_several_quotes_counts_where_it_stands() -> None:
     """The first counts in the candidate only, the others in the gold tree only."""
     gold = "(S ('' ') (NP (NN a)) (VP (VB b) (POS ')) (POS '))"
     found = compared(gold, "(S (POS ') (NP (NN a)) (VP (VB b) ('' ')) ('' '))", WITH_QUOTES)
-    assert found == Comparison(5, Status.VALID, matched=3, gold=3, candidate=3, words=5, correct_tags=2)
+    assert found == SentenceCounts(5, Status.VALID, matched=3, gold=3, candidate=3, words=5, correct_tags=2)
 
 
 def test_where_as_many_words_count_no_quote_is_looked_at() -> None:
@@ -163,10 +163,10 @@ def test_recall_one_way_is_precision_the_other_way(one: Tree, other: Tree) -> No
 
 
 def test_a_summary_adds_brackets_up_before_it_divides() -> None:
-    one = Comparison(50, Status.VALID, matched=1, gold=2, candidate=1, crossing=0, words=4, correct_tags=4)
-    two = Comparison(40, Status.VALID, matched=8, gold=8, candidate=11, crossing=3, words=6, correct_tags=3)
-    three = Comparison(3, Status.VALID, matched=1, gold=1, candidate=1, crossing=1, words=2, correct_tags=2)
-    everything = Summary.of([one, two, three, Comparison(7, Status.ERROR), Comparison(0, Status.SKIPPED)])
+    one = SentenceCounts(50, Status.VALID, matched=1, gold=2, candidate=1, crossing=0, words=4, correct_tags=4)
+    two = SentenceCounts(40, Status.VALID, matched=8, gold=8, candidate=11, crossing=3, words=6, correct_tags=3)
+    three = SentenceCounts(3, Status.VALID, matched=1, gold=1, candidate=1, crossing=1, words=2, correct_tags=2)
+    everything = Summary.of([one, two, three, SentenceCounts(7, Status.ERROR), SentenceCounts(0, Status.SKIPPED)])
     assert everything.recall == pytest.approx(100 * 10 / 11)
     assert everything.precision == pytest.approx(100 * 10 / 13)
     assert everything.f1 == pytest.approx(100 * 20 / 24)
@@ -243,4 +243,4 @@ def test_brackets_equal_to_deleted_ones_are_deleted_but_not_words() -> None:
     """As EVALB compares labels of brackets with those of DELETE_LABEL by EQ_LABEL, and tags letter by letter."""
     parameters = dataclasses.replace(COLLINS, deleted=frozenset({"ADVP"}))
     found = compared("(S (PRT (PRT up)) (ADVP (ADVP off) (NN a)))", "(S (PRT up) (NN a) (ADVP off))", parameters)
-    assert found == Comparison(3, Status.VALID, matched=1, gold=1, candidate=1, words=2, correct_tags=2)
+    assert found == SentenceCounts(3, Status.VALID, matched=1, gold=1, candidate=1, words=2, correct_tags=2)
