@@ -113,14 +113,15 @@ class RunConfig:
     def differences(self, free: Collection[str]) -> list[str]:
         """Return the settings in which the run in this directory differs, except the ``free`` fields of training.
 
-        A field that is missing in an older run has its default value there.  Without a run nothing differs.
+        Without a run nothing differs.
         """
         path = self.run / RUN_FILE
         if not path.exists():
             return []
         mine, theirs = json.loads(self.to_json()), read_json(path)
-        defaults = json.loads(RunConfig(model=ModelConfig(), training=TrainingConfig()).to_json())
-        if not isinstance(theirs, dict) or not all(isinstance(theirs.get(part), dict) for part in mine):
+        if not isinstance(theirs, dict) or not all(
+            isinstance(theirs.get(part), dict) and theirs[part].keys() == fields.keys() for part, fields in mine.items()
+        ):
             raise DamagedError(
                 f"{path}: does not hold the settings of a run; remove it if you know them, or set run to another"
                 " directory"
@@ -129,6 +130,5 @@ class RunConfig:
             f"{part}.{name} is {there!r} there, {value!r} here"
             for part, fields in mine.items()
             for name, value in fields.items()
-            if (there := theirs[part].get(name, defaults[part][name])) != value
-            and not (part == "training" and name in free)
+            if (there := theirs[part][name]) != value and not (part == "training" and name in free)
         ]

@@ -33,6 +33,7 @@ from minitransformer.system.provenance import short_hash
 MANIFEST = "manifest.json"
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
 CHECKSUMS = "checksums"  # the manifest's field with the checksums of all other files
+_OBJECTS = ("config", "files", CHECKSUMS)  # fields of the manifest that are objects
 _SPLITS, _TEXTS = ("train", "validation"), ("validation", "test")  # splits with token ids; splits with raw lines
 _LINES_AT_ONCE = 10_000
 
@@ -55,7 +56,7 @@ class PreparedData:
                 f"{directory}: no prepared data here (no {MANIFEST}); write it with minitransformer-prepare"
             )
         manifest = read_json(directory / MANIFEST)
-        if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
+        if not isinstance(manifest, dict) or not all(isinstance(manifest.get(field), dict) for field in _OBJECTS):
             raise DamagedError(
                 f"{directory / MANIFEST}: is no manifest of prepared data; run minitransformer-prepare again"
             )
@@ -64,18 +65,14 @@ class PreparedData:
         return data
 
     def _check_files(self) -> None:
-        """Compare files with their checksums, which earlier versions did not write, and ids with the vocabulary sizes.
-
-        Raises: DamagedError.
-        """
+        """Compare files with their checksums, and ids with the vocabulary sizes.  Raises: DamagedError."""
+        listed, found = self.manifest[CHECKSUMS], _files_of(self.directory, self.tokenizer)
         try:
-            if CHECKSUMS in self.manifest:
-                listed, found = self.manifest[CHECKSUMS], _files_of(self.directory, self.tokenizer)
-                if not isinstance(listed, dict) or listed.keys() != set(found):
-                    raise DamagedError(
-                        f"{self.directory}: holds {', '.join(sorted(found))}; expected the files that {MANIFEST} lists"
-                    )
-                compare_files(self.directory, found, listed, MANIFEST)
+            if listed.keys() != set(found):
+                raise DamagedError(
+                    f"{self.directory}: holds {', '.join(sorted(found))}; expected the files that {MANIFEST} lists"
+                )
+            compare_files(self.directory, found, listed, MANIFEST)
             for split in _SPLITS:
                 self.store(split).check_ids(self.tokenizer.n_source_words, self.tokenizer.n_target_words)
         except DamagedError as error:
@@ -84,10 +81,7 @@ class PreparedData:
     @property
     def digest(self) -> str:
         """A hash of tokenizer, token ids and held-out text, as ten hexadecimal digits."""
-        checksums = self.manifest.get(CHECKSUMS) or checksums_of(
-            self.directory, _files_of(self.directory, self.tokenizer)
-        )
-        return short_hash(json.dumps(checksums, sort_keys=True))
+        return short_hash(json.dumps(self.manifest[CHECKSUMS], sort_keys=True))
 
     @staticmethod
     def is_in(directory: Path) -> bool:

@@ -115,8 +115,6 @@ class Result:
     ``flops`` are counted.  ``weights`` names the checkpoints of the final model, such as "average".  ``configuration``
     and ``signature`` (of sacreBLEU) are copied from the cell's ``results.json``.  ``text`` is a hash of the files from
     which its data was prepared.
-
-    These fields are None in cells of earlier versions, which did not write them.
     """
 
     perplexity: float
@@ -125,11 +123,11 @@ class Result:
     updates: int
     seconds: float
     code: str
-    flops: int | None = None
-    weights: str | None = None
-    configuration: str | None = None
-    signature: str | None = None
-    text: str | None = None
+    flops: int
+    weights: str
+    configuration: str
+    signature: str
+    text: str
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ _COLUMNS = {
     "p_drop": "P_drop", "label_smoothing": "ε_ls",
 }  # fmt: skip
 
-_UNKNOWN = "not noted"
-
 
 def as_markdown(results: Results, scale: Scale) -> str:
     """Return the table: a row's changes, held-out perplexity and BLEU, ours and the paper's, parameters, FLOPs."""
@@ -48,9 +46,8 @@ def _line(row: str, config: ModelConfig, base: ModelConfig, results: Sequence[Re
 
 
 def _flops(results: Sequence[Result]) -> str:
-    """Return the mean FLOPs of one training, over the cells that have them; "?" if none has."""
-    counted = [result.flops for result in results if result.flops is not None]
-    return f"{statistics.fmean(counted):.2g}" if counted else "?"
+    """Return the mean FLOPs of one training."""
+    return f"{statistics.fmean(result.flops for result in results):.2g}"
 
 
 def verdicts_as_markdown(compared: Sequence[Comparison]) -> str:
@@ -100,7 +97,7 @@ def provenance_as_markdown(results: Results, corpus: str) -> str:
     base = results["base"][seeds[0]]
     return (
         f"Text: {corpus}, {_of_cells(cells, 'text')}. Seeds: {', '.join(map(str, seeds))}. Updates: {updates}."
-        f" Configuration of base-seed-{seeds[0]}: {base.configuration or _UNKNOWN}.\n"
+        f" Configuration of base-seed-{seeds[0]}: {base.configuration}.\n"
         f"Code: {_of_cells(cells, 'code')}. Weights: {_of_cells(cells, 'weights')}."
         f" BLEU: beam 4, {_of_cells(cells, 'signature')}.\n"
     )
@@ -110,7 +107,7 @@ def _of_cells(cells: Mapping[str, Result], name: str) -> str:
     """Return the most frequent value of a field of ``Result``, and the cells that have another value."""
     named: dict[str, list[str]] = {}
     for cell, result in cells.items():
-        named.setdefault(getattr(result, name) or _UNKNOWN, []).append(cell)
+        named.setdefault(getattr(result, name), []).append(cell)
     most = max(named, key=lambda value: len(named[value]))
     others = [f"{value} ({', '.join(named[value])})" for value in named if value != most]
     return most if not others else f"{most}; NOT THE SAME: {'; '.join(others)}"

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from minitransformer.system.files import CheckpointError, DamagedError, UnfitError, read_json, write_text
+from minitransformer.system.files import CheckpointError, DamagedError, read_json, write_text
 
 CHECKSUMS_FILE = "checksums.json"
-FORMAT = 1  # of checkpoints and model directories; increased when older versions could not read the new ones
+FORMAT = 1  # of checkpoints and model directories; increased when this version cannot read the new ones
 
 
 def checksums_of(directory: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -35,7 +35,7 @@ def remove_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> None:
 
 
 def has_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> bool:
-    """Return whether a directory has a list; earlier versions wrote none."""
+    """Return whether a directory has a list; models and tokenizers of other programs have none."""
     return (directory / of).exists()
 
 
@@ -43,8 +43,8 @@ def check_files(directory: Path, names: Iterable[str], listed_in: str = CHECKSUM
     """Compare files with the list: their sizes, and the SHA-256 of their bytes.
 
     Only the given names are opened, even if the list has other names.
-    Raises: DamagedError naming a corrupt file; UnfitError if the directory has an older format, CheckpointError if it
-    has a newer one.
+    Raises: DamagedError naming a corrupt file, or the list if it is missing; CheckpointError if the directory has a
+    newer format.
     """
     compare_files(directory, names, _read(directory / listed_in), listed_in)
 
@@ -75,13 +75,16 @@ def _read(path: Path) -> dict[str, Any]:
     content = read_json(path)
     fields = content if isinstance(content, dict) else {}
     version, files = fields.get("format"), fields.get("files")
-    if type(version) is not int or not isinstance(files, dict) or _as_text(fields).encode() != path.read_bytes():
+    if (
+        type(version) is not int
+        or version < FORMAT
+        or not isinstance(files, dict)
+        or _as_text(fields).encode() != path.read_bytes()
+    ):
         raise DamagedError(f'{path}: expected an object with "format" and "files", as it was written; it is damaged')
-    if version != FORMAT:
-        is_newer = version > FORMAT
-        remedy = "update minitransformer" if is_newer else "use the version of minitransformer that wrote it"
-        raise (CheckpointError if is_newer else UnfitError)(
-            f"{path.parent}: is of format {version}, and this version reads format {FORMAT}: {remedy}"
+    if version > FORMAT:
+        raise CheckpointError(
+            f"{path.parent}: is of format {version}, and this version reads format {FORMAT}: update minitransformer"
             " (or, if no other version ever ran here, remove this directory)"
         )
     return files

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import os
@@ -11,8 +10,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -32,7 +30,7 @@ class DamagedError(CheckpointError):
 
 
 class UnfitError(CheckpointError):
-    """A complete file of another model or of an older format; another checkpoint may fit."""
+    """A complete file of another model, or of numbers that are not read; another checkpoint may fit."""
 
 
 def temporary_path(path: Path, ending: str = "tmp") -> Path:
@@ -143,28 +141,17 @@ def read_json(path: Path) -> Any:
 def read_record(path: Path, kind: type[Record]) -> Record:
     """Read an instance of the dataclass ``kind`` from a JSON object of numbers, strings and objects.
 
-    Fields with a default may be missing.
     Raises: DamagedError if the file is missing, or holds anything else.
     """
-    fields, types = read_json(path), {name: _json_types(hint) for name, hint in get_type_hints(kind).items()}
-    needed = {
-        field.name
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
-        if field.default is dataclasses.MISSING
-    }
+    fields, types = read_json(path), {name: get_origin(hint) or hint for name, hint in get_type_hints(kind).items()}
     if (
         not isinstance(fields, dict)
-        or not needed <= fields.keys() <= types.keys()
-        or any(type(value) not in types[name] for name, value in fields.items())
+        or fields.keys() != types.keys()
+        or any(type(value) is not types[name] for name, value in fields.items())
     ):
-        named = ", ".join(f"{name} ({' or '.join(t.__name__ for t in of)})" for name, of in types.items())
+        named = ", ".join(f"{name} ({of.__name__})" for name, of in types.items())
         raise DamagedError(f"{path}: is damaged, or of another kind: expected an object with {named}; remove it")
     return kind(**fields)
-
-
-def _json_types(hint: Any) -> tuple[type, ...]:
-    """Return the types that a field's value may have: two for ``int | None``, one for ``dict[str, str]``."""
-    return get_args(hint) if isinstance(hint, UnionType) else (get_origin(hint) or hint,)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -25,7 +25,7 @@ from autograd.optim import Adam
 from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.model.files import MODEL_FILES, load_model_files, write_model_files
 from minitransformer.model.transformer import Transformer, WeightsError
-from minitransformer.system.checksums import check_files, has_checksums, write_checksums
+from minitransformer.system.checksums import check_files, write_checksums
 from minitransformer.system.files import (
     CheckpointError,
     DamagedError,
@@ -161,8 +161,7 @@ def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState
 
     Raises: DamagedError if it is missing or damaged; UnfitError if it is of another model.  Nothing is changed then.
     """
-    if has_checksums(path):
-        check_files(path, (OPTIMIZER_FILE, STATE_FILE))  # those of the model as they are read
+    check_files(path, (OPTIMIZER_FILE, STATE_FILE))  # those of the model as they are read
     config, weights = load_model_files(path)
     if config != model.config:
         changed = [

@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from minitransformer.system.checksums import CHECKSUMS_FILE, has_checksums
 from minitransformer.system.files import DamagedError, read_json
 
 STATE_FILE = "state.json"
@@ -19,9 +18,8 @@ class TrainingState:
 
     ``unlogged_…`` are sums over the updates since the last line.  ``avoided`` are epoch and place of batches that the
     run went back from, because their updates were not finite.  ``flops`` and ``device_seconds`` are what the updates
-    have cost (``minitransformer.training.flops``); None if the run was begun before that was noted.
-    ``between_intervals``: the checkpoint was due at no interval, but written at an interruption or the end; False of
-    one that was written before that was noted.
+    have cost (``minitransformer.training.flops``).  ``between_intervals``: the checkpoint was due at no interval, but
+    written at an interruption or the end.
     """
 
     step: int = 0
@@ -69,28 +67,19 @@ class TrainingState:
 
 
 _COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens")
-_MAY_BE_NONE = ("best_loss", "flops", "device_seconds")
-_ALL = {field.name for field in dataclasses.fields(TrainingState)}
-_WITHOUT_INTERVAL = _ALL - {"between_intervals"}  # before that was noted
-_WITHOUT_ACCOUNT = _WITHOUT_INTERVAL - {"flops", "device_seconds"}  # before the cost was noted
-_WITH_CHECKSUMS = (_ALL, _WITHOUT_INTERVAL, _WITHOUT_ACCOUNT)
-_OF_FIRST_FORMAT = {"step", "epoch", "next_batch", "best_loss", "seconds"}  # before there were checksums
+_FIELDS = {field.name for field in dataclasses.fields(TrainingState)}
 
 
 def read_state(path: Path) -> TrainingState:
-    """Read a checkpoint's state file, of this format or an earlier one.  Raises: DamagedError."""
+    """Read a checkpoint's state file.  Raises: DamagedError."""
     fields = read_json(path)
-    if not isinstance(fields, dict) or not all(_is_in_range(name, value) for name, value in fields.items()):
-        fields = {}
-    if fields.keys() in _WITH_CHECKSUMS and not has_checksums(path.parent):
-        raise DamagedError(f"{path.parent / CHECKSUMS_FILE}: not found; without it nothing can be verified")
-    if fields.keys() not in (*_WITH_CHECKSUMS, _OF_FIRST_FORMAT):
+    is_state = isinstance(fields, dict) and fields.keys() == _FIELDS
+    if not is_state or not all(_is_in_range(name, value) for name, value in fields.items()):
         raise DamagedError(
-            f"{path}: expected an object with the numbers {', '.join(sorted(_ALL))}; the checkpoint is damaged or of"
+            f"{path}: expected an object with the numbers {', '.join(sorted(_FIELDS))}; the checkpoint is damaged or of"
             " another version: use another one"
         )
-    avoided = tuple((epoch, place) for epoch, place in fields.get("avoided", ()))
-    return TrainingState(**{"flops": None, "device_seconds": None, **fields, "avoided": avoided})
+    return TrainingState(**fields | {"avoided": tuple((epoch, place) for epoch, place in fields["avoided"])})
 
 
 def _is_in_range(name: str, value: object) -> bool:
@@ -103,7 +92,7 @@ def _is_in_range(name: str, value: object) -> bool:
     if name in _COUNTS:
         return _is_count(value)
     if value is None:
-        return name in _MAY_BE_NONE
+        return name == "best_loss"
     if name == "flops":
         return type(value) is int and 0 <= value < 2**127  # a big model's are more than 2⁶³
     return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
-from minitransformer.data.store import IdPair
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.evaluation.bleu import Score, bleu
 from minitransformer.inference.beam import SearchError
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator
+from minitransformer.model.batch import IdPair
 from minitransformer.model.transformer import Transformer
 from minitransformer.parsing.f1 import bracketing_f1
 from minitransformer.parsing.linear import tree_of

@@ -63,10 +63,7 @@ def test_what_does_not_fit_is_wrong_and_the_remedies_fit(trained: Trained, monke
     for name, value in ways:
         assert not found_of(trained, *large, f"--training.{name.replace('_', '-')}", value)[0].remedy
     monkeypatch.setattr(memory, "free_memory", lambda n_processes: 1_000.0)
-    assert (
-        found_of(trained)[0].remedy
-        == "choose a smaller model (model.n_layers, model.d_model …), or another machine"
-    )
+    assert found_of(trained)[0].remedy == "choose a smaller model (model.n_layers, model.d_model …), or another machine"
 
 
 def test_processes_of_a_machine_share_its_memory(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:

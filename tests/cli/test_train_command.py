@@ -16,7 +16,7 @@ from cli.command import run_command
 from cli.prepare import prepare_data
 from cli.train import train
 from minitransformer.config import ConfigError
-from minitransformer.system.files import CheckpointError
+from minitransformer.system.files import CheckpointError, DamagedError
 from minitransformer.training.alone import alone_in
 from parallel.communicator import SerialCommunicator
 
@@ -90,15 +90,18 @@ def test_a_finished_run_says_so_and_changes_nothing(trained: Trained) -> None:
     assert contents(trained.run) == before
 
 
-def test_a_run_of_before_a_field_existed_had_its_default(trained: Trained, tmp_path: Path) -> None:
+def test_another_normalisation_of_the_same_run_is_refused_by_the_field(trained: Trained) -> None:
+    with pytest.raises(ConfigError, match="holds another run: model.normalisation is 'gnmt' there, 'length' here"):
+        train([*trained.arguments, "--model.normalisation", "length"])
+
+
+def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trained, tmp_path: Path) -> None:
     shutil.copytree(trained.run, tmp_path / "run")
     of_run = json.loads((tmp_path / "run" / "run.json").read_text())
     del of_run["model"]["normalisation"]
     (tmp_path / "run" / "run.json").write_text(json.dumps(of_run))
-    again = [*trained.arguments, "--run", str(tmp_path / "run")]
-    assert "nothing is left to do" in said_while(lambda: train(again))
-    with pytest.raises(ConfigError, match="holds another run: model.normalisation is 'gnmt' there, 'length' here"):
-        train([*again, "--model.normalisation", "length"])
+    with pytest.raises(DamagedError, match=r"run\.json: does not hold the settings of a run; remove it"):
+        train([*trained.arguments, "--run", str(tmp_path / "run")])
 
 
 def test_another_seed_in_the_same_run_is_refused_by_the_field(trained: Trained) -> None:

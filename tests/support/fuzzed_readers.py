@@ -25,8 +25,8 @@ from minitransformer.inference.resumable import translate_file
 from minitransformer.model.transformer import Transformer
 from minitransformer.parsing.penn import read_tree, read_trees, write_tree
 from minitransformer.parsing.plain import plain
-from minitransformer.system.checksums import write_checksums
-from minitransformer.system.files import read_json, write_text
+from minitransformer.system.checksums import checksums_of, write_checksums
+from minitransformer.system.files import CheckpointError, read_json, write_text
 from minitransformer.training.callbacks import MetricsFile, TrainingReport
 from minitransformer.training.capsule import UpdateFacts, replay_capsule, write_capsule
 from minitransformer.training.checkpoint import (
@@ -126,12 +126,13 @@ def write_data(directory: Path) -> None:
     (directory / "t.en").unlink()
 
 
-def write_data_without_checksums(directory: Path) -> None:
-    write_data(directory)
-    (directory / TOKENIZER_CHECKSUMS).unlink()
-    manifest = read_json(directory / "manifest.json")
-    del manifest["checksums"]
-    write_text(directory / "manifest.json", json.dumps(manifest, indent=2) + "\n")
+def note_data_checksums(directory: Path) -> None:
+    """Make the manifest's checksums those of the files that are there, if it still is a manifest."""
+    with contextlib.suppress(CheckpointError, AttributeError, TypeError, ValueError):
+        manifest = read_json(directory / "manifest.json")
+        names = [path.name for path in directory.glob("*.*") if path.name not in ("manifest.json", TOKENIZER_CHECKSUMS)]
+        text = json.dumps(manifest | {"checksums": checksums_of(directory, names)}, indent=2)
+        write_text(directory / "manifest.json", text + "\n")
 
 
 def read_data(directory: Path) -> None:
@@ -223,8 +224,8 @@ READERS: dict[str, Reader] = {
     "tokens": Reader(write_tokens, read_tokens),
     "tokenizer": Reader(write_tokenizer, read_tokenizer),
     "prepared-data": Reader(write_data, read_data),
-    "prepared-data-without-checksums": Reader(
-        write_data_without_checksums, read_data, untouched=("tokenizer.model",)
+    "prepared-data-with-new-checksums": Reader(
+        write_data, read_data, prepare=note_data_checksums, untouched=("tokenizer.model",), changes_others=True
     ),
     "run": Reader(write_run, lambda directory: RunConfig(run=directory).check_directory()),
     "recipe": Reader(

@@ -13,6 +13,7 @@ import pytest
 
 from minitransformer.config import ConfigError, DataConfig, RunConfig
 from minitransformer.data.prepare import PreparedData, prepare
+from minitransformer.system.checksums import checksums_of
 from minitransformer.system.files import CheckpointError, DamagedError, lock_directory
 
 SHARD = "train-00000.target.npy"
@@ -38,12 +39,11 @@ def flip(path: Path, place: int, bit: int) -> None:
     path.write_bytes(content)
 
 
-def forget_checksums(directory: Path) -> None:
-    """Make it what earlier versions wrote."""
+def note_checksums(directory: Path) -> None:
+    """Make the manifest's checksums those of the files that are there."""
     manifest = json.loads((directory / "manifest.json").read_text())
-    del manifest["checksums"]
+    manifest["checksums"] = checksums_of(directory, manifest["checksums"])
     (directory / "manifest.json").write_text(json.dumps(manifest))
-    (directory / "tokenizer.checksums.json").unlink()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -80,13 +80,21 @@ def test_the_tokenizer_of_another_preparation_is_noticed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", [SHARD, "validation-00000.source.npy"])
-def test_data_without_checksums_is_read_but_for_ids_that_the_tokenizer_has_not(tmp_path: Path, name: str) -> None:
+def test_ids_that_the_tokenizer_has_not_are_refused_though_the_checksums_fit(tmp_path: Path, name: str) -> None:
     data = prepared(tmp_path)
-    forget_checksums(data.directory)
-    assert len(PreparedData.open(data.directory).store("train")) == 36
     flip(data.directory / name, 128 + 1, 6)  # the upper byte of the first id
+    note_checksums(data.directory)
     with pytest.raises(DamagedError, match=rf"{name}: has token 16,\d+, expected less than \d+, the size"):
         PreparedData.open(data.directory)
+
+
+def test_a_manifest_without_checksums_is_damaged(tmp_path: Path) -> None:
+    directory = prepared(tmp_path).directory
+    manifest = json.loads((directory / "manifest.json").read_text())
+    del manifest["checksums"]
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DamagedError, match=r"manifest\.json: is no manifest of prepared data; .*prepare again"):
+        PreparedData.open(directory)
 
 
 def test_the_digest_stands_for_what_is_trained_on(tmp_path: Path) -> None:
@@ -94,10 +102,9 @@ def test_the_digest_stands_for_what_is_trained_on(tmp_path: Path) -> None:
     data, other = prepared(tmp_path), prepared(tmp_path / "other", n_letters=9)
     assert len(data.digest) == 10
     assert PreparedData.open(data.directory).digest == data.digest != other.digest
-    forget_checksums(data.directory)
-    assert PreparedData.open(data.directory).digest == data.digest
     path = data.directory / SHARD
     path.write_bytes(path.read_bytes()[:-2] + np.uint16(3).tobytes())  # another id of the vocabulary
+    note_checksums(data.directory)
     assert PreparedData.open(data.directory).digest != data.digest
 
 

@@ -132,7 +132,7 @@ def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path:
     assert found is not None
     assert (found.updates, found.parameters) == (20, Transformer.load(run).n_parameters)
     assert math.isfinite(found.perplexity)
-    assert (found.flops or 0) > 0
+    assert found.flops > 0
     assert 0 <= found.bleu <= 100
     assert (run / "checkpoints").exists()
     e.forget_checkpoints("base", 1)
@@ -164,28 +164,31 @@ def test_a_cell_is_averaged_as_in_the_paper_even_if_a_single_model_is_better(
         np.testing.assert_array_equal(value, averaged[name])
 
 
-OLD_CELL = {"perplexity": 9.5, "bleu": 1.5, "parameters": 7, "updates": 20, "seconds": 3.5, "code": "x"}
+CELL = {
+    "perplexity": 9.5, "bleu": 1.5, "parameters": 7, "updates": 20, "seconds": 3.5, "code": "x", "flops": 8,
+    "weights": "average", "configuration": "0123", "signature": "tok:13a", "text": "4567",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("cost", [{}, {"flops": None}, {"flops": 8}])
-def test_figures_from_before_costs_were_counted_are_read(tmp_path: Path, cost: dict[str, int | None]) -> None:
+def test_figures_without_the_settings_of_their_training_are_refused(tmp_path: Path) -> None:
     e = experiment(tmp_path)
     file = e.cell("base", 1).run / "cell.json"
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(OLD_CELL | cost))
+    file.write_text(json.dumps(CELL))
     with pytest.raises(DamagedError, match=r"run\.json: not found; .* remove .*base-seed-1 to train it again"):
         e.result("base", 1)
     e.cell("base", 1).claim_directory()
     found = e.result("base", 1)
     assert found is not None
-    assert (found.perplexity, found.flops) == (9.5, cost.get("flops"))
+    assert dataclasses.asdict(found) == CELL
 
 
 @pytest.mark.parametrize(
     "written",
     [
-        json.dumps(OLD_CELL | {"flops": "8"}),
-        json.dumps(OLD_CELL | {"more": 1}),
+        json.dumps(CELL | {"flops": "8"}),
+        json.dumps(CELL | {"more": 1}),
+        json.dumps({name: value for name, value in CELL.items() if name != "flops"}),
         "[]",
         "{}",
         '{"perplexity": "low"}',

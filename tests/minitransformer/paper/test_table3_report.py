@@ -23,7 +23,10 @@ RESULTS = Path(__file__).parents[3] / "docs" / "results.md"
 
 
 def result(perplexity: float, bleu: float) -> Result:
-    return Result(perplexity, bleu, parameters=1_234_567, updates=1_000, seconds=9.0, code="abc", flops=12_345_678)
+    return Result(
+        perplexity, bleu, parameters=1_234_567, updates=1_000, seconds=9.0, code="abc", flops=12_345_678,
+        weights="average", configuration="0123456789", signature="tok:13a", text="fedc",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -175,8 +178,6 @@ def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None
     )
     assert h1 == "| (A) |  |  |  | 1 | 128 | 128 |  |  | 1,000 | 6.00 | 5.29 | 19.00 | 24.9 | 1.23 | 1.2e+07 |"
     assert learned.startswith("| (E) learned positions |  |  |")
-    uncounted = {"base": {1: dataclasses.replace(result(5.0, 20.0), flops=None)}}
-    assert as_markdown(uncounted, Scale(d_model=128, n_layers=3)).endswith("| 1.23 | ? |\n")
     verdicts = verdicts_as_markdown(list(comparisons(results))).splitlines()
     assert verdicts[2] == "| A-h1 | PPL | +0.37 | +1.00 | same sign |"
     assert verdicts[3] == "| A-h1 | BLEU | -0.90 | -1.00 | same sign |"
@@ -185,16 +186,17 @@ def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None
 
 
 def test_cells_of_other_text_or_code_or_with_other_weights_are_named() -> None:
-    noted = dataclasses.replace(
-        result(5.0, 20.0), weights="average", configuration="0123456789", signature="tok:13a", text="fedc"
-    )
+    noted, single = result(5.0, 20.0), "best single model"
     results = {
         "base": {1: noted, 2: dataclasses.replace(noted, code="def")},
-        "big": {1: dataclasses.replace(noted, updates=3_000, text="ba98"), 2: dataclasses.replace(noted, weights=None)},
+        "big": {
+            1: dataclasses.replace(noted, updates=3_000, text="ba98"),
+            2: dataclasses.replace(noted, weights=single),
+        },
     }
     assert provenance_as_markdown(results, "x.toml").splitlines() == [
         "Text: x.toml, fedc; NOT THE SAME: ba98 (big-seed-1). Seeds: 1, 2. Updates: 1,000 or 3,000."
         " Configuration of base-seed-1: 0123456789.",
-        "Code: abc; NOT THE SAME: def (base-seed-2). Weights: average; NOT THE SAME: not noted (big-seed-2)."
+        "Code: abc; NOT THE SAME: def (base-seed-2). Weights: average; NOT THE SAME: best single model (big-seed-2)."
         " BLEU: beam 4, tok:13a.",
     ]

@@ -137,23 +137,6 @@ def test_taking_a_run_up_removes_what_a_killed_process_would_have_removed(
     assert names_in(tmp_path / "checkpoints") == ["step-00000020", "step-00000030"]
 
 
-def without_note(path: Path) -> None:
-    """As a checkpoint was before it was noted whether it was written between intervals."""
-    state = json.loads((path / "state.json").read_text())
-    del state["between_intervals"]
-    (path / "state.json").write_text(json.dumps(state))
-    write_checksums(path, CHECKPOINT_FILES)
-
-
-def test_of_checkpoints_of_before_none_is_taken_for_an_interruptions(tmp_path: Path) -> None:
-    for step in (20, 40, 60):
-        without_note(saved(tmp_path, step))
-    state = load_newest_checkpoint(tmp_path, *model_and_adam(1), keep=5)
-    assert state == dataclasses.replace(STATE, step=60)
-    saved(tmp_path, 63)
-    assert [path.name[-2:] for path in checkpoints(tmp_path)] == ["20", "40", "60", "63"]
-
-
 def test_what_another_process_has_removed_meanwhile_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +225,7 @@ DAMAGES = [
     ("optimizer.safetensors", Path.unlink, r"not found, though checksums\.json lists it"),
     ("model.json", Path.unlink, r"not found, though checksums\.json lists it"),
     ("state.json", Path.unlink, r"not found, though checksums\.json lists it"),
-    ("checksums.json", Path.unlink, "without it nothing can be verified"),
+    ("checksums.json", Path.unlink, "not found; is .*step-00000020 the right directory"),
 ]
 NOTED_DAMAGES = [  # as if written so: what the checksums cannot tell
     ("model.safetensors", truncate, "truncated or damaged: use another checkpoint"),
@@ -293,7 +276,8 @@ STATES = [
     "[]", "3", '{"step": 20, "place": 7}', '{"step": "many"}', STATE_WITH('"step": 20', '"step": 20.5'),
     STATE_WITH('"step": 20', '"step": -1'), STATE_WITH('"step": 20', '"step": null'), STATE_WITH("12.25", "NaN"),
     STATE_WITH('"epoch": 3', '"epoch": true'), STATE_WITH('"epoch": 3', f'"epoch": {2**70}'),
-    STATE_WITH('"flops": 0', '"flops": 0.5'), STATE_WITH('"between_intervals": false', '"between_intervals": 0'),
+    STATE_WITH('"flops": 0', '"flops": 0.5'), STATE_WITH('"flops": 0, ', ""),
+    STATE_WITH('"flops": 0', '"flops": null'), STATE_WITH('"between_intervals": false', '"between_intervals": 0'),
 ]  # fmt: skip
 
 
@@ -353,7 +337,7 @@ def test_a_checkpoint_of_another_model_names_what_differs_and_nothing_is_changed
 
 
 def test_a_checkpoint_that_does_not_exist_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(DamagedError, match="there is no model here .*give the directory of a trained model"):
+    with pytest.raises(DamagedError, match=r"nowhere/checksums\.json: not found; is .*nowhere the right directory"):
         load_checkpoint(tmp_path / "nowhere", *model_and_adam(1))
 
 

@@ -78,16 +78,6 @@ def test_a_checkpoint_of_a_newer_format_is_not_passed_over(tmp_path: Path) -> No
         resumed(tmp_path)
 
 
-def test_a_checkpoint_of_an_older_format_is_passed_over_and_named(tmp_path: Path, logged: list[str]) -> None:
-    shutil.copytree(saved(tmp_path), tmp_path / "checkpoints" / "step-00000010")
-    set_format(checkpoint_path(tmp_path, 20), 0)
-    state = resumed(tmp_path)
-    assert state == STATE
-    assert logged[0].startswith("warning: checkpoint step-00000020 does not fit: ")
-    assert "is of format 0, and this version reads format 1: use the version of minitransformer that wrote" in logged[0]
-    assert logged[1:] == ["using the newest whole checkpoint, step-00000010; the updates after it are done again"]
-
-
 def test_a_checkpoint_of_another_model_among_others_is_passed_over_and_named(tmp_path: Path, logged: list[str]) -> None:
     shutil.copytree(saved(tmp_path), tmp_path / "checkpoints" / "step-00000010")
     foreign = Transformer(dataclasses.replace(TINY, d_ff=3), seed=1)
@@ -115,14 +105,6 @@ def test_names_that_lead_elsewhere_are_never_opened(tmp_path: Path) -> None:
     (path / "checksums.json").write_text(listed)
     with pytest.raises(DamagedError, match=r"does not list model\.json"):
         load_checkpoint(path, *model_and_adam())
-
-
-def of_first_format(path: Path) -> None:
-    """A checkpoint as it was written before there were checksums."""
-    (path / "checksums.json").unlink()
-    state = json.loads((path / "state.json").read_text())
-    old = {name: state[name] for name in ("step", "epoch", "next_batch", "best_loss", "seconds")}
-    (path / "state.json").write_text(json.dumps(old))
 
 
 def test_without_any_whole_checkpoint_a_run_does_not_begin_anew(tmp_path: Path) -> None:
