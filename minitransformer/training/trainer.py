@@ -84,7 +84,7 @@ class Trainer:
         self.learning_rate = step.learning_rate
         self.training_step = CapturedStep(step) if world.size == 1 and is_capturable(model) else step
         self.state = TrainingState()
-        self._writer = CheckpointWriter(run, keep=config.keep_checkpoints)
+        self.writer = CheckpointWriter(run, keep=config.keep_checkpoints)
         self._cursor = BatchCursor(store.lengths, config)
         self._guard = DivergenceGuard()
         self._stopwatch = Stopwatch()
@@ -122,7 +122,7 @@ class Trainer:
         written (for earlier ones it logs a warning and goes on); LostDirectoryError.
         """
         stages, moment = self._stages(callback), None
-        self._writer.watch()
+        self.writer.watch()
         self._stopwatch.lap()
         with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
             while self.state.step < self.config.max_updates and not (moment and moment.is_interrupted):
@@ -149,7 +149,7 @@ class Trainer:
 
     def _stages(self, callback: Callback) -> tuple[Stage, ...]:
         """Return what is done at intervals, in its order."""
-        config, model, world, writer = self.config, self.model, self.world, self._writer
+        config, model, world, writer = self.config, self.model, self.world, self.writer
         return (
             LogStage(config.log_every, self.learning_rate, self._guard, callback),
             ValidationStage(config.validate_every, self.validation, model, world, writer, self._stopwatch, callback),
@@ -194,7 +194,7 @@ class Trainer:
                 error.add_note(f"(in update {self.state.step:,})")
             raise
         finally:
-            self._writer.wait()
+            self.writer.wait()
 
     def step(self, batch: IntArray) -> StepResult:
         """Make the next update with a batch, given as indices of pairs in the store.
@@ -229,4 +229,4 @@ class Trainer:
     def _finish_saving(self) -> None:
         """Wait until the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
         with self.world.waiting_for_rank_0():
-            self._writer.finish()
+            self.writer.finish()

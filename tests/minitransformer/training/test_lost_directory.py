@@ -33,7 +33,7 @@ class Losing(Callback):
 
     def after_step(self, result: StepResult, state: TrainingState) -> None:
         if state.step == self.step:
-            self.job.trainer._writer.wait()
+            self.job.trainer.writer.wait()
             self.lose()
 
 

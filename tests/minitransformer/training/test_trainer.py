@@ -339,10 +339,10 @@ def test_a_failed_save_is_told_and_training_goes_on_and_saves_again(
 
     def disturb(step: int) -> None:
         if step == 3:
-            trainer._writer.wait()  # the checkpoint after update 2
+            trainer.writer.wait()  # the checkpoint after update 2
             monkeypatch.setattr(os, "fsync", refuse)
         if step == 5:
-            trainer._writer.wait()
+            trainer.writer.wait()
             monkeypatch.undo()
 
     monitor = Recorder(disturb)
@@ -358,16 +358,16 @@ def test_a_run_whose_last_save_fails_says_so_and_goes_on_from_the_checkpoint_bef
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool, logged: list[str]
 ) -> None:
     trainer = trainer_of(tmp_path, checkpoint_every=2)
-    begin_saving = trainer._writer.save
+    begin_saving = trainer.writer.save
 
     def save_and_wait(snapshot: Snapshot) -> None:
         begin_saving(snapshot)
-        trainer._writer.wait()  # the failure is there before anybody asks for it
+        trainer.writer.wait()  # the failure is there before anybody asks for it
 
     def disturb(step: int) -> None:
         if step == 7:
-            trainer._writer.wait()
-            monkeypatch.setattr(trainer._writer, "save", save_and_wait)
+            trainer.writer.wait()
+            monkeypatch.setattr(trainer.writer, "save", save_and_wait)
             monkeypatch.setattr(os, "fsync", refuse)
             if interrupted:
                 signal.raise_signal(signal.SIGINT)
