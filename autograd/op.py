@@ -3,13 +3,16 @@
 An operation is a function of arrays that returns ``(y, backward)``; ``backward(dy)`` returns one gradient per
 positional argument (None for one that has none).  Keyword arguments are static.  ``@op`` makes it callable with
 tensors.  A kernel is another function of the same signature, registered from outside with ``@operation.kernel(...)``.
-Only ``choose`` decides which of them runs, and whether bfloat16 arrays are converted to float32 for it.
+Only ``choose`` decides which of them runs, and whether bfloat16 arrays are converted to float32 for it.  ``observed``
+is the one hook for whoever checks, measures or times operations.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from autograd.array import Array, Device, device_of
@@ -76,30 +79,59 @@ class Dispatch(Generic[Implementation]):
         return self.choose(arguments, static)(*arguments, **static)
 
 
-class Operation(Dispatch[Callable[..., tuple[Array, Backward]]]):
+Run: TypeAlias = Callable[..., tuple[Array, Backward]]
+
+
+class _Observation(threading.local):
+    observer: Run | None = None
+
+
+_observation = _Observation()
+
+
+@contextmanager
+def observed(observer: Run) -> Iterator[None]:
+    """Let ``observer`` run each operation of this thread; other threads are not observed.
+
+    ``observer(operation, run, *arguments, **static)`` receives the operation and its chosen implementation, and returns
+    ``(y, backward)``: those of ``run(*arguments, **static)``, or wrapped.  Operations that an implementation calls are
+    observed too; the float32 computation of an operation on bfloat16 arrays is not.  Joint operations run one by one.
+    """
+    before, _observation.observer = _observation.observer, observer
+    try:
+        yield
+    finally:
+        _observation.observer = before
+
+
+class Operation(Dispatch[Run]):
     """A differentiable operation on tensors, which runs forward and records its backward on the tape.
 
     With ``moves`` the operation only moves elements, so it runs on arrays of any dtype.
     """
 
-    def __init__(self, reference: Callable[..., tuple[Array, Backward]], *, moves: bool = False) -> None:
+    def __init__(self, reference: Run, *, moves: bool = False) -> None:
         super().__init__(reference)
         self.moves = moves
 
-    def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., tuple[Array, Backward]]:
+    def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Run:
         """Choose as ``Dispatch`` does; without a bfloat16 kernel, compute in float32 and round the results."""
+        run: Run
         if self.moves or not any(map(is_bfloat16, arguments)):
-            return super().choose(arguments, static)
-        kernels = [kernel for kernel in self.kernels if kernel.takes_bfloat16]
-        run = self._first_that_supports(kernels, arguments, static)
-        return run or functools.partial(in_float32, self.of_arrays)
+            run = super().choose(arguments, static)
+        else:
+            kernels = [kernel for kernel in self.kernels if kernel.takes_bfloat16]
+            run = self._first_that_supports(kernels, arguments, static) or functools.partial(in_float32, super().choose)
+        observer = _observation.observer
+        return run if observer is None else functools.partial(observer, self, run)
 
     def of_arrays(self, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
         """Return ``(y, backward)`` of arrays, from the chosen implementation."""
         return self.choose(arguments, static)(*arguments, **static)
 
     def __call__(self, *inputs: Any, **static: Any) -> Tensor:
-        value, backward = self.of_arrays(*map(_value, inputs), **static)
+        arguments = tuple(map(_value, inputs))
+        value, backward = self.choose(arguments, static)(*arguments, **static)
         if not is_recording():
             return Tensor(value)
         return Tensor(value, Node(self.__name__, tuple(_origin(x) for x in inputs), backward))
@@ -120,7 +152,9 @@ class JointOperation(Dispatch[Callable[..., Any]]):
     """
 
     def kernel_of(self, arguments: tuple[Any, ...]) -> Callable[..., tuple[list[Array], BackwardOfSeveral]] | None:
-        """Return the kernel that computes these operations together, or None."""
+        """Return the kernel that computes these operations together, or None; None while they are observed."""
+        if _observation.observer is not None:
+            return None
         kernels = [kernel for kernel in self.kernels if kernel.takes_bfloat16 or not any(map(is_bfloat16, arguments))]
         return self._first_that_supports(kernels, arguments, {})
 
@@ -176,7 +210,7 @@ def _origin(x: Any) -> Node | Tensor | None:
 operations: dict[str, Operation] = {}
 
 
-def op(reference: Callable[..., tuple[Array, Backward]], *, moves: bool = False) -> Operation:
+def op(reference: Run, *, moves: bool = False) -> Operation:
     """Turn a function of arrays that returns ``(y, backward)`` into an operation and list it in ``operations``."""
     operation = Operation(reference, moves=moves)
     operations[operation.__name__] = operation

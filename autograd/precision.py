@@ -85,15 +85,21 @@ def as_gradient_of(x: Array, gradient: Gradient) -> Gradient:
     return WideGradient(gradient, x) if is_bfloat16(x) else gradient
 
 
-def in_float32(run: Callable[..., tuple[Array, Backward]], *arguments: Any, **static: Any) -> tuple[Array, Backward]:
-    """Call ``run`` with the arguments in float32 and round the result; a scalar, such as a loss, stays float32.
+def in_float32(
+    choose: Callable[[tuple[Any, ...], dict[str, Any]], Callable[..., tuple[Array, Backward]]],
+    *arguments: Any,
+    **static: Any,
+) -> tuple[Array, Backward]:
+    """Run the implementation that ``choose`` returns for the arguments in float32, and round the result.
 
-    Saves: the bfloat16 arguments.  The backward pass calls ``run`` a second time, because the closure of the first call
-    would keep float32 arrays.
+    A scalar, such as a loss, stays float32.
+    Saves: the bfloat16 arguments.  The backward pass computes a second time, because the closure of the first
+    computation would keep float32 arrays.
     """
 
     def run_widened() -> tuple[Array, Backward]:
-        return run(*map(widened, arguments), **static)
+        wide = tuple(map(widened, arguments))
+        return choose(wide, static)(*wide, **static)
 
     def backward(dy: Array) -> list[Gradient | None]:
         gradients = run_widened()[1](widened(dy))

@@ -14,14 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 from contest import describe_machine
 from threadpoolctl import threadpool_limits
 from workload import WORKLOADS
 
 from autograd import RandomStream, backward
-from autograd.op import Operation
+from autograd.op import Operation, observed
 from minitransformer import Batch, Transformer
 from minitransformer.system.memory import keep_freed_memory
 
@@ -49,19 +48,10 @@ class Stopwatch(threading.local):
 WATCH = Stopwatch()
 
 
-def timed_choose(choose: Callable[..., Any]) -> Callable[..., Any]:
-    """``Operation.choose``, whose choices are timed forward and backward."""
-
-    def chosen(operation: Operation, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
-        run = WATCH.timed(operation.__name__, choose(operation, arguments, static))
-
-        def forward(*inputs: Any, **more: Any) -> Any:
-            value, of_value = run(*inputs, **more)
-            return value, WATCH.timed(operation.__name__, of_value)
-
-        return forward
-
-    return chosen
+def timed(operation: Operation, run: Callable[..., Any], *arguments: Any, **static: Any) -> Any:
+    """Run an observed operation and time it, forward and backward."""
+    value, of_value = WATCH.timed(operation.__name__, run)(*arguments, **static)
+    return value, WATCH.timed(operation.__name__, of_value)
 
 
 def measure(shards: list[Callable[[], None]], rounds: int) -> dict[str, float]:
@@ -71,7 +61,8 @@ def measure(shards: list[Callable[[], None]], rounds: int) -> dict[str, float]:
     def work(shard: Callable[[], None], keep: bool) -> None:
         for _ in range(rounds + 1):
             WATCH.seconds.clear()
-            WATCH.timed(ALL, shard)()
+            with observed(timed):
+                WATCH.timed(ALL, shard)()
             WATCH.seconds[REST] = 2 * WATCH.seconds[ALL] - WATCH.seconds.total()
             if keep:
                 kept.append(Counter(WATCH.seconds))
@@ -101,7 +92,7 @@ def main() -> None:
         batch = Batch.from_token_ids(list(sources), list(targets))
         return lambda: backward(model.loss(batch, RandomStream(1, 1, i)), into=gradients[i])
 
-    with threadpool_limits(1, user_api="blas"), patch.object(Operation, "choose", timed_choose(Operation.choose)):
+    with threadpool_limits(1, user_api="blas"):
         alone = measure([shard(0)], options.rounds)
         beside = measure([shard(0), shard(1)], options.rounds)
     print("\n| ms | alone | beside another thread |\n|-|-|-|")

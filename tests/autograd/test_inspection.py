@@ -7,7 +7,6 @@ import pytest
 
 from autograd import Tensor, backward, no_tape, ops
 from autograd.inspection import first_not_finite
-from autograd.op import Operation
 from autograd.precision import dtype_named
 
 
@@ -97,7 +96,7 @@ def test_integers_and_masks_are_nothing_to_look_at() -> None:
 def test_afterwards_nothing_is_watched_even_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError):
         first_not_finite(lambda: 1 // 0)
-    assert Operation.choose.__qualname__ == "Operation.choose"
+    assert np.isnan(ops.scale(leaf((np.nan,)), factor=10.0).value)
 
 
 def test_operations_that_a_kernel_computes_together_are_looked_at_one_by_one() -> None:

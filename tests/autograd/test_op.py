@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops
-from autograd.op import Dispatch, JointOperation, Operation, operations, unbroadcast
+from autograd.op import Dispatch, JointOperation, Operation, observed, operations, unbroadcast
 from autograd.parameters import zeros
 from autograd.precision import dtype_named
 from autograd.tensor import PendingGradient, TapeError
@@ -81,6 +82,73 @@ def test_unbroadcast_sums_what_was_stretched(shape: tuple[int, ...]) -> None:
     assert summed.shape == shape
     x = np.random.default_rng(2).standard_normal(shape)
     assert (summed * x).sum() == pytest.approx((gradient * x).sum(), rel=1e-12)
+
+
+# The hook for who observes operations.
+
+
+class Seen:
+    """An observer that lists what it sees: arguments and results of operations, and gradients of arguments."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+
+    def __call__(self, operation: Operation, run: Any, *arguments: Any, **static: Any) -> Any:
+        value, backward_of_run = run(*arguments, **static)
+        self.events.append((operation.__name__, (*arguments, static, value)))
+
+        def seen_backward(dy: Any) -> Any:
+            gradients = backward_of_run(dy)
+            self.events.append((f"d {operation.__name__}", gradients))
+            return gradients
+
+        return value, seen_backward
+
+
+def test_an_observer_sees_arguments_results_and_gradients() -> None:
+    seen, x = Seen(), Tensor(np.array([2.0]))
+    with observed(seen):
+        y = ops.scale(x, factor=3.0)
+    backward(y + 1.0)
+    assert seen.events == [("scale", (x.value, {"factor": 3.0}, y.value)), ("d scale", ([3.0],))]
+    assert x.grad == [3.0]
+
+
+def test_an_observer_may_change_what_it_returns() -> None:
+    x = Tensor(X)
+    with observed(lambda operation, run, *arguments, **static: (run(*arguments, **static)[0], lambda dy: [None])):
+        y = ops.scale(x, factor=3.0)
+    backward(ops.sum(y + x))
+    np.testing.assert_array_equal(x.grad, np.ones(3))
+
+
+def test_observers_see_operations_inside_operations_and_those_on_bfloat16_once() -> None:
+    pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes (pip install ml_dtypes)")
+    seen, x, row = Seen(), np.ones((2, 3), dtype_named("bfloat16")), np.ones(3, np.float32)
+    outer = Operation(lambda x: ops.scale.of_arrays(x, factor=2.0))
+    with observed(seen):
+        ops.layer_norm(x, row, row)
+        outer(X)
+    assert [name for name, _ in seen.events] == ["layer_norm", "scale", "<lambda>"]
+
+
+def test_an_observer_sees_its_own_thread_and_only_until_its_block_ends() -> None:
+    outer, inner, of_other = Seen(), Seen(), Seen()
+
+    def compute_beside() -> None:
+        ops.relu(X)
+        with observed(of_other):
+            ops.tanh(X)
+
+    with observed(outer):
+        with pytest.raises(ZeroDivisionError), observed(inner):
+            ops.scale(X, factor=1 / int(X[0]))
+        ops.transpose(X[None])
+        thread = threading.Thread(target=compute_beside)
+        thread.start()
+        thread.join()
+    ops.relu(X)
+    assert [[name for name, _ in seen.events] for seen in (outer, inner, of_other)] == [["transpose"], [], ["tanh"]]
 
 
 # Operations that a kernel may compute together.
