@@ -94,7 +94,9 @@ def anchors_of(document: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "document", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name
+    "document",
+    sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")),
+    ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_lead_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", document.read_text(encoding="utf-8"))
@@ -103,8 +105,9 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert [link for link in targets if link[1] and link[1] not in anchors_of(link[0])] == []
 
 
-def test_commands_of_the_results_leave_nothing_out() -> None:
-    blocks = re.findall(r"```(?:console|bash)\n(.*?)```", (ROOT / "docs" / "results.md").read_text("utf-8"), re.DOTALL)
+@pytest.mark.parametrize("document", ["results.md", "lab/results.md", "lab/table3.md"])
+def test_commands_of_the_results_leave_nothing_out(document: str) -> None:
+    blocks = re.findall(r"```(?:console|bash)\n(.*?)```", (ROOT / "docs" / document).read_text("utf-8"), re.DOTALL)
     assert blocks
     assert [block for block in blocks if "…" in block] == []
 

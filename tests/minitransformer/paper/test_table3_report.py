@@ -19,7 +19,7 @@ from minitransformer.paper.table3_report import (
     verdicts_as_markdown,
 )
 
-RESULTS = Path(__file__).parents[3] / "docs" / "results.md"
+RESULTS = Path(__file__).parents[3] / "docs" / "lab" / "table3.md"
 
 
 def result(perplexity: float, bleu: float) -> Result:
