@@ -1,63 +1,69 @@
-"""How much memory training will need: from the shapes of shards and from what the operations say that they save."""
+"""How much memory training will need: measured on small micro-batches, and scaled to the largest of an epoch.
+
+Between two operations the peak of a micro-batch's memory is proportional to few numbers: its tokens, its padded tokens,
+the scores of its attention, its logits (``_terms``).  The factors are measured (``_factors``): an observer of the
+operations of some small micro-batches reads after each how much NumPy had allocated at most, and least squares solve.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from autograd.array import IntArray
+from autograd import RandomStream, backward
+from autograd.array import Array, IntArray
+from autograd.op import Operation, Run, observed
+from autograd.tensor import Backward, Gradient
 from minitransformer.config import ModelConfig, TrainingConfig
 from minitransformer.data.batching import cut_into_shards, plan_epoch
+from minitransformer.model.batch import Batch
+from minitransformer.model.symbols import END
 from minitransformer.model.transformer import Transformer
 
-_INDEX = 8  # bytes of an int64
-
-
-@dataclass(frozen=True)
-class ShardShape:
-    """What decides how much a shard takes: sentences, tokens with their end symbols, and the longest of each side."""
-
-    n_sentences: int
-    n_source: int
-    n_target: int
-    longest_source: int
-    longest_target: int
-
-    @classmethod
-    def of(cls, lengths: IntArray) -> ShardShape:
-        """Return the shape of pairs with these lengths (n, 2), without end symbols."""
-        if not len(lengths):
-            return cls(0, 0, 0, 0, 0)
-        (n_source, n_target), longest = lengths.sum(axis=0) + len(lengths), lengths.max(axis=0) + 1
-        return cls(len(lengths), int(n_source), int(n_target), int(longest[0]), int(longest[1]))
+_FEW_WORDS, _MANY_WORDS = END + 2, 1_000
+_LONGEST = 30
+# Lengths of sources and targets.  Sentences of one length are padded without a copy, so they need samples of their own;
+# attention treats shorter sentences than these differently.  The last sample has many words.
+_SAMPLES = (
+    ((14, 12), (12, 14)), ((20, 12), (12, 13)), ((12, 13), (20, 12)), ((20, 18), (14, 12)), ((12, 14), (20, 18)),
+    ((_LONGEST, 12), (12, 13)), ((12, 13), (_LONGEST, 12)), ((_LONGEST, 13), (_LONGEST, 12)),
+    ((13, 12, 14), (12, 14, 13)), ((20, 20), (14, 12)), ((12, 14), (20, 20)), ((16, 16), (20, 20)),
+    ((12, 13, 14), (_LONGEST, 28, 29)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Footprint:
     """Bytes that a process needs for training, beside what the interpreter, its libraries and the data take.
 
-    ``activations`` are those of all shards that are computed at once, with what is in passing beside them; ``logits``,
-    which become their own gradient, are counted apart.  ``n_at_once``: how many shards that are.
+    ``activations`` are those of all micro-batches that are computed at once (``n_at_once``), logits and temporary
+    arrays included.
     """
 
     parameters: int
     gradients: int
     adam: int
     activations: int
-    logits: int
     n_at_once: int
 
     @property
     def total(self) -> int:
         """All bytes."""
-        return self.parameters + self.gradients + self.adam + self.activations + self.logits
+        return self.parameters + self.gradients + self.adam + self.activations
 
     def __str__(self) -> str:
         return (
             f"{in_words(self.total)}: parameters {in_words(self.parameters)}, gradients {in_words(self.gradients)},"
-            f" Adam {in_words(self.adam)}, activations of {self.n_at_once} of the largest shards"
-            f" {in_words(self.activations)}, their logits {in_words(self.logits)}"
+            f" Adam {in_words(self.adam)}, activations of {self.n_at_once} of the largest micro-batches"
+            f" {in_words(self.activations)}"
         )
 
 
@@ -78,27 +84,27 @@ def predict(
 ) -> tuple[Footprint, IntArray]:
     """Return the memory that the largest batch of an epoch needs on a CPU, and that batch.
 
-    ``shards`` are those of this process (all, if not given), which keeps so many bytes of Adam's ``moments`` (those of
-    all parameters, if not given).  Nothing of the size of the model or of a batch is allocated: a model made without a
-    seed is only room that nobody has entered.  In bfloat16 activations are counted as in float32, which they
-    pass through: more than is kept.
+    ``shards`` are the micro-batches of this process (all, if not given), which keeps so many bytes of Adam's
+    ``moments`` (those of all parameters, if not given).  Nothing of the size of the model or of a batch is allocated,
+    if the model was made without a seed.  In bfloat16 activations are counted as in float32: more than is kept.
     Shapes: lengths (n, 2), source and target tokens of every pair, without end symbols.
     """
     shards = range(training.n_shards) if shards is None else shards
-    item, size = model.parameters.values.itemsize, model.parameters.values.nbytes
+    size = model.parameters.values.nbytes
     runs = runs_of_threads(len(shards), n_threads)
-    largest, largest_batch = (0, 0), np.empty(0, np.int64)
+    largest, largest_batch = 0, np.empty(0, np.int64)
     for batch in plan_epoch(lengths, training.batch_tokens, seed=training.seed, epoch=epoch):
         cut = cut_into_shards(batch, lengths, training.n_shards)
-        shapes = [ShardShape.of(lengths[cut[shard]]) for shard in shards]
-        needed = [max((activations(model.config, shapes[i], item) for i in run), key=sum) for run in runs]
-        at_once = sum(a for a, _ in needed), sum(b for _, b in needed)
-        if sum(at_once) > sum(largest):
+        needed = activations(
+            model.config, [lengths[cut[shard]] for shard in shards], model.parameters.values.dtype.name
+        )
+        at_once = sum(int(needed[run].max()) for run in runs)
+        if at_once > largest:
             largest, largest_batch = at_once, batch
     gradients = size * (1 + n_borrowed(len(shards), n_threads))
     copies = 0 if model.parameters.copies is None else model.parameters.copies.nbytes
     return Footprint(
-        size + copies, gradients, 2 * size if moments is None else moments, *largest, n_at_once=len(runs)
+        size + copies, gradients, 2 * size if moments is None else moments, largest, n_at_once=len(runs)
     ), largest_batch
 
 
@@ -123,74 +129,92 @@ def n_borrowed(n_shards: int, n_threads: int) -> int:
     return 1 + max(n_borrowed(half, 1), n_borrowed(rest, 1))
 
 
-def activations(config: ModelConfig, shard: ShardShape, item: int = 4) -> tuple[int, int]:
-    """Bytes at the peak of a shard's forward and backward pass: of everything but the logits, and of the logits.
+def activations(config: ModelConfig, micro_batches: Sequence[IntArray], dtype: str = "float32") -> Array:
+    """Return the bytes at the peak of the forward and backward pass of each micro-batch, but for parameters' gradients.
 
-    The peak lies at the loss, or soon behind it: while the last layer of the decoder goes backwards, the logits are
-    gone, but its own gradients are as large as what it saved.
+    Every layer more adds the same, so deep models are measured with one and two layers.
+    Shapes: micro-batches (n, 2) lengths without end symbols; returns (number of micro-batches,).
     """
-    width, target = max(config.d_k, config.d_v) * config.n_heads, shard.n_target
-    kept = saved(config, shard, item)
-    logits = item * target * config.vocabulary_size
-    at_loss = item * 3 * target * config.d_model
-    in_feed_forward = item * target * (3 * config.d_model + 2 * config.d_ff) + target * config.d_ff
-    longest = shard.longest_target * max(shard.longest_target, shard.longest_source)
-    scores = item * shard.n_sentences * config.n_heads * longest
-    scores *= 5 if config.p_drop_attention else 1  # the reference: weights and gradients, masked and not, and the mask
-    in_attention = scores + item * 6 * shard.n_sentences * shard.longest_target * width
-    in_attention -= item * target * (config.d_model + config.d_ff)  # what the feed-forward network has released
-    peak = kept + max(logits + at_loss, in_feed_forward, in_attention)
-    return peak - logits, logits
+    terms = np.array([_terms(lengths, config.vocabulary_size) for lengths in micro_batches])
+    depths = (config.n_layers,) if config.n_layers <= 2 else (1, 2)
+    peaks = [(terms @ _factors(dataclasses.replace(config, n_layers=n), dtype)).max(1) for n in depths]
+    return peaks[0] + (config.n_layers - depths[0]) * (peaks[-1] - peaks[0])
 
 
-def saved(config: ModelConfig, shard: ShardShape, item: int = 4) -> int:
-    """Bytes that a tape keeps for the backward pass, but for the logits: what the operations' "Saves:" lines name."""
-    n, d, (s, t) = config.n_layers, config.d_model, (shard.n_source, shard.n_target)
-    source, target = (s, shard.longest_source), (t, shard.longest_target)
-    to_self = _attention(config, shard, source, source, item), _attention(config, shard, target, target, item)
-    encoder_layer = to_self[0] + _feed_forward(config, s, item) + 2 * _residual(config, s, item)
-    across = _attention(config, shard, target, source, item)
-    decoder_layer = to_self[1] + across + _feed_forward(config, t, item) + 3 * _residual(config, t, item)
-    last_norms = item * (s + t) * (d + 1) if config.norm == "pre" else 0
-    embedded = (s + t) * d * (config.p_drop > 0)
-    encoded_and_decoded = item * (s + t) * d  # what the keys of all layers are made of, and the logits
-    return (
-        n * (encoder_layer + decoder_layer)
-        + last_norms
-        + embedded
-        + encoded_and_decoded
-        + _indices(config, shard, item)
-    )
+def _terms(lengths: IntArray, n_words: int) -> list[int]:
+    """Return what the memory of a micro-batch is a sum of, each times a factor; all 0 without sentences."""
+    n = len(lengths)
+    if not n:
+        return [0] * 11
+    (s, t), (longest_s, longest_t) = ((lengths + 1).sum(axis=0).tolist(), (lengths + 1).max(axis=0).tolist())
+    padded_s, padded_t = n * longest_s, n * longest_t
+    scores = padded_s * longest_s, padded_t * longest_s, padded_t * longest_t
+    return [1, s, t, padded_s, padded_t, s * (s == padded_s), t * (t == padded_t), *scores, t * n_words]
 
 
-def _attention(
-    config: ModelConfig, shard: ShardShape, queries: tuple[int, int], keys: tuple[int, int], item: int
-) -> int:
-    """Count the projections' input, padded q, k and v, a weight for each query and key, 1/t, and y.
+@functools.cache
+def _factors(config: ModelConfig, dtype: str) -> Array:
+    """Measure by what ``_terms`` are multiplied, for each interval between two operations.  Shapes: (terms, intervals).
 
-    ``queries`` and ``keys``: tokens, and the longest sentence.
+    The weights, of which nothing is written, are zeros that take no memory.
     """
-    n_queries, padded_queries, padded_keys = queries[0], shard.n_sentences * queries[1], shard.n_sentences * keys[1]
-    of_keys, of_values = config.n_heads * config.d_k, config.n_heads * config.d_v
-    rows = padded_queries * of_keys + padded_keys * (of_keys + of_values)
-    weights = padded_queries * keys[1] * config.n_heads
-    return item * (n_queries * (config.d_model + config.n_heads + of_values) + rows + weights)
+    terms, peaks = [], []
+    with _tracing(), threadpool_limits(1, user_api="blas"):
+        few, many = (_model(config, n_words, dtype) for n_words in (_FEW_WORDS, _MANY_WORDS))
+        _measure(few, ((_LONGEST,), (_LONGEST,)))  # what is computed once, such as positions
+        for model, sample in zip([few] * (len(_SAMPLES) - 1) + [many], _SAMPLES, strict=True):
+            terms.append(_terms(np.array(sample).T, model.config.vocabulary_size))
+            peaks.append(_measure(model, sample))
+    factors: Array = np.linalg.lstsq(np.array(terms, float), np.array(peaks, float))[0]
+    return factors
 
 
-def _feed_forward(config: ModelConfig, n_tokens: int, item: int) -> int:
-    """Count the input and the ReLU's output; with dropout, also the mask and the dropped output."""
-    dropped = (item + 1) * config.d_ff * (config.p_drop_relu > 0)
-    return n_tokens * (item * (config.d_model + config.d_ff) + dropped)
+def _model(config: ModelConfig, n_words: int, dtype: str) -> Transformer:
+    """Return the model with so many words and as many learned positions as samples need."""
+    n_positions = config.first_position + _LONGEST + 1
+    return Transformer(
+        dataclasses.replace(config, vocabulary_size=n_words, source_vocabulary_size=None, max_positions=n_positions),
+        seed=None, dtype=dtype,
+    )  # fmt: skip
 
 
-def _residual(config: ModelConfig, n_tokens: int, item: int) -> int:
-    """x̂ and 1/σ of the norm; which elements dropout kept, a byte each."""
-    return n_tokens * (item * (config.d_model + 1) + config.d_model * (config.p_drop > 0))
+@contextmanager
+def _tracing() -> Iterator[None]:
+    """Let tracemalloc trace, to which NumPy reports its arrays; leave it as it was."""
+    if tracemalloc.is_tracing():
+        yield
+        return
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
 
 
-def _indices(config: ModelConfig, shard: ShardShape, item: int) -> int:
-    """Ids, where tokens stand side by side, for every head, and masks of who may attend to whom as numbers."""
-    sides = (shard.n_source, shard.longest_source), (shard.n_target, shard.longest_target)
-    places = sum(8 * n + config.n_heads * (n + 2 * shard.n_sentences * longest - n) for n, longest in sides)
-    pairs = [(a, b) for a in sides for b in sides if (a, b) != (sides[0], sides[1])]
-    return _INDEX * places + (item + 1) * shard.n_sentences * sum(a[1] * b[1] for a, b in pairs)
+def _measure(model: Transformer, sample: tuple[Sequence[int], Sequence[int]]) -> list[int]:
+    """Return the most bytes allocated between any two operations of a forward and backward pass."""
+    batch = Batch.from_token_ids(*([np.full(length, END) for length in side] for side in sample))
+    peaks, before = list[int](), tracemalloc.get_traced_memory()[0]
+
+    def note() -> None:
+        peaks.append(tracemalloc.get_traced_memory()[1] - before)
+        tracemalloc.reset_peak()
+
+    def measured(operation: Operation, run: Run, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
+        note()
+        value, of_value = run(*arguments, **static)
+        is_parameter = [
+            isinstance(x, np.ndarray) and np.may_share_memory(x, model.parameters.values) for x in arguments
+        ]
+
+        def backward_without_parameters(dy: Array) -> list[Gradient | None]:
+            note()
+            return [None if drop else dx for drop, dx in zip(is_parameter, of_value(dy), strict=True)]
+
+        return value, backward_without_parameters
+
+    tracemalloc.reset_peak()
+    with observed(measured):
+        backward(model.loss(batch, RandomStream(0)))
+    note()
+    return peaks

@@ -87,7 +87,7 @@ def test_what_will_be_needed_is_said_in_one_line(tmp_path: Path, logged: list[st
     assert len(logged) == 1
     assert re.fullmatch(
         f"memory: about {size}: parameters {size}, gradients {size}, Adam {size}, activations of 2 of the largest"
-        f" shards {size}, their logits {size}; .* free",
+        f" micro-batches {size}; .* free",
         logged[0],
     )
 
