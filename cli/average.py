@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cli.command import run_command, say
 from cli.options import parse_options
+from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.system.files import CheckpointError
@@ -23,9 +24,9 @@ class AverageOptions:
 
     output: Path = Path("runs/averaged")
     """Directory for the averaged model and its tokenizer."""
-    run: Path = Path("runs/demo")
+    run: Path = RunConfig.run
     """Directory of a training run."""
-    last: int = 5
+    last: int = TrainingConfig.average_checkpoints
     """Number of the last checkpoints to average."""
 
 
@@ -36,7 +37,7 @@ def main() -> int:
 
 def average(arguments: Sequence[str]) -> int:
     """Average the checkpoints that the options name, and write the model."""
-    options = parse_options(AverageOptions, DESCRIPTION, arguments, default=AverageOptions())
+    options = parse_options(AverageOptions(), DESCRIPTION, arguments)
     found = checkpoints_of_updates(options.run)
     if not 1 <= options.last <= len(found):
         remedy = f"choose --last from 1 to {len(found)}" if found else "train with minitransformer-train first"

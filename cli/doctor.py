@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,9 +17,8 @@ from rich.text import Text
 from autograd import DeviceError
 from autograd.array import Device
 from cli.command import all_end_together, run_command
-from cli.explain_compat import explain_compat
-from cli.options import take_option, take_word
-from cli.train import read_options
+from cli.explain_compat import OTHERS, explain_compat
+from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
 from minitransformer.system.placement import choose_placements
 from minitransformer.training.doctor.finding import Finding, merged
@@ -28,18 +30,27 @@ from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import LaunchError, communicator, n_launched_here, rank_launched
 from parallel.placement import Placement
 
+if TYPE_CHECKING:
+    OtherSystem = str
+else:
+    OtherSystem = tyro.extras.literal_type_from_choices(OTHERS)
+
 DESCRIPTION = """Examine the machine for training, and test it: versions, libraries, cores, GPUs; under mpirun also
-whether the processes agree, and the time of a sum over them. With the options of minitransformer-train (--config FILE,
---preset NAME and --compat SYSTEM, too), also what that run needs. The exit status is 0 if nothing is wrong; else it is
-1, and each problem comes with its remedy. Start it as you will start the training:
-mpirun -n 8 minitransformer-doctor ...
+whether the processes agree, and the time of a sum over them. With the options of minitransformer-train, also what
+that run needs. The exit status is 0 if nothing is wrong; else it is 1, and each problem comes with its remedy. Start it
+as you will start the training: mpirun -n 8 minitransformer-doctor ..."""
 
-Three more options: --try-largest-batch computes the largest batch once, and prints the memory that it took.
---explain-compat [SYSTEM] lists how tensor2tensor, fairseq or marian differs from the paper, and what each difference
-changes in the run's model. --replay DIRECTORY repeats the step of a repro bundle, which training writes when it
-diverges, in float32 and in float64, and prints where to look."""
 
-TRY, EXPLAIN, REPLAY = "--try-largest-batch", "--explain-compat", "--replay"
+@dataclass(frozen=True)
+class DoctorOptions(RunConfig, RunStart):
+    """The options of minitransformer-doctor."""
+
+    try_largest_batch: bool = False
+    """Compute the largest batch once, and print the memory that it took."""
+    explain_compat: tyro.conf.DisallowNone[tuple[OtherSystem, ...] | None] = None
+    """Instead, list how these systems (or all) differ from the paper, and what each switch changes in the model."""
+    replay: tyro.conf.DisallowNone[Path | None] = None
+    """Instead, repeat the step of a repro bundle, which diverged training writes, in float32 and in float64."""
 
 
 def main() -> int:
@@ -49,31 +60,22 @@ def main() -> int:
 
 def doctor(arguments: Sequence[str]) -> int:
     """Examine, explain or replay as the options request; return 0 if nothing is wrong."""
-    bundle, words = take_option(arguments, REPLAY)
-    system, words = take_word(words, EXPLAIN)
-    try_largest, words = TRY in words, [word for word in words if word != TRY]
-    if bundle is None and system is None:
-        return examination(words, try_largest=try_largest)
-    config = read_options(words, DESCRIPTION)
-    if rank_launched() == 0:
-        console = Console(highlight=False)
-        if bundle is not None:
-            for line in diagnosis(Path(bundle)):
-                console.print(line, markup=False, soft_wrap=True)
-        if system is not None:
-            explain_compat(config, system, console)
-    return 0
-
-
-def examination(words: Sequence[str], *, try_largest: bool) -> int:
-    """Examine a run with these options, and print the findings; return 0 if nothing is wrong."""
     world, of_launch = launch()  # before reading options: if a rank rejects them, the others must not wait for it
+    console = Console(highlight=False)
     with all_end_together(world):
-        config = read_options(words, DESCRIPTION)
-        findings = merged(world.allgather([*of_launch, *examine(config, world, try_largest=try_largest)]))
-    if rank_launched() == 0:
-        Console(highlight=False).print(shown(findings), summary(findings))
-    return int(any(finding.remedy for finding in findings))
+        options = parse_run_options(DoctorOptions, DESCRIPTION, arguments)
+        if options.replay is None and options.explain_compat is None:
+            findings = merged(world.allgather([*of_launch, *examine(options, world)]))
+            if rank_launched() == 0:
+                console.print(shown(findings), summary(findings))
+            return int(any(finding.remedy for finding in findings))
+        if rank_launched() == 0:
+            if options.replay is not None:
+                for line in diagnosis(options.replay):
+                    console.print(line, markup=False, soft_wrap=True)
+            if options.explain_compat is not None:
+                explain_compat(options, options.explain_compat or OTHERS, console)
+    return 0
 
 
 def launch() -> tuple[Communicator, list[Finding]]:
@@ -91,14 +93,14 @@ def launch() -> tuple[Communicator, list[Finding]]:
         return SerialCommunicator(), [memory, Finding("launch", error.problem, error.remedy)]
 
 
-def examine(config: RunConfig, world: Communicator, *, try_largest: bool) -> list[Finding]:
+def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
     """Return the findings of this rank, and those of all ranks together; every rank must call this."""
-    device, placements = placements_of_ranks(config.device, world)
-    training = config.training
+    device, placements = placements_of_ranks(options.device, world)
+    training, planned = options.training, dataclasses.replace(options, device=device)
     return [
-        *machine(config.device, world, placements),
+        *machine(options.device, world, placements),
         *together(world, placements, device, training.n_shards, training.sum),
-        *plan(dataclasses.replace(config, device=device), world, placements, try_largest=try_largest),
+        *plan(planned, world, placements, try_largest=options.try_largest_batch),
     ]
 
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from minitransformer.config import ConfigError, RunConfig
+from minitransformer.config import RunConfig
 from minitransformer.paper.compatibility import CONVENTIONS, conventions_of, penalties
 from minitransformer.paper.switch_effects import Subject, Switch, switches
 
+OTHERS = tuple(name for name in CONVENTIONS if name != "paper")
 LENGTHS = (5, 20, 80)
 UNTRAINED = "A switch may also give an untrained model other initial values."
 TRAINED = "The weights stay the same: a switch of initial values has no effect, nor has a new bias, which is 0."
 
 
-def explain_compat(config: RunConfig, system: str, console: Console) -> None:
-    """Print a table of switches, and the length penalties, for one system, or for all if ``system`` is empty.
+def explain_compat(config: RunConfig, systems: Sequence[str], console: Console) -> None:
+    """Print for each system a table of switches, and the length penalties.
 
-    Raises: ConfigError for an unknown system, or the paper itself; CheckpointError for a corrupt model or corrupt data.
+    Raises: ConfigError for an unknown system; CheckpointError for a corrupt model or corrupt data.
     """
-    others = [name for name in CONVENTIONS if name != "paper"]
-    if system and system not in others:
-        raise ConfigError(f"--explain-compat: expected one of {', '.join(others)}, or nothing for all; got {system!r}")
     subject = Subject.of(config)
     console.print(f"Measured on {subject.what}.", markup=False)
     console.print(
@@ -31,7 +30,7 @@ def explain_compat(config: RunConfig, system: str, console: Console) -> None:
         " |Δ log p|: the greatest change of any word's log-probability, in nats."
     )
     console.print(UNTRAINED if subject.weights is None else TRAINED)
-    for name in [system] if system else others:
+    for name in systems:
         console.print()
         console.print(_table(subject, name))
         console.print(_penalties("paper"), _penalties(name), sep="\n")

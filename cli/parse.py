@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
+from autograd.array import Device
 from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
+from minitransformer.config import RunConfig
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.stream import Source, decoded, groups_of_lines, warn_of_cut
@@ -44,7 +46,7 @@ class ParseOptions:
     """Exponent of the length penalty."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Device = RunConfig.device
     """Where to compute."""
 
     @property
@@ -62,7 +64,7 @@ def main() -> int:
 def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     """Parse ``source``, or the words of a treebank, and write the trees to ``target``."""
     remedy = 'to parse a file of sentences, give "< {file}"; the words of a file of trees, "--treebank {file}"'
-    options = parse_options(ParseOptions, DESCRIPTION, arguments, default=ParseOptions(), file_remedy=remedy)
+    options = parse_options(ParseOptions(), DESCRIPTION, arguments, remedy)
     search, parser = options.search, Parser.load(options.run, device=options.device)
     if options.treebank is None and source.isatty():
         say("type a sentence and press Enter; Ctrl-D ends")

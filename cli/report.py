@@ -10,6 +10,7 @@ from pathlib import Path
 import tyro
 
 from cli.command import run_command, say
+from minitransformer.config import RunConfig
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.report.attended import AttendedPair, PictureKind, attended_pair
@@ -26,15 +27,15 @@ class AttentionOptions:
 
     sentence: tyro.conf.Positional[str]
     """The sentence to translate, in quotes."""
-    run: Path = Path("runs/demo")
+    run: Path = RunConfig.run
     """Directory of a training run, or any directory with a model and its tokenizer."""
     target: str | None = None
     """The translation to draw; the model's own if not given."""
     output: Path = Path("attention.html")
     """File to write: .html for the page; .png, .svg or .pdf for a picture."""
-    beam: int = 4
+    beam: int = SearchConfig.beam
     """Hypotheses kept alive while the model translates; 1 is greedy search."""
-    alpha: float = 0.6
+    alpha: float = SearchConfig.alpha
     """Exponent of the length penalty."""
     kinds: tuple[PictureKind, ...] = ("encoder", "decoder", "encoder-decoder")
     """For a picture: kinds of attention to draw. "alignment" is encoder-decoder attention averaged over heads."""

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from cli.command import all_end_together, log_shown
 from cli.console import log_console
-from cli.train import read_options
+from cli.run_options import start_of
 from minitransformer.data.prepare import PreparedData, text_files
 from minitransformer.data.survey import CorpusError
 from minitransformer.paper.claims import comparisons
@@ -55,7 +55,7 @@ def reproduce_table3(options: Table3Options) -> int:
     world = communicator()  # first: a rank that ended before starting MPI would leave the others waiting
     console = log_console(quiet=world.rank != 0)
     with all_end_together(world):
-        template = read_options(["--config", str(options.corpus)] if options.corpus else [])
+        _, template = start_of(options.corpus)
         experiment = Experiment(
             template, options.directory, Scale(options.d_model, options.n_layers),
             options.budget, rows_named(options.rows), options.seeds,

@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from cli.command import run_command, say
+from minitransformer.config import RunConfig
 from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.evaluation.audit import Language, audit
@@ -61,7 +62,7 @@ class PairsOptions:
     """File of source lines."""
     target: tyro.conf.Positional[Path]
     """File of target lines, aligned with the source lines."""
-    run: Path = Path("runs/demo")
+    run: Path = RunConfig.run
     """Directory of a training run."""
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
+
+import tyro
 
 from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
-from cli.options import name_of, parse_options, read_toml, take_option
-from minitransformer.config import ConfigError, RunConfig
-from minitransformer.paper.compatibility import compatible
+from cli.run_options import RunStart, parse_run_options
+from minitransformer.config import RunConfig
 from minitransformer.training.callbacks import ProgressBar
 from minitransformer.training.rehearsal import verify_resume
 from minitransformer.training.train import train as train_run
@@ -21,31 +21,17 @@ from parallel.launch import communicator
 DESCRIPTION = """Train a Transformer. Without options: on an English-German corpus that the program generates itself,
 in a few minutes, into runs/demo; then try: echo "the small dog sees three red houses" | minitransformer-translate
 
-Four more options: --config FILE reads options from a TOML file (see recipes/). --preset NAME starts from a model by
-name: tiny or small, trained like the demonstration; base, big or a row of Table 3 (table3-A-h4 ...), trained like the
-paper's; parsing or parsing-small, for treebanks. --compat SYSTEM decides as tensor2tensor, fairseq or marian does what
-the paper leaves open.
---verify-resume N trains N updates in a temporary directory, twice, and proves that a run of these options that dies and
-goes on ends like one in one go.
+Options of the command line override those of the file (--config), which override those that --compat and --preset set.
 A run that was interrupted goes on when the same command is given again.
 Several processes: mpirun -n 8 minitransformer-train ..."""
 
-VERIFY = "--verify-resume"
 
+@dataclass(frozen=True)
+class TrainOptions(RunConfig, RunStart):
+    """The options of minitransformer-train."""
 
-def read_options(arguments: Sequence[str], description: str = DESCRIPTION) -> RunConfig:
-    """Return the run that the command line describes."""
-    preset, words = take_option(arguments, "--preset")
-    system, words = take_option(words, "--compat")
-    _, words = take_option(words, VERIFY)
-    file, _ = take_option(words, "--config")
-    of_file = read_toml(Path(file)) if file else {}
-    of_file_preset, of_file_system = (name_of(key, of_file, file) for key in ("preset", "compat"))
-    preset, system = preset or of_file_preset, system or of_file_system
-    default = RunConfig() if preset is None else RunConfig.of_preset(preset)
-    if system is not None:
-        default = dataclasses.replace(default, model=compatible(default.model, system))
-    return parse_options(RunConfig, description, words, default=default, ignored=("preset", "compat"))
+    verify_resume: tyro.conf.DisallowNone[int | None] = None
+    """Instead, train this many updates twice, in a temporary directory: prove that a run that dies resumes exactly."""
 
 
 def main() -> int:
@@ -61,25 +47,24 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def _train_as_rank(world: Communicator, arguments: Sequence[str]) -> int:
-    config = read_options(arguments)
+    options = read_options(arguments)
     bar = ProgressBar(log_console(quiet=world.rank != 0))
     with log_shown(bar.print):
-        return _train_or_verify(config, world, bar, arguments)
+        return _train_or_verify(options, world, bar)
 
 
-def _train_or_verify(config: RunConfig, world: Communicator, bar: ProgressBar, arguments: Sequence[str]) -> int:
-    n_to_verify, _ = take_option(arguments, VERIFY)
-    if n_to_verify is not None:
-        verify_resume(config, world, _whole_number(n_to_verify))
+def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBar) -> int:
+    if options.verify_resume is not None:
+        verify_resume(options, world, options.verify_resume)
         return 0
-    if not train_run(config, world=world, callbacks=[bar]).is_complete:
+    if not train_run(options, world=world, callbacks=[bar]).is_complete:
         return 130
-    use = "parse with minitransformer-parse" if config.data.is_treebank else "translate with minitransformer-translate"
-    bar.print(f"done: {use} --run {config.run}")
+    is_treebank = options.data.is_treebank
+    use = "parse with minitransformer-parse" if is_treebank else "translate with minitransformer-translate"
+    bar.print(f"done: {use} --run {options.run}")
     return 0
 
 
-def _whole_number(word: str) -> int:
-    if not word.isdecimal():
-        raise ConfigError(f"{VERIFY}: expected a number of updates; got {word!r}")
-    return int(word)
+def read_options(arguments: Sequence[str]) -> TrainOptions:
+    """Return the options of the command line."""
+    return parse_run_options(TrainOptions, DESCRIPTION, arguments)

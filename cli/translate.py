@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
+from autograd.array import Device
 from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
-from minitransformer.config import ConfigError, Normalisation
+from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.data.survey import COMPRESSED
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.resumable import translate_file
@@ -33,20 +34,20 @@ With --input FILE --output FILE --resume, the same command continues after an in
 class TranslateOptions:
     """The options of minitransformer-translate."""
 
-    run: Path = Path("runs/demo")
+    run: Path = RunConfig.run
     """Directory of a training run, or any directory with a model and its tokenizer."""
-    beam: int = 4
+    beam: int = SearchConfig.beam
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
-    alpha: float = 0.6
+    alpha: float = SearchConfig.alpha
     """Exponent of the length penalty."""
-    normalisation: Normalisation | None = None
+    normalisation: Normalisation | None = SearchConfig.normalisation
     """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the model's own,
-    which is "gnmt" unless it was trained with another (--compat)."""
+    which is "gnmt" unless it was trained with another system's (compat)."""
     n_best: int | None = None
     """Number of translations to print for each line, with their scores."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Device = RunConfig.device
     """Where to compute."""
     input: Path | None = None
     """File to translate: UTF-8, plain, .gz or .xz; standard input if not given."""
@@ -74,7 +75,7 @@ class TranslateOptions:
         return SearchConfig(
             beam=self.beam,
             alpha=self.alpha,
-            n_best=1 if self.n_best is None else self.n_best,
+            n_best=SearchConfig.n_best if self.n_best is None else self.n_best,
             normalisation=self.normalisation,
         )
 
@@ -87,7 +88,7 @@ def main() -> int:
 def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     """Translate from ``source`` to ``target``, or between the files that the options name."""
     remedy = 'to translate a file, give "< {file}" or "--input {file}"'
-    options = parse_options(TranslateOptions, DESCRIPTION, arguments, default=TranslateOptions(), file_remedy=remedy)
+    options = parse_options(TranslateOptions(), DESCRIPTION, arguments, remedy)
     options.check()
     translator = Translator.load(options.run, device=options.device)
     translation = LineTranslator(translator, options.search, options.n_best, options.threads)

@@ -62,15 +62,19 @@ class DataConfig:
         for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
             a, b = getattr(self, side_a), getattr(self, side_b)
             if len(a) != len(b):
-                raise ConfigError(f"data: expected as many {side_b} files as {side_a} files; got {len(b)} and {len(a)}")
+                raise ConfigError(
+                    f"expected as many files in data.{side_b} as in data.{side_a}; got {len(b)} and {len(a)}"
+                )
         if bool(self.train_trees) != bool(self.validation_trees) or (self.is_treebank and self.train_source):
-            raise ConfigError("data: name both train_trees and validation_trees, or text, not one of each")
+            raise ConfigError("name both data.train_trees and data.validation_trees, or text, not one of each")
         if self.is_treebank and self.joint_vocabulary:
-            raise ConfigError("data: words and trees share no vocabulary; set joint_vocabulary = false")
+            raise ConfigError("words and trees share no vocabulary: set data.joint_vocabulary = false")
         if self.tokenizer == "word" and not self.is_treebank:
-            raise ConfigError('data: tokenizer = "word" is for parsing; name train_trees, or take "bpe" or "unigram"')
+            raise ConfigError(
+                'data.tokenizer = "word" is for parsing: name data.train_trees, or set "bpe" or "unigram"'
+            )
         if self.validation_source and not self.train_source:
-            raise ConfigError("data: validation files without training files; name train_source and train_target")
+            raise ConfigError("validation files without training files: name data.train_source and data.train_target")
 
     @property
     def is_demo(self) -> bool:

@@ -14,10 +14,10 @@ from minitransformer.config.checks import (
     FACTOR,
     SHARE,
     WIDTH,
-    ConfigError,
     require,
     require_bounds,
     require_choices,
+    with_changes,
 )
 
 PositionLayout = Literal["interleaved", "halves", "learned"]
@@ -98,16 +98,16 @@ class ModelConfig:
     as in fairseq, Marian and CTranslate2."""
 
     def __post_init__(self) -> None:
-        require_bounds("ModelConfig", self, _BOUNDS)
-        require_choices("ModelConfig", self, _CHOICES)
+        require_bounds("model", self, _BOUNDS)
+        require_choices("model", self, _CHOICES)
         require(
-            self.positions != "learned" or self.longest_sentence > 0, "ModelConfig: first_position",
+            self.positions != "learned" or self.longest_sentence > 0, "model.first_position",
             f"less than max_positions ({self.max_positions})", self.first_position,
         )  # fmt: skip
-        require(self.d_model % 2 == 0, "ModelConfig: d_model", "even (sines and cosines come in pairs)", self.d_model)
+        require(self.d_model % 2 == 0, "model.d_model", "even (sines and cosines come in pairs)", self.d_model)
         require(
             self.tied != "all" or self.source_vocabulary_size in (None, self.vocabulary_size),
-            "ModelConfig: tied",
+            "model.tied",
             '"target" or "none" where source and target have vocabularies of different sizes',
             self.tied,
         )
@@ -129,13 +129,5 @@ class ModelConfig:
     @classmethod
     def from_mapping(cls, fields: Mapping[str, Any]) -> ModelConfig:
         """Return the configuration with these fields.  Raises: ConfigError for unknown fields or wrong types."""
-        if not isinstance(fields, Mapping):
-            raise ConfigError(f"ModelConfig: expected fields with names; got {fields!r:.60}")
-        unknown = set(fields) - {field.name for field in dataclasses.fields(cls)}
-        if unknown:
-            raise ConfigError(f"ModelConfig: unknown fields {sorted(unknown)}")
-        for field in dataclasses.fields(cls):
-            value, default = fields.get(field.name, field.default), field.default
-            allowed = {float: (int, float), type(None): (int, type(None))}.get(type(default), (type(default),))
-            require(type(value) in allowed, f"ModelConfig: {field.name}", f"of the type of {default!r}", value)
-        return cls(**fields)
+        require(isinstance(fields, Mapping), "model", "a table of settings", fields)
+        return with_changes(cls(), fields, "model.")

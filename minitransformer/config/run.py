@@ -7,8 +7,9 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from autograd.array import Device
 from minitransformer.config import presets
 from minitransformer.config.checks import ConfigError
 from minitransformer.config.data import DataConfig
@@ -23,11 +24,6 @@ FREE = (
     "max_updates", "log_every", "validate_every", "checkpoint_every", "keep_checkpoints", "average_checkpoints",
     "learning_rate_factor", "clip_norm", "sum", "gradients_sent_in",
 )  # fmt: skip
-
-
-def demo_model() -> ModelConfig:
-    """Return the demonstration's model."""
-    return presets.tiny()
 
 
 def demo_training() -> TrainingConfig:
@@ -50,11 +46,11 @@ class RunConfig:
     """Directory of the run: model, tokenizer, checkpoints, metrics."""
     data: DataConfig = field(default_factory=DataConfig)
     """The data."""
-    model: ModelConfig = field(default_factory=demo_model)
+    model: ModelConfig = field(default_factory=presets.tiny)
     """The model."""
     training: TrainingConfig = field(default_factory=demo_training)
     """The training."""
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Device = "cpu"
     """Device that computes; "cuda" needs CuPy."""
 
     def __post_init__(self) -> None:

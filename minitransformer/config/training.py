@@ -68,9 +68,9 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         require_bounds("training", self, _BOUNDS)
         require_choices("training", self, _CHOICES)
-        require(self.n_shards & (self.n_shards - 1) == 0, "training: n_shards", "a power of two", self.n_shards)
+        require(self.n_shards & (self.n_shards - 1) == 0, "training.n_shards", "a power of two", self.n_shards)
         if self.average_checkpoints > self.keep_checkpoints:
             raise ConfigError(
-                f"training: average_checkpoints ({self.average_checkpoints}) cannot exceed"
-                f" keep_checkpoints ({self.keep_checkpoints})"
+                f"training.average_checkpoints ({self.average_checkpoints}) cannot exceed"
+                f" training.keep_checkpoints ({self.keep_checkpoints})"
             )

@@ -52,7 +52,12 @@ class Translator:
         return checksum.hexdigest()
 
     def translate(
-        self, lines: Sequence[str], *, beam: int = 4, alpha: float = 0.6, n_threads: int | None = None
+        self,
+        lines: Sequence[str],
+        *,
+        beam: int = SearchConfig.beam,
+        alpha: float = SearchConfig.alpha,
+        n_threads: int | None = None,
     ) -> list[str]:
         """Return the best translation of each line; an empty line gives an empty line."""
         config = SearchConfig(beam=beam, alpha=alpha)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from minitransformer.config import ConfigError, ModelConfig, Normalisation
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
-
-System = Literal["paper", "tensor2tensor", "fairseq", "marian"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ CONVENTIONS: dict[str, Conventions] = {
 def conventions_of(system: str) -> Conventions:
     """Return the conventions of a system.  Raises: ConfigError listing the systems, if the name is unknown."""
     if system not in CONVENTIONS:
-        raise ConfigError(f"compat: expected one of {', '.join(get_args(System))}; got {system!r}")
+        raise ConfigError(f"compat: expected one of {', '.join(CONVENTIONS)}; got {system!r}")
     return CONVENTIONS[system]
 
 
@@ -138,7 +136,7 @@ def _measured(model: Transformer, batch: Batch) -> tuple[float, Array]:
     return float(model.loss(batch)) / batch.n_target_tokens, model.log_probabilities(batch)
 
 
-def penalties(system: str, lengths: Sequence[int], *, alpha: float = 0.6) -> list[float]:
+def penalties(system: str, lengths: Sequence[int], *, alpha: float = SearchConfig.alpha) -> list[float]:
     """Return a system's length penalties, which divide log-probabilities of translations of these lengths in tokens."""
     config = SearchConfig(alpha=alpha, normalisation=conventions_of(system).normalisation)
     return [float(config.length_penalty(length)) for length in lengths]

@@ -63,7 +63,7 @@ def test_a_lack_of_memory_says_what_would_fit(arguments: list[str], monkeypatch:
         train([*arguments, "--verify-resume", "4"])
 
 
-@pytest.mark.parametrize("words", [["1"], ["0"], ["many"], ["-3"], []])
-def test_a_number_that_proves_nothing_is_refused(arguments: list[str], words: list[str]) -> None:
-    with pytest.raises(ConfigError, match="expected a number|needs at least 2 updates|a value must follow"):
-        train([*arguments, "--verify-resume", *words])
+@pytest.mark.parametrize("number", ["1", "0", "-3"])
+def test_a_number_that_proves_nothing_is_refused(arguments: list[str], number: str) -> None:
+    with pytest.raises(ConfigError, match=f"needs at least 2 updates; got {number}"):
+        train([*arguments, "--verify-resume", number])

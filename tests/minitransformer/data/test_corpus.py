@@ -394,7 +394,9 @@ def test_a_configuration_without_files_is_the_generated_corpus(monkeypatch: pyte
 
 
 def test_source_files_without_as_many_target_files_are_refused() -> None:
-    with pytest.raises(ConfigError, match="expected as many train_target files as train_source files; got 0 and 1"):
+    with pytest.raises(
+        ConfigError, match="expected as many files in data.train_target as in data.train_source; got 0 and 1"
+    ):
         DataConfig(train_source=("en",))
 
 
@@ -403,7 +405,7 @@ def test_source_files_without_as_many_target_files_are_refused() -> None:
     [("held_out", 0), ("vocabulary_size", 0), ("max_length", 0), ("max_ratio", 0.5), ("max_ratio", math.nan)],
 )
 def test_values_with_which_no_pair_would_be_left_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"data: {name} must be at least 1 and less than .*; got {value}"):
+    with pytest.raises(ConfigError, match=f"data.{name} must be at least 1 and less than .*; got {value}"):
         DataConfig(**{name: value})  # type: ignore[arg-type]
 
 

@@ -108,7 +108,7 @@ def test_a_vocabulary_of_more_words_than_there_are_is_refused_with_the_option_to
 
 
 def test_words_are_for_treebanks() -> None:
-    with pytest.raises(ConfigError, match="is for parsing; name train_trees"):
+    with pytest.raises(ConfigError, match="is for parsing: name data.train_trees"):
         DataConfig(tokenizer="word")
     trees = DataConfig(tokenizer="word", train_trees=("a.mrg",), validation_trees=("b.mrg",), joint_vocabulary=False)
     assert trees.is_treebank

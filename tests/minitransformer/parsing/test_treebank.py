@@ -97,10 +97,10 @@ def test_with_words_as_tokens_a_source_has_as_many_as_words(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"validation_trees": ()}, "name both train_trees and validation_trees"),
-        ({"train_trees": ()}, "name both train_trees and validation_trees"),
+        ({"validation_trees": ()}, "name both data.train_trees and data.validation_trees"),
+        ({"train_trees": ()}, "name both data.train_trees and data.validation_trees"),
         ({"train_source": ("a",), "train_target": ("b",)}, "or text, not one of each"),
-        ({"joint_vocabulary": True}, "set joint_vocabulary = false"),
+        ({"joint_vocabulary": True}, "set data.joint_vocabulary = false"),
     ],
 )
 def test_options_that_make_no_treebank_are_named(tmp_path: Path, fields: dict[str, Any], message: str) -> None:

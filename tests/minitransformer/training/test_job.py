@@ -233,7 +233,7 @@ def test_learned_positions_with_just_enough_room_are_enough_for_validation(tmp_p
      {"clip_norm": math.nan}, {"n_shards": 2**30}, {"max_updates": 10**30}],
 )  # fmt: skip
 def test_values_that_train_nothing_are_refused(values: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=f"training: {next(iter(values))} must be"):
+    with pytest.raises(ConfigError, match=f"training.{next(iter(values))} must be"):
         TrainingConfig(**values)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,93 @@
+"""The options of a run: a preset, conventions, a TOML file, the command line; each overrides those before it."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import tyro
+
+from cli.options import parse_options
+from minitransformer.config import ConfigError, RunConfig, presets
+from minitransformer.config.checks import with_changes
+from minitransformer.paper.compatibility import CONVENTIONS, compatible
+
+if TYPE_CHECKING:
+    Preset: TypeAlias = str
+    System: TypeAlias = str
+else:
+    Preset = tyro.extras.literal_type_from_choices(presets.PRESETS)
+    System = tyro.extras.literal_type_from_choices(CONVENTIONS)
+
+Options = TypeVar("Options")
+
+STARTS: Sequence[str] = ("preset", "compat")
+FILE_REMEDY = 'to read options from a file, give "--config {file}"'
+
+
+@dataclass(frozen=True)
+class Start:
+    """The file and the preset from which options start."""
+
+    config: tyro.conf.DisallowNone[Path | None] = None
+    """TOML file of options, such as those in recipes/: warmup_steps in [training] is --training.warmup-steps."""
+    preset: Preset = "tiny"
+    """Model by name, and its training: the demonstration's for tiny and small, the paper's for others."""
+
+
+@dataclass(frozen=True)
+class RunStart(Start):
+    """The file, the preset and the conventions from which the options of a run start."""
+
+    compat: System = "paper"
+    """System whose conventions the model has where the paper leaves a choice, length penalty included."""
+
+
+def parse_run_options(options: type[Options], description: str, arguments: Sequence[str]) -> Options:
+    """Return the options of a command; its fields that ``RunStart`` or ``RunConfig`` has start as ``start_of`` says.
+
+    Raises: ConfigError for a wrong file, or a file name without an option; SystemExit as ``parse_options`` does.
+    """
+    start, config = start_of(_start(RunStart(), arguments).config, arguments)
+    values = vars(start) | vars(config)
+    names = [field.name for field in dataclasses.fields(options) if field.name in values]  # type: ignore[arg-type]
+    return parse_options(options(**{name: values[name] for name in names}), description, arguments, FILE_REMEDY)
+
+
+def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart, RunConfig]:
+    """Return what a run starts from, and its settings after the preset, the conventions and the file.
+
+    The file may name the preset and the system, too; those among the arguments override them.
+    Raises: ConfigError that names the file, if it is missing, is not TOML, or sets something wrongly.
+    """
+    table = {} if file is None else read_toml(file)
+    names = {key: table.pop(key) for key in STARTS if key in table}
+    try:
+        start = _start(with_changes(RunStart(config=file), names), arguments)
+        config = RunConfig.of_preset(start.preset)
+        config = dataclasses.replace(config, model=compatible(config.model, start.compat))
+        return start, with_changes(config, table, other_keys=STARTS)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+
+
+def _start(default: RunStart, arguments: Sequence[str]) -> RunStart:
+    start, _ = tyro.cli(RunStart, args=arguments, default=default, add_help=False, return_unknown_args=True)
+    return start
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, with or without a byte order mark.
+
+    Raises: ConfigError with the file's name, and the line if it is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: not found; expected a TOML file, such as recipes/multi30k-en-de.toml") from error
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, too long a number
+        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
