@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -115,6 +116,22 @@ def test_a_class_name_stands_for_one_class() -> None:
             if isinstance(node, ast.ClassDef):
                 modules.setdefault(node.name, []).append(module_of(path))
     assert {name: found for name, found in modules.items() if len(found) > 1} == {}
+
+
+# Options of Docker, git, mteval, nvcc, Slurm and Marian; those of our own commands are the commands' affair.
+FOREIGN_OPTIONS = {
+    "--shm-size", "--short", "--porcelain", "--untracked-files", "--international-tokenization", "--gpu-architecture",
+    "--std", "--ptxas-options", "--mpi", "--task",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if module_of(path).split(".")[0] != "cli"], ids=module_of)
+def test_a_library_names_settings_and_no_options_of_a_command(path: Path) -> None:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", node.value))
+    assert found <= FOREIGN_OPTIONS
 
 
 # The three that are no operations on tensors, with the modules that define them.

@@ -52,14 +52,10 @@ class PreparedData:
     def open(cls, directory: Path) -> PreparedData:
         """Open a prepared directory.  Raises: CheckpointError if it is missing or incomplete."""
         if not cls.is_in(directory):
-            raise CheckpointError(
-                f"{directory}: no prepared data here (no {MANIFEST}); write it with minitransformer-prepare"
-            )
+            raise CheckpointError(f"{directory}: no prepared data here (no {MANIFEST}); prepare the data first")
         manifest = read_json(directory / MANIFEST)
         if not isinstance(manifest, dict) or not all(isinstance(manifest.get(field), dict) for field in _OBJECTS):
-            raise DamagedError(
-                f"{directory / MANIFEST}: is no manifest of prepared data; run minitransformer-prepare again"
-            )
+            raise DamagedError(f"{directory / MANIFEST}: is no manifest of prepared data; prepare the data again")
         data = cls(directory, Tokenizer.load(directory), manifest)
         data._check_files()
         return data
@@ -76,7 +72,7 @@ class PreparedData:
             for split in _SPLITS:
                 self.store(split).check_ids(self.tokenizer.n_source_words, self.tokenizer.n_target_words)
         except DamagedError as error:
-            raise DamagedError(f"{error}. Run minitransformer-prepare again") from error
+            raise DamagedError(f"{error}. Prepare the data again") from error
 
     @property
     def digest(self) -> str:
@@ -102,7 +98,7 @@ class PreparedData:
         path = self.directory / f"{split}.json"
         pairs = read_json(path) if path.exists() else []
         if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-            raise DamagedError(f"{path}: expected pairs of lines; run minitransformer-prepare again")
+            raise DamagedError(f"{path}: expected pairs of lines; prepare the data again")
         return [(source, target) for source, target in pairs]
 
 
@@ -160,7 +156,7 @@ def _write(corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[s
     n_train, n_validation = _write_pairs(corpus, tokenizer, config, directory, dropped, unscored)
     if changed := changed_files(config, files):
         names = ", ".join(map(str, changed))
-        raise CorpusError(f"{names}: has changed while it was read; run minitransformer-prepare again")
+        raise CorpusError(f"{names}: has changed while it was read; prepare the data again")
     odd = {path: {kind: found.count for kind, found in seen.odd.items()} for path, seen in corpus.surveys.items()}
     manifest = {
         "train_pairs": n_train,

@@ -103,7 +103,7 @@ class TokenStore:
                     name = flat.filename if isinstance(flat, np.memmap) else "token ids"
                     raise DamagedError(
                         f"{name}: has token {largest:,}, expected less than {size:,}, the size of the tokenizer's"
-                        " vocabulary: it is damaged, or of another tokenizer; run minitransformer-prepare again"
+                        " vocabulary: it is damaged, or of another tokenizer; prepare the data again"
                     )
 
     def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -118,7 +118,7 @@ def _n_shards(directory: Path, split: str) -> int:
     found = [name[len(split) + 1 :][:5] for name in shard_files(directory, split)]
     numbers = [int(number) for number in found if number.isdecimal()]
     if not numbers:
-        raise CheckpointError(f"{directory}: no {split!r} data here; write it with minitransformer-prepare")
+        raise CheckpointError(f"{directory}: no {split!r} data here; prepare the data first")
     return max(numbers) + 1
 
 
@@ -142,7 +142,7 @@ def _open(path: Path, dtypes: Sequence[str], other_axes: tuple[int, ...]) -> np.
         return np.memmap(path, dtype, "r", header.end(), shape) if size else np.empty(shape, dtype)
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{path}: cannot be read ({error}); the data is incomplete: run minitransformer-prepare again"
+            f"{path}: cannot be read ({error}); the data is incomplete: prepare the data again"
         ) from error
 
 
@@ -151,12 +151,12 @@ def _check_complete(
 ) -> None:
     if lengths.min(initial=0) < 0:
         raise CheckpointError(
-            f"{_shard_path(directory, split, number, 'lengths')}: has negative lengths; it is damaged: run"
-            " minitransformer-prepare again"
+            f"{_shard_path(directory, split, number, 'lengths')}: has negative lengths; it is damaged: prepare"
+            " the data again"
         )
     for side, name in enumerate(SIDES):
         if len(tokens[side]) != lengths[:, side].sum():
             raise CheckpointError(
                 f"{_shard_path(directory, split, number, name)}: expected {lengths[:, side].sum()} tokens, found"
-                f" {len(tokens[side])}; the data is incomplete: run minitransformer-prepare again"
+                f" {len(tokens[side])}; the data is incomplete: prepare the data again"
             )

@@ -160,8 +160,8 @@ class Tokenizer:
             return tokenizer
         except (OSError, RuntimeError, ValueError) as error:  # ValueError: pieces that are not UTF-8
             raise CheckpointError(
-                f"{directory}: no usable tokenizer here ({error}); name a directory written by"
-                " minitransformer-prepare or minitransformer-train"
+                f"{directory}: no usable tokenizer here ({error}); name the directory of"
+                " prepared data, or of a trained model"
             ) from error
 
 

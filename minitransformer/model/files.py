@@ -50,7 +50,7 @@ def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray
         check_files(directory, MODEL_FILES)
     elif not (directory / WEIGHTS_FILE).exists():
         raise DamagedError(
-            f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one with minitransformer-train,"
+            f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one,"
             " or give the directory of a trained model"
         )
     try:

@@ -105,7 +105,7 @@ def test_text_that_is_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_p
     status, told = told_by(capsys, *options)
     assert status == 1
     assert "wrong data 4 files are missing" in told
-    assert "→ minitransformer-prepare --download fetches them" in told
+    assert "→ prepare the data with download set: they are fetched from data.download_from" in told
     _, told = told_by(capsys, *options, "--data.download-from", "")
     assert "→ set data.raw to their folder" in told
 

@@ -87,13 +87,13 @@ def test_without_prepared_data_nothing_is_predicted(tmp_path: Path, capsys: pyte
     assert doctor(["--run", str(tmp_path)]) == 0
     assert "memory not known: its prediction needs prepared data" in plain(capsys.readouterr().out)
     assert doctor(["--run", str(tmp_path), "--try-largest-batch"]) == 1
-    assert "→ prepare them first: minitransformer-prepare, with the same options" in plain(capsys.readouterr().out)
+    assert "→ prepare the data first, with the same settings" in plain(capsys.readouterr().out)
 
 
 def test_damaged_data_are_wrong(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("[]")
     (finding,) = found_of(trained, "--data.directory", str(tmp_path))
-    assert (finding.found, "run minitransformer-prepare again" in finding.remedy) == ("not known", True)
+    assert (finding.found, "repare the data again" in finding.remedy) == ("not known", True)
 
 
 def test_memory_of_gpus_is_not_predicted(trained: Trained) -> None:

@@ -141,10 +141,10 @@ def give_up(
 ) -> NoReturn:
     """Write a capsule of the update that ``facts`` are of, and raise TrainingDivergedError; all ranks must call.
 
-    ``gradients`` are rank 0's to write, and all parameters' there.  A capsule that cannot be written is told, too.
+    ``gradients``: of all parameters, on rank 0.  The error says so if the capsule cannot be written.
     """
     directory = run / "divergence" / f"step-{facts.step:08d}"
-    advice = f"Find out where it begins with minitransformer-doctor --replay {directory}; or"
+    advice = f"The doctor can replay it from {directory} and find the first such number;"
     if world.rank == 0:
         try:
             write_capsule(directory, model, [store.pair(i) for i in facts.pairs], facts, gradients)

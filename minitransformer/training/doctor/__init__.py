@@ -1,1 +1,1 @@
-"""The checks of ``minitransformer-doctor``: the machine, the other processes, and a run's options."""
+"""The doctor's checks: the machine, the other processes, and a run's options."""

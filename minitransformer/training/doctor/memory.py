@@ -47,7 +47,7 @@ def memory(config: RunConfig, world: Communicator, placements: list[Placement], 
 def _obstacle(config: RunConfig, *, asked: bool) -> Finding | None:
     """Return why memory cannot be predicted; None if it can.  The lengths of sentences are in prepared data."""
     if not PreparedData.is_in(config.data_directory):
-        remedy = "prepare them first: minitransformer-prepare, with the same options" if asked else ""
+        remedy = "prepare the data first, with the same settings" if asked else ""
         return Finding("memory", "not known: its prediction needs prepared data", remedy)
     try:
         data = PreparedData.open(config.data_directory)

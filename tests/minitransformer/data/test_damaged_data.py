@@ -66,7 +66,7 @@ def test_a_shard_that_was_added_or_lost_is_noticed(tmp_path: Path) -> None:
         PreparedData.open(directory)
     (directory / "train-00001.target.npy").unlink()
     (directory / "test.json").unlink()
-    with pytest.raises(DamagedError, match=r"expected the files that manifest\.json lists.*prepare again"):
+    with pytest.raises(DamagedError, match=r"expected the files that manifest\.json lists.*repare the data again"):
         PreparedData.open(directory)
 
 
@@ -75,7 +75,7 @@ def test_the_tokenizer_of_another_preparation_is_noticed(tmp_path: Path) -> None
     directory, other = prepared(tmp_path).directory, prepared(tmp_path / "other", n_letters=9).directory
     for name in ("tokenizer.model", "tokenizer.checksums.json"):
         shutil.copy(other / name, directory / name)
-    with pytest.raises(DamagedError, match=r"tokenizer\.model: .*minitransformer-prepare again"):
+    with pytest.raises(DamagedError, match=r"tokenizer\.model: .*Prepare the data again"):
         PreparedData.open(directory)
 
 
@@ -93,7 +93,7 @@ def test_a_manifest_without_checksums_is_damaged(tmp_path: Path) -> None:
     manifest = json.loads((directory / "manifest.json").read_text())
     del manifest["checksums"]
     (directory / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(DamagedError, match=r"manifest\.json: is no manifest of prepared data; .*prepare again"):
+    with pytest.raises(DamagedError, match=r"manifest\.json: is no manifest of prepared data; .*repare the data again"):
         PreparedData.open(directory)
 
 

@@ -320,9 +320,7 @@ def test_after_an_interruption_preparing_again_completes(tmp_path: Path, monkeyp
 
 
 def test_a_missing_directory_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(
-        CheckpointError, match="nowhere: no prepared data here .*; write it with minitransformer-prepare"
-    ):
+    with pytest.raises(CheckpointError, match="nowhere: no prepared data here .*; prepare the data first"):
         PreparedData.open(tmp_path / "nowhere")
 
 

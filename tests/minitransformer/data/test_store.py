@@ -111,7 +111,7 @@ def test_a_truncated_token_file_is_named_with_the_remedy(tmp_path: Path, part: s
     write_store(tmp_path, "train", [([5] * 20, [6] * 20)], 100)
     path = tmp_path / f"train-00000.{part}.npy"
     path.write_bytes(path.read_bytes()[:-missing_bytes])
-    with pytest.raises(CheckpointError, match="the data is incomplete: run minitransformer-prepare again") as caught:
+    with pytest.raises(CheckpointError, match="the data is incomplete: prepare the data again") as caught:
         TokenStore(tmp_path, "train")
     assert str(caught.value).startswith(f"{path}: ")
 
@@ -119,14 +119,16 @@ def test_a_truncated_token_file_is_named_with_the_remedy(tmp_path: Path, part: s
 def test_an_empty_token_file_is_named_with_the_remedy(tmp_path: Path) -> None:
     write_store(tmp_path, "train", THREE, 100)
     (tmp_path / "train-00000.source.npy").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"train-00000\.source\.npy: cannot be read .*-prepare again"):
+    with pytest.raises(CheckpointError, match=r"train-00000\.source\.npy: cannot be read .*prepare the data again"):
         TokenStore(tmp_path, "train")
 
 
 def test_tokens_that_do_not_add_up_to_the_lengths_are_refused_with_both_numbers(tmp_path: Path) -> None:
     write_store(tmp_path, "train", THREE, 100)
     np.save(tmp_path / "train-00000.target.npy", np.array([6, 7], np.uint16))
-    with pytest.raises(CheckpointError, match=r"train-00000\.target\.npy: expected 3 tokens, found 2; .*prepare again"):
+    with pytest.raises(
+        CheckpointError, match=r"train-00000\.target\.npy: expected 3 tokens, found 2; .*prepare the data"
+    ):
         TokenStore(tmp_path, "train")
 
 
@@ -134,7 +136,7 @@ def test_tokens_that_do_not_add_up_to_the_lengths_are_refused_with_both_numbers(
 def test_a_missing_part_of_a_shard_is_named_with_the_remedy(tmp_path: Path, part: str) -> None:
     write_store(tmp_path, "train", THREE, 100)
     (tmp_path / f"train-00000.{part}.npy").unlink()
-    with pytest.raises(CheckpointError, match=rf"train-00000\.{part}\.npy: cannot be read .*-prepare again"):
+    with pytest.raises(CheckpointError, match=rf"train-00000\.{part}\.npy: cannot be read .*prepare the data again"):
         TokenStore(tmp_path, "train")
 
 
@@ -150,7 +152,7 @@ def test_truncated_lengths_are_named_with_the_remedy(tmp_path: Path) -> None:
     write_store(tmp_path, "train", THREE, 100)
     path = tmp_path / "train-00000.lengths.npy"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(CheckpointError, match=r"train-00000\.lengths\.npy: cannot be read .*-prepare again"):
+    with pytest.raises(CheckpointError, match=r"train-00000\.lengths\.npy: cannot be read .*prepare the data again"):
         TokenStore(tmp_path, "train")
 
 
@@ -162,7 +164,7 @@ def test_a_pickled_array_is_not_loaded(tmp_path: Path) -> None:
 
 
 def test_a_split_that_was_never_written_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no 'train' data here; write it with minitransformer-prepare"):
+    with pytest.raises(CheckpointError, match="no 'train' data here; prepare the data first"):
         TokenStore(tmp_path, "train")
 
 

@@ -272,7 +272,7 @@ def test_a_truncated_model_file_is_refused_with_directory_and_remedy(tmp_path: P
     with pytest.raises(CheckpointError, match="no usable tokenizer here") as caught:
         Tokenizer.load(tmp_path)
     assert str(tmp_path) in str(caught.value)
-    assert "minitransformer-prepare" in str(caught.value)
+    assert "name the directory of prepared data" in str(caught.value)
 
 
 @pytest.mark.parametrize("missing", ["tokenizer.source.model", "tokenizer.target.model"])
@@ -286,4 +286,4 @@ def test_one_missing_side_is_refused_and_named(tmp_path: Path, missing: str) -> 
 def test_a_directory_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no usable tokenizer here") as caught:
         Tokenizer.load(tmp_path / "nowhere")
-    assert "name a directory written by minitransformer-prepare or minitransformer-train" in str(caught.value)
+    assert "name the directory of prepared data, or of a trained model" in str(caught.value)

@@ -112,7 +112,7 @@ def test_save_and_load(translator: Translator, tmp_path: Any) -> None:
 
 
 def test_a_directory_without_model(tmp_path: Any) -> None:
-    with pytest.raises(CheckpointError, match="no model here .*train one with minitransformer-train"):
+    with pytest.raises(CheckpointError, match="no model here .*train one, or give the directory of a trained model"):
         Translator.load(tmp_path)
 
 

@@ -196,8 +196,8 @@ def test_the_second_time_it_gives_up_and_leaves_a_capsule(tmp_path: Path) -> Non
     with pytest.raises(TrainingDivergedError) as raised:
         trainer.train(Callback())
     assert str(raised.value) == (
-        "update 10: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. Find out where it"
-        f" begins with minitransformer-doctor --replay {directory}; or lower training.learning_rate_factor, or set"
+        "update 10: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. The doctor can"
+        f" replay it from {directory} and find the first such number; lower training.learning_rate_factor, or set"
         " training.clip_norm"
     )
     assert np.isfinite(trainer.model.parameters.values).all()
