@@ -1,11 +1,17 @@
-"""A very small model, trained once for all tests of the commands."""
+"""A very small model, trained once for all tests of the commands, and files that it has translated."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from small_run import SMALL_MODEL, Trained, said_while, write_parallel_text
+from translated_files import PowerCutError, lines_of, run
 
 from cli.train import train
+from minitransformer.inference import resumable
+from minitransformer.inference.translator import Translator
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +21,34 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     write_parallel_text(folder, "valid", 20, seed=2)
     arguments = ["--run", str(folder / "run"), "--data.raw", str(folder), *SMALL_MODEL.split()]
     return Trained(folder / "run", arguments, said_while(lambda: train(arguments)))
+
+
+@pytest.fixture(scope="module")
+def translator(trained: Trained) -> Translator:
+    return Translator.load(trained.run)
+
+
+@pytest.fixture
+def half_done(translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which the second of several groups was being translated when the process died."""
+    (tmp_path / "in").write_bytes(lines_of(12))
+    append = resumable._Run.append
+
+    def cut_off(self: Any, lines: list[bytes], translations: bytes) -> None:
+        if self.n_lines == 8:
+            raise PowerCutError
+        append(self, lines, translations)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(resumable._Run, "append", cut_off)
+        with pytest.raises(PowerCutError):
+            run(translator, tmp_path, resume=False)
+    return tmp_path
+
+
+@pytest.fixture
+def done(translator: Translator, tmp_path: Path) -> Path:
+    """A folder with a finished translation."""
+    (tmp_path / "in").write_bytes(lines_of(5))
+    run(translator, tmp_path, resume=False)
+    return tmp_path
