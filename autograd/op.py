@@ -33,13 +33,11 @@ class _Kernel(NamedTuple, Generic[Implementation]):
     takes_bfloat16: bool
 
 
-class Dispatch(Generic[Implementation]):
-    """A readable reference, which defines the correct result, and faster kernels, which must agree with it."""
+class Kernels(Generic[Implementation]):
+    """The kernels of an operation, the one registered last first."""
 
-    def __init__(self, reference: Implementation) -> None:
-        self.reference = reference
+    def __init__(self) -> None:
         self.kernels: list[_Kernel[Implementation]] = []
-        functools.update_wrapper(self, reference)
 
     def kernel(
         self,
@@ -59,10 +57,6 @@ class Dispatch(Generic[Implementation]):
 
         return register
 
-    def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Implementation:
-        """Return the first kernel that supports these arguments, else the reference."""
-        return self._first_that_supports(self.kernels, arguments, static) or self.reference
-
     @staticmethod
     def _first_that_supports(
         kernels: list[_Kernel[Implementation]], arguments: tuple[Any, ...], static: dict[str, Any]
@@ -74,6 +68,19 @@ class Dispatch(Generic[Implementation]):
                 if kernel.device == device and kernel.supports(*arguments, **static):
                     return kernel.run
         return None
+
+
+class Dispatch(Kernels[Implementation]):
+    """A readable reference, which defines the correct result, and faster kernels, which must agree with it."""
+
+    def __init__(self, reference: Implementation) -> None:
+        super().__init__()
+        self.reference = reference
+        functools.update_wrapper(self, reference)
+
+    def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Implementation:
+        """Return the first kernel that supports these arguments, else the reference."""
+        return self._first_that_supports(self.kernels, arguments, static) or self.reference
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
         return self.choose(arguments, static)(*arguments, **static)
@@ -95,7 +102,7 @@ def observed(observer: Run) -> Iterator[None]:
 
     ``observer(operation, run, *arguments, **static)`` receives the operation and its chosen implementation, and returns
     ``(y, backward)``: those of ``run(*arguments, **static)``, or wrapped.  Operations that an implementation calls are
-    observed too; the float32 computation of an operation on bfloat16 arrays is not.  Joint operations run one by one.
+    observed too; the float32 computation of an operation on bfloat16 arrays is not.  Joint kernels do not run.
     """
     before, _observation.observer = _observation.observer, observer
     try:
@@ -142,14 +149,17 @@ class Operation(Dispatch[Run]):
 BackwardOfSeveral: TypeAlias = Callable[[list[Array | None]], Sequence[Gradient | None]]
 
 
-class JointOperation(Dispatch[Callable[..., Any]]):
-    """Several operations on the same tensors, which a kernel may compute together.
+class JointKernels(Kernels[Callable[..., tuple[list[Array], BackwardOfSeveral]]]):
+    """Kernels that compute several operations on the same tensors together.
 
-    The reference is a function of tensors that calls operations and returns a list of tensors.  Each operation chooses
-    its own implementation and writes its own node to the tape.  A kernel is a function of arrays that returns a list of
-    arrays and ``backward``.  ``backward`` receives a list of gradients, None for an unused result, and returns one
-    gradient per positional argument.
+    A kernel is a function of arrays that returns a list of arrays and ``backward``.  ``backward`` receives a list of
+    gradients, None for an unused result, and returns one gradient per positional argument.  ``name`` is that of the
+    node on the tape.
     """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
 
     def kernel_of(self, arguments: tuple[Any, ...]) -> Callable[..., tuple[list[Array], BackwardOfSeveral]] | None:
         """Return the kernel that computes these operations together, or None; None while they are observed."""
@@ -158,22 +168,20 @@ class JointOperation(Dispatch[Callable[..., Any]]):
         kernels = [kernel for kernel in self.kernels if kernel.takes_bfloat16 or not any(map(is_bfloat16, arguments))]
         return self._first_that_supports(kernels, arguments, {})
 
-    def __call__(self, *inputs: Any) -> list[Tensor]:
+    def compute(self, *inputs: Any) -> list[Tensor] | None:
+        """Return the results; None if there is no kernel, so that the caller calls one operation after the other."""
         arguments = tuple(map(_value, inputs))
         together = self.kernel_of(arguments)
         if together is None:
-            results: list[Tensor] = self.reference(*inputs)
-            return results
+            return None
         values, backward = together(*arguments)
         if not is_recording():
             return list(map(Tensor, values))
-        return _results_of(Node(self.__name__, tuple(map(_origin, inputs)), backward), values)
-
-    __name__: str
+        return _results_of(Node(self.name, tuple(map(_origin, inputs)), backward), values)
 
 
 class _OneOfSeveral(PendingGradient):
-    """The gradient of one result of a joint operation; the gradients of all results form a list."""
+    """The gradient of one result of a joint kernel; the gradients of all results form a list."""
 
     def __init__(self, place: int, n_results: int, gradient: Array) -> None:
         self.shape, self.like = gradient.shape, gradient

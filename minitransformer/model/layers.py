@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
 from autograd import BlockMask, Layer, Parameter, RandomStream, Tensor, ops, to_device
@@ -111,7 +111,9 @@ class MultiHeadAttention(Layer):
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, KeysValues]:
         """Compute queries, keys and values of one x.  Shapes: x (T, D) → (T, H, K), (T, H, K) and (T, H, V)."""
-        queries, keys, values = map(self.heads, mapped(x, [self.query, self.key, self.value]))
+        query, key, value = self.query, self.key, self.value
+        maps = ops.linear_maps(x, query.weight, query.bias, key.weight, key.bias, value.weight, value.bias)
+        queries, keys, values = map(self.heads, maps)
         return queries, (keys, values)
 
     def __call__(
@@ -158,9 +160,13 @@ class Residual(Layer):
         self.is_post, self.p_drop = config.norm == "post", config.p_drop
         self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
-    def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], random: RandomStream | None) -> Tensor:
+    def sublayer_input(self, x: Tensor) -> Tensor:
+        """Return what the sublayer reads: x, or LayerNorm(x) if norm is "pre"."""
+        return x if self.is_post else self.norm(x)
+
+    def __call__(self, x: Tensor, y: Tensor, random: RandomStream | None) -> Tensor:
+        """Add the sublayer's output y to x."""
         if not self.is_post:
-            return x + drop(sublayer(self.norm(x)), self.p_drop, random)
-        y = sublayer(x)  # draws its own dropout masks first
+            return x + drop(y, self.p_drop, random)
         site, norm = site_of_mask(self.p_drop, random), self.norm
         return ops.add_norm(x, y, norm.gain, norm.bias, rate=self.p_drop, site=site, eps=norm.eps)

@@ -33,11 +33,11 @@ class EncoderLayer(Layer):
         self.feed_forward_residual = Residual(config)
 
     def __call__(self, x: Tensor, spans: BlockMask, random: RandomStream | None = None) -> Tensor:
-        def attend_to_self(x: Tensor) -> Tensor:
-            return self.self_attention(*self.self_attention.queries_keys_values(x), spans, random)
-
-        x = self.self_attention_residual(x, attend_to_self, random)
-        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, random), random)
+        y = self.self_attention_residual.sublayer_input(x)
+        y = self.self_attention(*self.self_attention.queries_keys_values(y), spans, random)
+        x = self.self_attention_residual(x, y, random)
+        y = self.feed_forward(self.feed_forward_residual.sublayer_input(x), random)
+        return self.feed_forward_residual(x, y, random)
 
 
 class DecoderLayer(Layer):
@@ -61,17 +61,15 @@ class DecoderLayer(Layer):
         past: Past | None = None,
     ) -> Tensor:
         """Apply the layer; ``memory`` holds ``source_attention``'s keys and values of the encoder's output."""
-
-        def attend_to_self(x: Tensor) -> Tensor:
-            queries, newest = self.self_attention.queries_keys_values(x)
-            return self.self_attention(queries, past.extend(newest) if past else newest, self_spans, random)
-
-        def attend_to_source(x: Tensor) -> Tensor:
-            return self.source_attention(self.source_attention.queries(x), memory, source_spans, random)
-
-        x = self.self_attention_residual(x, attend_to_self, random)
-        x = self.source_attention_residual(x, attend_to_source, random)
-        return self.feed_forward_residual(x, lambda x: self.feed_forward(x, random), random)
+        y = self.self_attention_residual.sublayer_input(x)
+        queries, newest = self.self_attention.queries_keys_values(y)
+        y = self.self_attention(queries, past.extend(newest) if past else newest, self_spans, random)
+        x = self.self_attention_residual(x, y, random)
+        queries = self.source_attention.queries(self.source_attention_residual.sublayer_input(x))
+        y = self.source_attention(queries, memory, source_spans, random)
+        x = self.source_attention_residual(x, y, random)
+        y = self.feed_forward(self.feed_forward_residual.sublayer_input(x), random)
+        return self.feed_forward_residual(x, y, random)
 
 
 class Encoder(Layer):

@@ -42,7 +42,13 @@ class ShardedGradient:
     def _sum(self, leaves: list[tuple[ModelInput | None, RandomStream]], out: Array, n_threads: int) -> Array:
         """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""
         if len(leaves) == 1:
-            return self._differentiate(*leaves[0], out)
+            shard, stream = leaves[0]
+            if shard is None:
+                out[...] = 0
+                return 0.0
+            loss_of_shard = self.model.loss(shard, stream)
+            backward(loss_of_shard, into=out)
+            return loss_of_shard.value.astype("float64")
         left, right = leaves[: len(leaves) // 2], leaves[len(leaves) // 2 :]
         of_right = self._borrow(out)
         if n_threads > 1:
@@ -74,11 +80,3 @@ class ShardedGradient:
             return self._free.pop()
         except IndexError:
             return namespace(like).zeros_like(like)
-
-    def _differentiate(self, shard: ModelInput | None, stream: RandomStream, out: Array) -> Array:
-        if shard is None:
-            out[...] = 0
-            return 0.0
-        loss = self.model.loss(shard, stream)
-        backward(loss, into=out)
-        return loss.value.astype("float64")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autograd import Layer, Parameter, ParameterBuffer, Tensor, backward, no_tape, ops
-from autograd.op import Dispatch, JointOperation, Operation, observed, operations, unbroadcast
+from autograd.op import Dispatch, JointKernels, Operation, observed, operations, unbroadcast
 from autograd.parameters import zeros
 from autograd.precision import dtype_named
 from autograd.tensor import PendingGradient, TapeError
@@ -159,12 +159,15 @@ def doubled_and_tripled(x: Any) -> list[Any]:
 
 
 class Together:
-    """A joint operation whose kernel keeps the arguments of its backward."""
+    """Two operations whose joint kernel keeps the arguments of its backward."""
 
     def __init__(self) -> None:
-        self.operation = JointOperation(doubled_and_tripled)
+        self.joint = JointKernels("doubled_and_tripled")
         self.given: list[Any] = []
-        self.operation.kernel("cpu", supports=lambda x: len(x) > 2)(self.run)
+        self.joint.kernel("cpu", supports=lambda x: len(x) > 2)(self.run)
+
+    def operation(self, x: Any) -> list[Any]:
+        return self.joint.compute(x) or doubled_and_tripled(x)
 
     def run(self, x: Any) -> tuple[list[Any], Any]:
         def backward(dys: list[Any]) -> list[Any]:
@@ -217,7 +220,7 @@ def test_what_is_computed_together_leaves_no_tape_where_none_is_wanted() -> None
 def test_numbers_of_sixteen_bits_go_to_kernels_that_take_them() -> None:
     pytest.importorskip("ml_dtypes", reason="bfloat16 needs ml_dtypes (pip install ml_dtypes)")
     x = np.ones(3, dtype_named("bfloat16"))
-    joint = Together().operation
+    joint = Together().joint
     assert joint.kernel_of((x,)) is None
     taking = joint.kernel("cpu", takes_bfloat16=True)(lambda x: ([x, x], lambda dys: dys[:1]))
     assert joint.kernel_of((x,)) is taking

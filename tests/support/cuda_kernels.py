@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from autograd import kernels, ops, optim  # noqa: F401  (their registration comes first)
+from autograd import kernels, optim  # noqa: F401  (their registration comes first)
 from autograd.kernels.cuda import adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear
-from autograd.op import Dispatch, operations
+from autograd.op import Kernels, operations
+from autograd.ops.linear_maps import joint_linear_maps
 from autograd.random import random_words
 
 MODULES = (adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear)
-DISPATCHERS: dict[str, Dispatch[Any]] = {
+DISPATCHERS: dict[str, Kernels[Any]] = {
     **operations, "adam_update": optim.adam_update, "clip": optim.clip, "sum_squares": optim.sum_squares,
-    "linear_maps": ops.linear_maps, "random_words": random_words,
+    "linear_maps": joint_linear_maps, "random_words": random_words,
 }  # fmt: skip
 KERNELS = {
     name: [kernel for kernel in dispatcher.kernels if kernel.device == "cuda"]

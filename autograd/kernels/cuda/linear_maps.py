@@ -10,7 +10,7 @@ from autograd.kernels.cuda.linear import is_supported, sum_of_rows
 from autograd.kernels.cuda.products import PendingProducts, PendingSum, address, distance, product, stack_of
 from autograd.op import BackwardOfSeveral
 from autograd.ops.linear import check_linear
-from autograd.ops.linear_maps import linear_maps
+from autograd.ops.linear_maps import joint_linear_maps
 from autograd.tensor import Gradient
 
 
@@ -22,7 +22,7 @@ def _form_a_stack(x: Array, *maps: Array) -> bool:
     return distance(sorted(weights, key=address)) is not None
 
 
-@linear_maps.kernel("cuda", supports=_form_a_stack, takes_bfloat16=True)
+@joint_linear_maps.kernel("cuda", supports=_form_a_stack, takes_bfloat16=True)
 def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], BackwardOfSeveral]:
     """Compute the reference's result; if the results' gradients form a stack, the weights' are one stack of products.
 

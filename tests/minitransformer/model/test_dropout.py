@@ -40,7 +40,7 @@ def test_a_residual_frame_drops_its_sublayer_alone_with_one_mask_forward_and_bac
     layer = Residual(ModelConfig(d_model=16, norm="pre", p_drop=0.3))
     ParameterBuffer(layer, seed=1, dtype="float64")
     x, of_sublayer = Tensor(np.zeros((30, 16))), Tensor(np.ones((30, 16)))
-    y = layer(x, lambda x: of_sublayer, RandomStream(SITE.seed))
+    y = layer(x, of_sublayer, RandomStream(SITE.seed))
     backward(ops.sum(y))
     assert bits(y.value) == bits(mask_of(0.3, SITE, 30, 16))
     assert of_sublayer.grad is not None

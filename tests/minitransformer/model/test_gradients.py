@@ -163,7 +163,12 @@ def feed_forward(config: ModelConfig, source: Blocks, target: Blocks) -> Subject
 
 def residual(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
     layer = Residual(config)
-    return layer, lambda x: layer(x, lambda x: x * x, stream()), [target]
+
+    def run(x: Tensor) -> Tensor:
+        y = layer.sublayer_input(x)
+        return layer(x, y * y, stream())
+
+    return layer, run, [target]
 
 
 def encoder_layer(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:

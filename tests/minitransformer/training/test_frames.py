@@ -1,0 +1,72 @@
+"""The frames, and the types, from an update to its first matrix product."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from autograd.optim import Adam
+from minitransformer import Batch, Transformer
+from minitransformer.config import TrainingConfig
+from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.step import TrainingStep
+from parallel.reducer import LocalReducer
+from tests.support.training import TINY
+
+OUTER_FRAMES = ("train", "OpenRun.train", "Trainer.train", "Trainer.step")  # up to TrainingStep.__call__
+OUTER_TYPES = {"OpenRun", "Trainer"}
+MOST_FRAMES, MOST_TYPES = 16, 9
+TREE = {"compute", "_sum"}  # the sum over micro-batches
+
+
+class Reached(Exception):  # noqa: N818 (no error: the product that was looked for)
+    """The first matrix product of the weights: the frames in which it is computed, outermost first."""
+
+    def __init__(self, frames: list[FrameType]) -> None:
+        self.frames = frames
+
+
+class Watched(np.ndarray):
+    """Weights whose first matrix product raises ``Reached``."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+        if ufunc is np.matmul:
+            raise Reached(list(frames_from(sys._getframe(1)))[::-1])
+        plain = [x.view(np.ndarray) if isinstance(x, Watched) else x for x in inputs]
+        return getattr(ufunc, method)(*plain, **more)
+
+
+def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def first_product() -> list[FrameType]:
+    """Return the frames of an update of one micro-batch, from that of ``TrainingStep.__call__`` to the product's."""
+    model, config = Transformer(TINY), TrainingConfig(n_shards=1)
+    step = TrainingStep(ShardedGradient(model, n_threads=1), LocalReducer(), Adam(model.parameters), config, range(1))
+    for _, parameter in model.named_parameters():
+        parameter.value = parameter.value.view(Watched)
+    batch = Batch.from_token_ids([[3, 4]], [[5, 6]])
+    try:
+        step([batch], 1, batch.n_target_tokens)
+    except Reached as reached:
+        names = [frame.f_code.co_qualname for frame in reached.frames]
+        return reached.frames[names.index("TrainingStep.__call__") :]
+    raise AssertionError("an update without a product of the weights")
+
+
+def test_few_frames_and_types_lie_between_an_update_and_its_first_product() -> None:
+    chain = [frame for frame in first_product() if frame.f_code.co_name not in TREE]
+    owners = [frame.f_locals["self"] for frame in chain if "self" in frame.f_locals]
+    types = {type(owner).__name__ for owner in owners}
+    passed = " → ".join(frame.f_code.co_qualname for frame in chain)
+    assert Path(chain[-1].f_code.co_filename).name == "linear.py", passed
+    assert len(OUTER_FRAMES) + len(chain) <= MOST_FRAMES, passed
+    assert len(types | OUTER_TYPES) <= MOST_TYPES, f"{sorted(types)}: {passed}"
