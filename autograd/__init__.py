@@ -7,26 +7,26 @@ from importlib.util import find_spec
 
 from autograd import ops
 from autograd.array import DeviceError, namespace, to_device, to_host
+from autograd.masks import AttentionMask, BooleanMask, KeyRanges, Segments
 from autograd.op import ShapeError, op
 from autograd.ops.cross_entropy import SmoothedClasses
 from autograd.parameters import Layer, Parameter, ParameterBuffer, named_parameters
 from autograd.random import RandomStream
-from autograd.spans import BlockMask, Blocks, KeySets, KeySpans
 from autograd.tensor import TapeError, Tensor, backward, no_tape
 
 if find_spec("autograd.kernels"):  # a tree without them works the same, more slowly
     import autograd.kernels  # noqa: F401
 
 __all__ = [
-    "BlockMask",
-    "Blocks",
+    "AttentionMask",
+    "BooleanMask",
     "DeviceError",
-    "KeySets",
-    "KeySpans",
+    "KeyRanges",
     "Layer",
     "Parameter",
     "ParameterBuffer",
     "RandomStream",
+    "Segments",
     "ShapeError",
     "SmoothedClasses",
     "TapeError",

@@ -10,7 +10,7 @@ import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.op import Operation, Run, observed
-from autograd.precision import widened
+from autograd.precision import upcast
 from autograd.tensor import Backward, Gradient, written
 
 
@@ -76,7 +76,7 @@ class _Checked:
 
 
 def _require_finite(array: Any, operation: str, number: int, what: str, arguments: tuple[Any, ...]) -> None:
-    array = widened(array)
+    array = upcast(array)
     if hasattr(array, "dtype") and array.dtype.kind == "f":
         n_wrong = int((~namespace(array).isfinite(array)).sum())
         if n_wrong:

@@ -183,13 +183,13 @@ class JointKernels(Kernels[Callable[..., tuple[list[Array], BackwardOfSeveral]]]
 class _OneOfSeveral(PendingGradient):
     """The gradient of one result of a joint kernel; the gradients of all results form a list."""
 
-    def __init__(self, place: int, n_results: int, gradient: Array) -> None:
+    def __init__(self, index: int, n_results: int, gradient: Array) -> None:
         self.shape, self.like = gradient.shape, gradient
-        self.place, self.n_results = place, n_results
+        self.index, self.n_results = index, n_results
 
     def add_to(self, out: list[Array | None]) -> None:
         """Set this result's entry in the list, which is None: each result has one node, visited once."""
-        out[self.place] = self.like
+        out[self.index] = self.like
 
     def written(self) -> list[Array | None]:
         """Return the list with this gradient only; the others are None."""
@@ -201,8 +201,8 @@ class _OneOfSeveral(PendingGradient):
 def _results_of(node: Node, values: Sequence[Array]) -> list[Tensor]:
     """Return a tensor for each result of ``node``, each with a node of its own that passes its gradient on."""
 
-    def of_one(place: int) -> Backward:
-        return lambda dy: (_OneOfSeveral(place, len(values), dy),)
+    def of_one(index: int) -> Backward:
+        return lambda dy: (_OneOfSeveral(index, len(values), dy),)
 
     return [Tensor(value, Node(f"{node.name}[{i}]", (node,), of_one(i))) for i, value in enumerate(values)]
 

@@ -64,13 +64,13 @@ class Adam:
         Nothing changes if ``scale`` is 0.
         Shapes: scalars (N_SCALARS,), see ``scalars``; scale (), see ``clip``; float64, on the buffer's device.
         """
-        copies = self.buffer.copies
+        low_precision = self.buffer.low_precision
         adam_update(
             self.buffer.values[self.shard][within],
             self.buffer.gradients[self.shard][within],
             self.m[within],
             self.v[within],
-            None if copies is None else copies[self.shard][within],
+            None if low_precision is None else low_precision[self.shard][within],
             scalars,
             scale,
             beta1=self.beta1,
@@ -85,7 +85,7 @@ def adam_update(
     gradients: Array,
     m: Array,
     v: Array,
-    copies: Array | None,
+    low_precision: Array | None,
     scalars: Array,
     scale: Array,
     *,
@@ -95,8 +95,8 @@ def adam_update(
 ) -> None:
     """Make one step of Adam in place, with g = scale · gradients; change nothing if the scale is 0.
 
-    Shapes: all (n,) and of one dtype, except copies (another dtype), scalars (N_SCALARS,) and scale ().
-    Changes values, m and v, and sets the copies (low-precision weights) to the rounded values.
+    Shapes: all (n,) and of one dtype, except low_precision (another dtype), scalars (N_SCALARS,) and scale ().
+    Changes values, m and v, and sets ``low_precision`` to the rounded values.
     """
     xp, applies = namespace(values), scale > 0
     factor, step_size, variance_correction = (x.astype(values.dtype) for x in (scale, scalars[1], scalars[2]))
@@ -104,8 +104,8 @@ def adam_update(
     m[...] = xp.where(applies, beta1 * m + (1 - beta1) * g, m)
     v[...] = xp.where(applies, beta2 * v + (1 - beta2) * g * g, v)
     values -= xp.where(applies, step_size * m / (xp.sqrt(v / variance_correction) + eps), 0)
-    if copies is not None:
-        copies[...] = values.astype(copies.dtype)
+    if low_precision is not None:
+        low_precision[...] = values.astype(low_precision.dtype)
 
 
 @Dispatch

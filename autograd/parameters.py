@@ -16,10 +16,10 @@ import numpy as np
 
 from autograd.array import Array, Device, namespace, namespace_of_device, to_device
 from autograd.precision import dtype_named
-from autograd.random import Site, named_site, normal, uniform
+from autograd.random import StreamId, named_stream_id, normal, uniform
 from autograd.tensor import Gradient, PendingGradient, Tensor
 
-Initialiser: TypeAlias = Callable[[Site, tuple[int, ...]], Array]
+Initialiser: TypeAlias = Callable[[StreamId, tuple[int, ...]], Array]
 Allocate: TypeAlias = Callable[[int, Any], tuple[Array, Array]]
 
 ALIGNMENT = 64  # elements: 256 bytes of float32, so that every parameter is aligned like a separate allocation
@@ -28,14 +28,14 @@ ALIGNMENT = 64  # elements: 256 bytes of float32, so that every parameter is ali
 class Parameter(Tensor):
     """A tensor that training changes; once a ``ParameterBuffer`` is made of its layer, a view into that buffer."""
 
-    __slots__ = ("declared_shape", "initialise", "offset", "room")
+    __slots__ = ("declared_shape", "initialise", "offset", "gradient_buffer")
 
     def __init__(self, shape: tuple[int, ...], initialise: Initialiser) -> None:
         super().__init__(np.empty(0))
         self.declared_shape = shape
         self.initialise = initialise
         self.offset = -1
-        self.room: _Gradients | None = None
+        self.gradient_buffer: _Gradients | None = None
 
     @property
     def size(self) -> int:
@@ -47,14 +47,14 @@ class Parameter(Tensor):
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
         """Write (``first``) or add ``gradient`` into ``destination``, or into the buffer's own gradients."""
-        if self.room is None:
+        if self.gradient_buffer is None:
             raise ValueError("backward: a Parameter receives gradients only after a ParameterBuffer was made of it")
-        view = self.view_of(self.room.array if destination is None else destination)
+        view = self.view_of(self.gradient_buffer.array if destination is None else destination)
         if destination is None:
             self.grad = view
         if isinstance(gradient, PendingGradient):
-            place = gradient.write_to if first else gradient.add_to
-            place(view)
+            store = gradient.write_to if first else gradient.add_to
+            store(view)
         elif first:
             view[...] = gradient
         else:
@@ -108,8 +108,8 @@ class ParameterBuffer:
     Shapes: ``values`` and ``gradients`` (size,), one dtype, one device; parameters begin at multiples of ALIGNMENT,
     and the padding between them stays zero.
     With dtype "bfloat16" values and gradients are float32 (master weights), which are updated, saved, compared and
-    summed.  ``copies`` (size,) are the rounded values (low-precision weights), which operations read for parameters
-    with more than one axis.  Gains and biases, which are few, they read in float32.
+    summed.  ``low_precision`` (size,) are the rounded values (low-precision weights), which operations read for
+    parameters with more than one axis.  Gains and biases, which are few, they read in float32.
     Initial values are a pure function of (seed, name), drawn in float64 whatever the dtype; zero without a seed.
     ``allocate(size, dtype)`` returns zeros for values and gradients, for example in memory that processes share.  By
     default they are allocated on the device, gradients on first use.
@@ -123,7 +123,7 @@ class ParameterBuffer:
     ) -> None:  # fmt: skip
         self.named = dict(named_parameters(layer))
         for name, parameter in self.named.items():
-            if parameter.room is not None:
+            if parameter.gradient_buffer is not None:
                 raise ValueError(f"ParameterBuffer: {name} lies in another buffer already, which would lose it")
         xp, size = namespace_of_device(device), 0
         for parameter in reversed(self.named.values()):
@@ -133,26 +133,27 @@ class ParameterBuffer:
         is_narrow = stored.name == "bfloat16"
         of_values = np.dtype(np.float32) if is_narrow else stored
         self.values, gradients = (xp.zeros(size, of_values), None) if allocate is None else allocate(size, of_values)
-        self.copies: Array | None = xp.zeros(size, stored) if is_narrow else None
-        self._room = _Gradients(self.values)
+        self.low_precision: Array | None = xp.zeros(size, stored) if is_narrow else None
+        self._gradient_buffer = _Gradients(self.values)
         if gradients is not None:
-            self._room.array = gradients
-        self._take_place()
+            self._gradient_buffer.array = gradients
+        self._set_views()
         if seed is not None:
             for name, values in self.named_values().items():
-                values[...] = to_device(self.named[name].initialise(named_site(seed, name), values.shape), device)
-        self.refresh_copies()
+                values[...] = to_device(self.named[name].initialise(named_stream_id(seed, name), values.shape), device)
+        self.refresh_low_precision()
 
-    def _take_place(self) -> None:
-        """Set each parameter's ``value`` to its view of the values or of the copies."""
+    def _set_views(self) -> None:
+        """Set each parameter's ``value`` to its view of the values or of the low-precision weights."""
         for parameter in self.named.values():
-            home = self.values if self.copies is None or len(parameter.declared_shape) < 2 else self.copies
-            parameter.room, parameter.value = self._room, parameter.view_of(home)
+            is_matrix = len(parameter.declared_shape) > 1
+            home = self.low_precision if self.low_precision is not None and is_matrix else self.values
+            parameter.gradient_buffer, parameter.value = self._gradient_buffer, parameter.view_of(home)
 
-    def refresh_copies(self) -> None:
-        """Round the values into ``copies`` again after values were changed by hand; Adam updates both itself."""
-        if self.copies is not None:
-            self.copies[...] = self.values.astype(self.copies.dtype)
+    def refresh_low_precision(self) -> None:
+        """Round the values into ``low_precision`` again after values were changed by hand; Adam updates both itself."""
+        if self.low_precision is not None:
+            self.low_precision[...] = self.values.astype(self.low_precision.dtype)
 
     def named_values(self) -> dict[str, Array]:
         """Return every parameter's view of ``values``, by name."""
@@ -162,8 +163,8 @@ class ParameterBuffer:
     def gradients(self) -> Array:
         """dloss/dθ at the offset of θ in ``values``; allocated on first use, so translation needs no memory for it."""
         for parameter in self.named.values():
-            parameter.grad = parameter.view_of(self._room.array)
-        return self._room.array
+            parameter.grad = parameter.view_of(self._gradient_buffer.array)
+        return self._gradient_buffer.array
 
     @property
     def n_parameters(self) -> int:
@@ -171,25 +172,25 @@ class ParameterBuffer:
         return sum(parameter.size for parameter in self.named.values())
 
 
-def zeros(site: Site, shape: tuple[int, ...]) -> Array:
+def zeros(stream_id: StreamId, shape: tuple[int, ...]) -> Array:
     """Return initial values 0, for biases."""
     return np.zeros(shape)
 
 
-def ones(site: Site, shape: tuple[int, ...]) -> Array:
+def ones(stream_id: StreamId, shape: tuple[int, ...]) -> Array:
     """Return initial values 1, for gains."""
     return np.ones(shape)
 
 
-def glorot_uniform(site: Site, shape: tuple[int, ...]) -> Array:
+def glorot_uniform(stream_id: StreamId, shape: tuple[int, ...]) -> Array:
     """Draw uniformly in ±√(6 / (fan_in + fan_out)), for matrices (in, out).
 
     Source: Glorot & Bengio 2010, equation 16.
     """
     limit = math.sqrt(6 / sum(shape))
-    return (2 * uniform(site, shape) - 1) * limit
+    return (2 * uniform(stream_id, shape) - 1) * limit
 
 
-def scaled_normal(site: Site, shape: tuple[int, ...]) -> Array:
+def scaled_normal(stream_id: StreamId, shape: tuple[int, ...]) -> Array:
     """Draw normal numbers of standard deviation D^−½, for embeddings (W, D) that are multiplied by √D on use."""
-    return normal(site, shape) / math.sqrt(shape[-1])
+    return normal(stream_id, shape) / math.sqrt(shape[-1])

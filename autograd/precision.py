@@ -44,7 +44,7 @@ def is_bfloat16(x: Any) -> bool:
     return bool(dtype.kind == "V" and dtype.name == "bfloat16")
 
 
-def widened(x: Any) -> Any:
+def upcast(x: Any) -> Any:
     """Return x in float32 if it is an array of bfloat16, else x itself."""
     return x.astype(np.float32) if is_bfloat16(x) else x
 
@@ -97,13 +97,13 @@ def in_float32(
     computation would keep float32 arrays.
     """
 
-    def run_widened() -> tuple[Array, Backward]:
-        wide = tuple(map(widened, arguments))
+    def run_upcast() -> tuple[Array, Backward]:
+        wide = tuple(map(upcast, arguments))
         return choose(wide, static)(*wide, **static)
 
     def backward(dy: Array) -> list[Gradient | None]:
-        gradients = run_widened()[1](widened(dy))
+        gradients = run_upcast()[1](upcast(dy))
         return [None if dx is None else as_gradient_of(x, dx) for x, dx in zip(arguments, gradients, strict=True)]
 
-    value = run_widened()[0]
+    value = run_upcast()[0]
     return rounded(value) if value.ndim else value, backward

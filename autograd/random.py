@@ -1,9 +1,9 @@
-"""Randomness as a pure function: bits of (seed, update, shard, site, index), without state.
+"""Randomness as a pure function: bits of (seed, update, micro-batch, stream id, index), without state.
 
 The generator is Philox4x64-10, the counter-based one of Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers:
-as easy as 1, 2, 3", exactly as ``numpy.random.Philox`` runs it: key = (seed, site), counter = (block, shard, update,
-0), and the counter is incremented before the first block, as in NumPy.  So a dropout mask can be drawn again in the
-backward pass, is the same on every device and for any number of processes, and is not saved in checkpoints.
+as easy as 1, 2, 3", exactly as ``numpy.random.Philox`` runs it: key = (seed, stream), counter = (block, micro-batch,
+update, 0), and the counter is incremented before the first block, as in NumPy.  So a dropout mask can be drawn again in
+the backward pass, is the same on every device and for any number of processes, and is not saved in checkpoints.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ _WORD = 2**64
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """A random stream id.  All four numbers are in [0, 2⁶⁴); ``shard`` is the index of the micro-batch.
+class StreamId:
+    """The id of a random stream.  All four numbers are in [0, 2⁶⁴); ``micro_batch`` is the index of the micro-batch.
 
     ``update`` may be a scalar array, uint64, on the device that draws.  So a captured CUDA graph draws new numbers in
     every update.
     """
 
     seed: int
-    site: int
+    stream: int
     update: int | Array = 0
-    shard: int = 0
+    micro_batch: int = 0
 
 
 class RandomStream:
-    """A source of the sites of one forward pass, numbered in the order of use.
+    """A source of the random stream ids of one forward pass, numbered in the order of use.
 
     Dropout is on if and only if a stream is passed to the model; there is no other switch.
 
     Raises: ValueError for a seed outside of [0, 2⁶⁴).
     """
 
-    def __init__(self, seed: int, update: int | Array = 0, shard: int = 0) -> None:
+    def __init__(self, seed: int, update: int | Array = 0, micro_batch: int = 0) -> None:
         _check(seed)
-        self.seed, self.update, self.shard = seed, update, shard
-        self._n_sites = 0
+        self.seed, self.update, self.micro_batch = seed, update, micro_batch
+        self._n_ids = 0
 
-    def next_site(self) -> Site:
-        """Return the next unused site of this pass."""
-        self._n_sites += 1
-        return Site(self.seed, self._n_sites, self.update, self.shard)
+    def next_id(self) -> StreamId:
+        """Return the next unused random stream id of this pass."""
+        self._n_ids += 1
+        return StreamId(self.seed, self._n_ids, self.update, self.micro_batch)
 
 
-def named_site(seed: int, name: str) -> Site:
-    """Return the site of a name, for draws that do not depend on the update (a parameter's initial values).
+def named_stream_id(seed: int, name: str) -> StreamId:
+    """Return the random stream id of a name, for draws that do not depend on the update (a parameter's initial values).
 
     Raises: ValueError for a seed outside of [0, 2⁶⁴).
     """
     _check(seed)
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    return Site(seed, int.from_bytes(digest, "little"))
+    return StreamId(seed, int.from_bytes(digest, "little"))
 
 
 def _check(seed: int) -> None:
@@ -73,15 +73,15 @@ def _check(seed: int) -> None:
 
 
 @Dispatch
-def random_words(like: Array, *, site: Site, count: int) -> Array:
-    """Return ``count`` random 64-bit words of a site, computed on the device of ``like``.
+def random_words(like: Array, *, stream_id: StreamId, count: int) -> Array:
+    """Return ``count`` random 64-bit words of a random stream id, computed on the device of ``like``.
 
     Shapes: returns (count,) uint64, equal to ``numpy.random.Philox(key=…, counter=…).random_raw(count)``.
     """
     xp = namespace(like)
     blocks = xp.arange(1, -(-count // 4) + 1, dtype=xp.uint64)
-    counter = [blocks, *(xp.full_like(blocks, word) for word in (site.shard, site.update, 0))]
-    return xp.stack(philox4x64_10(counter, (site.seed, site.site)), axis=1).reshape(-1)[:count]
+    counter = [blocks, *(xp.full_like(blocks, word) for word in (stream_id.micro_batch, stream_id.update, 0))]
+    return xp.stack(philox4x64_10(counter, (stream_id.seed, stream_id.stream)), axis=1).reshape(-1)[:count]
 
 
 def philox4x64_10(counter: Sequence[Array], key: Sequence[int]) -> list[Array]:
@@ -114,30 +114,30 @@ def _multiply_wide(xp: Any, x: Array, factor: int) -> tuple[Array, Array]:
     return high, x * xp.uint64(factor)
 
 
-def random_uint16(like: Array, *, site: Site, count: int) -> Array:
+def random_uint16(like: Array, *, stream_id: StreamId, count: int) -> Array:
     """Return ``count`` random 16-bit numbers, four to a word, lowest bits first.
 
     Shapes: returns (count,) uint16 on the device of ``like``.
     """
-    words = random_words(like, site=site, count=-(-count // 4))
+    words = random_words(like, stream_id=stream_id, count=-(-count // 4))
     return words.view(namespace(like).uint16)[:count]
 
 
-def uniform(site: Site, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def uniform(stream_id: StreamId, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Draw numbers uniform in [0, 1), 53 random bits each.  Returns float64 on the host."""
-    words = random_words(np.empty(0), site=site, count=int(np.prod(shape)))
+    words = random_words(np.empty(0), stream_id=stream_id, count=int(np.prod(shape)))
     numbers: np.ndarray[Any, Any] = (words >> np.uint64(11)) * 2.0**-53
     return numbers.reshape(shape)
 
 
-def normal(site: Site, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def normal(stream_id: StreamId, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Draw standard normal numbers by the method of Box & Muller 1958.  Returns float64 on the host."""
-    radius, angle = uniform(site, (2, *shape))
+    radius, angle = uniform(stream_id, (2, *shape))
     return np.asarray(np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle))
 
 
-def permutation(site: Site, n: int) -> np.ndarray[Any, Any]:
+def permutation(stream_id: StreamId, n: int) -> np.ndarray[Any, Any]:
     """Return a random permutation of 0 … n−1, the argsort of n random words.  Returns int64 on the host."""
-    words: np.ndarray[Any, Any] = random_words(np.empty(0), site=site, count=n)
+    words: np.ndarray[Any, Any] = random_words(np.empty(0), stream_id=stream_id, count=n)
     order: np.ndarray[Any, Any] = words.argsort(kind="stable")
     return order

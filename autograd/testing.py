@@ -145,28 +145,28 @@ def _raise_the_worst(slope: _Slope, max_coordinates: int, random: np.random.Gene
     if along.excess > 0 and len(coordinates) < size:
         coordinates = [*coordinates, _bisect(slope, direction)]
     at = {i: slope.along(_only(np.ones(direction.shape), i)) for i in coordinates}
-    wrong = {_place(i, direction.shape): probe for i, probe in at.items() if probe.excess > 0}
-    place, worst = max(wrong.items(), key=lambda item: item[1].excess, default=("along a random direction", along))
+    wrong = {_coordinate(i, direction.shape): probe for i, probe in at.items() if probe.excess > 0}
+    index, worst = max(wrong.items(), key=lambda item: item[1].excess, default=("along a random direction", along))
     if worst.excess > 0:
         got = "None" if slope.leaf.grad is None else f"{worst.got:.12g}"
         numbers = f"backward gives {got}, central difference {worst.expected:.12g} (±{worst.allowed:.1g})"
-        raise GradientError(f"{slope.name} {place}: {numbers}")
+        raise GradientError(f"{slope.name} {index}: {numbers}")
 
 
 def _bisect(slope: _Slope, direction: Array) -> int:
     """Find a wrong coordinate of a wrong direction: halve it repeatedly and keep the half with the larger error."""
-    places = np.arange(direction.size)
-    while len(places) > 1:
-        places = max(np.array_split(places, 2), key=lambda half: slope.along(_only(direction, half)).excess)
-    return int(places[0])
+    coordinates = np.arange(direction.size)
+    while len(coordinates) > 1:
+        coordinates = max(np.array_split(coordinates, 2), key=lambda half: slope.along(_only(direction, half)).excess)
+    return int(coordinates[0])
 
 
-def _only(direction: Array, places: Any) -> Array:
+def _only(direction: Array, coordinates: Any) -> Array:
     """Return the direction with all coordinates but these, counted row by row, set to 0."""
-    return np.where(np.isin(np.arange(direction.size).reshape(direction.shape), places), direction, 0)
+    return np.where(np.isin(np.arange(direction.size).reshape(direction.shape), coordinates), direction, 0)
 
 
-def _place(coordinate: int, shape: tuple[int, ...]) -> str:
+def _coordinate(coordinate: int, shape: tuple[int, ...]) -> str:
     return f"at {tuple(map(int, np.unravel_index(coordinate, shape)))}"
 
 
@@ -192,8 +192,8 @@ def _tensors_by_name(function: Callable[..., Any], arguments: list[Any]) -> dict
 
 
 def _finite(x: Array, what: str) -> Array:
-    for place in np.argwhere(~np.isfinite(x))[:1].tolist():
-        raise GradientError(f"{what} is not finite: {x[tuple(place)]} at {tuple(place)}")
+    for index in np.argwhere(~np.isfinite(x))[:1].tolist():
+        raise GradientError(f"{what} is not finite: {x[tuple(index)]} at {tuple(index)}")
     return x
 
 

@@ -3,7 +3,7 @@
     python benchmarks/gpu.py                              all stages, in less than ten minutes
     python benchmarks/gpu.py questions ceilings           these stages
     python benchmarks/gpu.py timing --models big          of this model only
-    python benchmarks/gpu.py --device cpu                 all stages without a GPU: a rehearsal, no figures
+    python benchmarks/gpu.py --device cpu                 all stages without a GPU: a dry run, no figures
 
 Every stage runs in a process of its own, so that the failure of one, or its time running out, leaves the others alone.
 Results are appended to a file as they come, a line of JSON each; a summary comes last.
@@ -47,7 +47,7 @@ STAGES = {
     "kernels": Stage("gpu_kernels", 60, "every kernel beside its reference"),
 }
 
-SLOWER_ON_CPU = 10  # a stage of a rehearsal may take its time
+SLOWER_ON_CPU = 10  # a stage of a dry run may take its time
 
 
 def main() -> int:

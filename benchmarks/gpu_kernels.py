@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gpu_card import Card, draw
 
-from autograd import Blocks
+from autograd import Segments
 from autograd.array import namespace_of_device
 from autograd.op import Operation
 from autograd.ops.add_norm import add_norm
@@ -17,13 +17,13 @@ from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.ops.dropout import dropout
 from autograd.ops.embedding import embedding
 from autograd.ops.layer_norm import layer_norm
-from autograd.precision import widened
-from autograd.random import Site
+from autograd.precision import upcast
+from autograd.random import StreamId
 from autograd.tensor import written
 from minitransformer import ModelConfig
-from minitransformer.model.spans import causal_spans
+from minitransformer.model.masks import causal_mask
 
-SITE = Site(seed=1, site=1)
+STREAM_ID = StreamId(seed=1, stream=1)
 
 
 class Case(NamedTuple):
@@ -50,23 +50,25 @@ def cases(config: ModelConfig, n_tokens: int) -> Iterator[Case]:
     d, words, one = config.d_model, config.vocabulary_size, 2 * n_tokens * config.d_model
     of_norm = draw(d, dtype="float32"), draw(d, dtype="float32")
     yield Case(layer_norm, (draw(n_tokens, d), *of_norm), {}, 5 * one)
-    yield Case(add_norm, (draw(n_tokens, d), draw(n_tokens, d), *of_norm), {"rate": 0.1, "site": SITE}, 8 * one)
-    yield Case(dropout, (draw(n_tokens, d),), {"rate": 0.1, "site": SITE}, 4 * one)
+    yield Case(
+        add_norm, (draw(n_tokens, d), draw(n_tokens, d), *of_norm), {"rate": 0.1, "stream_id": STREAM_ID}, 8 * one
+    )
+    yield Case(dropout, (draw(n_tokens, d),), {"rate": 0.1, "stream_id": STREAM_ID}, 4 * one)
     ids = namespace_of_device("cuda").asarray(np.random.default_rng(1).integers(0, words, n_tokens))
     yield Case(embedding, (draw(words, d), ids), {}, 3 * one + 4 * words * d)
     yield Case(
         linear_cross_entropy, (draw(n_tokens, d), draw(words, d), None, ids), {"smoothing": 0.1}, 8 * n_tokens * words
     )
     lengths = np.clip(np.exp(np.random.default_rng(1).normal(3.0, 0.5, max(2, n_tokens // 23))), 1, 100).astype(int)
-    spans = causal_spans(Blocks.of_lengths(lengths))
+    mask = causal_mask(Segments.of_lengths(lengths))
     heads = tuple(draw(lengths.sum(), config.n_heads, config.d_k) for _ in range(3))
-    yield Case(attention, heads, {"spans": spans}, 12 * heads[0].nbytes)
+    yield Case(attention, heads, {"mask": mask}, 12 * heads[0].nbytes)
 
 
 def times(card: Card, case: Case) -> dict[str, Any]:
     """Forward and backward together; the reference has the same numbers in float32."""
     ours = card.milliseconds(both_ways(case.op.of_arrays, case))
-    wide = case._replace(arguments=tuple(widened(x) for x in case.arguments))
+    wide = case._replace(arguments=tuple(upcast(x) for x in case.arguments))
     reference = card.milliseconds(both_ways(case.op.reference, wide))
     return {"ms": ours, "gb_per_s": case.n_bytes / 1e6 / ours, "reference ms": reference}
 

@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from gpu_card import Card
 
-from autograd import Blocks
+from autograd import Segments
 from autograd.array import namespace_of_device, to_device, to_host
 from autograd.kernels.cuda import attention as of_attention
 from autograd.kernels.cuda import layer_norm as of_norm
 from autograd.op import operations
 from autograd.optim import adam_update, clip, sum_squares
-from autograd.precision import rounded, widened
-from autograd.random import Site
+from autograd.precision import rounded, upcast
+from autograd.random import StreamId
 from autograd.tensor import written
-from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
 MOST_OFF = {"float32": 1e-5, "bfloat16": 1e-2}  # by the Euclidean norm
-SITE = Site(2**64 - 1, 5, 2**33, 3)
+STREAM_ID = StreamId(2**64 - 1, 5, 2**33, 3)
 ADAM = {"beta1": 0.9, "beta2": 0.98, "eps": 1e-9}
 
 
@@ -75,8 +75,8 @@ def cases(card: Card, dtype: str) -> Iterator[Case]:
             of_parameters = draw(width, dtype="float32"), draw(width, dtype="float32")
             yield Case("layer_norm", (draw(n, width), *of_parameters), {}, f"{n} × {width}")
             terms = draw(n, width), draw(n, width)
-            yield Case("add_norm", (*terms, *of_parameters), {"rate": 0.1, "site": SITE}, f"{n} × {width}")
-        yield Case("dropout", (draw(n, 63),), {"rate": 0.3, "site": SITE}, f"{n} × 63")
+            yield Case("add_norm", (*terms, *of_parameters), {"rate": 0.1, "stream_id": STREAM_ID}, f"{n} × {width}")
+        yield Case("dropout", (draw(n, 63),), {"rate": 0.3, "stream_id": STREAM_ID}, f"{n} × 63")
         yield Case("embedding", (draw(37, 65), random.integers(0, 37, n)), {}, f"{n} of 37 × 65")
         for d_in, d_out in ((64, 128), (33, 65)):
             x, weight, bias = draw(n, d_in), draw(d_in, d_out), draw(d_out, dtype="float32")
@@ -93,14 +93,14 @@ def cases(card: Card, dtype: str) -> Iterator[Case]:
 
 def attention_cases(lengths: tuple[int, ...], draw: Callable[..., Any]) -> Iterator[Case]:
     """Sentences of these lengths, one behind the other."""
-    here, there = Blocks.of_lengths(lengths), Blocks.of_lengths(lengths[::-1])
-    spans = {"encoder": self_attention_spans(here), "decoder": causal_spans(here),
-             "source": encoder_decoder_spans(here, there)}  # fmt: skip
+    here, there = Segments.of_lengths(lengths), Segments.of_lengths(lengths[::-1])
+    masks = {"encoder": self_attention_mask(here), "decoder": causal_mask(here),
+             "source": encoder_decoder_mask(here, there)}  # fmt: skip
     for width in of_attention.WIDTHS:
-        for name, of in spans.items():
+        for name, of in masks.items():
             sizes = of.queries.n_tokens, of.keys.n_tokens, of.keys.n_tokens
             heads = tuple(draw(n, 3, width) for n in sizes)
-            yield Case("attention", heads, {"spans": of}, f"{name}, heads of {width}")
+            yield Case("attention", heads, {"mask": of}, f"{name}, heads of {width}")
 
 
 def error_of(case: Case, dtype: str) -> float:
@@ -110,12 +110,12 @@ def error_of(case: Case, dtype: str) -> float:
     kernel = op.choose(arguments, case.static)
     assert kernel in {of_card.run for of_card in op.kernels if of_card.device == "cuda"}, "no kernel takes this"
     value, backward = kernel(*arguments, **case.static)
-    exact = tuple(x if x is None or x.dtype.kind == "i" else widened(x).astype(np.float64) for x in case.arguments)
+    exact = tuple(x if x is None or x.dtype.kind == "i" else upcast(x).astype(np.float64) for x in case.arguments)
     expected, exact_backward = op.reference(*exact, **case.static)
     direction = np.random.default_rng(2).standard_normal(value.shape).astype(np.float32)
     dy = rounded(direction) if str(value.dtype) == "bfloat16" else direction
     gradients = backward(to_device(np.asarray(dy), "cuda"))
-    exact_gradients = exact_backward(widened(dy).astype(np.float64))
+    exact_gradients = exact_backward(upcast(dy).astype(np.float64))
     errors = [relative_error(value, expected)]
     for got, of_reference in zip(gradients, exact_gradients, strict=True):
         if got is not None:
@@ -126,7 +126,7 @@ def error_of(case: Case, dtype: str) -> float:
 
 def relative_error(got: Any, expected: Any) -> float:
     """‖got − expected‖ / ‖expected‖.  Raises: AssertionError if anything is not finite, or of another shape."""
-    got, expected = widened(to_host(got)).astype(np.float64), np.asarray(expected, np.float64)
+    got, expected = upcast(to_host(got)).astype(np.float64), np.asarray(expected, np.float64)
     assert got.shape == expected.shape, f"{got.shape} where {expected.shape} was expected"
     assert np.isfinite(got).all(), "not finite, or not written"
     return float(np.linalg.norm(got - expected) / max(np.linalg.norm(expected), 1e-30))
@@ -142,11 +142,11 @@ def adam(card: Card) -> dict[str, Any]:
     adam_update.reference(*exact, None, scalars, expected[2], **ADAM)
     on_card = [to_device(x, "cuda") for x in (values, gradients, m, v)]
     scalars, loss = to_device(scalars, "cuda"), to_device(loss, "cuda")
-    copies = namespace_of_device("cuda").empty(n, rounded(values).dtype)
+    low_precision = namespace_of_device("cuda").empty(n, rounded(values).dtype)
     outcome = clip(sum_squares(on_card[1]), loss, scalars, max_norm=0.01)
-    adam_update(*on_card, copies, scalars, outcome[2], **ADAM)
+    adam_update(*on_card, low_precision, scalars, outcome[2], **ADAM)
     results = zip((*on_card, outcome), (*exact, expected), strict=True)
     errors = [relative_error(got, of_reference) for got, of_reference in results]
     assert max(errors) <= MOST_OFF["float32"], errors
-    assert (to_host(copies) == rounded(to_host(on_card[0]))).all(), "copies are not the rounded values"
+    assert (to_host(low_precision) == rounded(to_host(on_card[0]))).all(), "copies are not the rounded values"
     return {"n": n, "most_off": max(errors)}

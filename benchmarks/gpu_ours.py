@@ -26,7 +26,7 @@ class OurTraining:
         with tempfile.TemporaryDirectory() as name:  # what is mapped stays
             write_store(Path(name), "train", (pair for pairs in batches for pair in pairs), config.vocabulary_size)
             store = TokenStore(Path(name), "train")
-        training = TrainingConfig(batch_tokens=batch_tokens, n_shards=1, warmup_steps=100, precision="bfloat16")
+        training = TrainingConfig(batch_tokens=batch_tokens, n_micro_batches=1, warmup_steps=100, precision="bfloat16")
         self.model = Transformer(config, seed=1, dtype="bfloat16", device="cuda")
         self.trainer = Trainer(self.model, store, None, training, Path(name), SerialCommunicator(), n_threads=1)
         step = self.trainer.training_step

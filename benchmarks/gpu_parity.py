@@ -76,10 +76,10 @@ def compare(
             parameters[of].copy_(torch.from_numpy(np.ascontiguousarray(values)))
     loss = training.loss(training.batches[0])
     loss.backward()
-    return judged(our_loss, loss.item(), our_gradients, {of: p.grad for of, p in parameters.items()}, precision)
+    return differences(our_loss, loss.item(), our_gradients, {of: p.grad for of, p in parameters.items()}, precision)
 
 
-def judged(
+def differences(
     our_loss: float, loss: float, ours: dict[str, Any], theirs: dict[str, Any], precision: Precision
 ) -> dict[str, Any]:
     """How far apart they are."""

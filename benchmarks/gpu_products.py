@@ -61,7 +61,7 @@ def times(case: Case) -> tuple[dict[int, float], float | None]:
     workspace, stream = namespace_of_device("cuda").empty(WORKSPACE, "uint8"), cuda.get_current_stream()
     proposals = product.proposals(operands, CANDIDATES)
     rounds = [timed(proposals, product, operands, workspace.data.ptr, stream) for _ in range(ROUNDS)]
-    of_proposals = {place: float(np.median([times[place] for times in rounds])) for place in rounds[0]}
+    of_proposals = {rank: float(np.median([times[rank] for times in rounds])) for rank in rounds[0]}
     try:
         of_cupy = float(np.median([milliseconds(lambda: case.left @ case.right, stream) for _ in range(ROUNDS)]))
     except TypeError:  # the stand-in for CuPy has none of bfloat16
@@ -73,19 +73,19 @@ def products(card: Card, model: str) -> dict[str, Any]:
     """Print a table of TFLOP/s; returns the first guesses and the best, and all of them together by the clock."""
     config, n_tokens = card.sizes.models[model], card.sizes.tokens[0]
     print(f"\n| {model}, {n_tokens:,} tokens, TFLOP/s, cuBLASLt {version()}, {CANDIDATES} proposals | M × K × N | first"
-          " | best | its place | CuPy |\n|-|-|-|-|-|-|")  # fmt: skip
+          " | best | its rank | CuPy |\n|-|-|-|-|-|-|")  # fmt: skip
     facts, seconds = {}, {"first": 0.0, "best": 0.0}
     for case in cases(n_tokens, config):
         (m, k), n = case.left.shape, case.right.shape[1]
         of_proposals, of_cupy = times(case)
-        place = min(of_proposals, key=of_proposals.__getitem__)
+        rank = min(of_proposals, key=of_proposals.__getitem__)
         first, best, cupy = (
-            2e-9 * m * k * n / ms if ms else None for ms in (of_proposals.get(0), of_proposals[place], of_cupy)
+            2e-9 * m * k * n / ms if ms else None for ms in (of_proposals.get(0), of_proposals[rank], of_cupy)
         )
-        print(f"| {case.name} | {m} × {k} × {n} | {_shown(first)} | {_shown(best)} | {place + 1} | {_shown(cupy)} |")
-        facts[case.name] = {"first": first, "best": best, "place": place + 1, "CuPy": cupy}
-        seconds["first"] += of_proposals.get(0, of_proposals[place])
-        seconds["best"] += of_proposals[place]
+        print(f"| {case.name} | {m} × {k} × {n} | {_shown(first)} | {_shown(best)} | {rank + 1} | {_shown(cupy)} |")
+        facts[case.name] = {"first": first, "best": best, "rank": rank + 1, "CuPy": cupy}
+        seconds["first"] += of_proposals.get(0, of_proposals[rank])
+        seconds["best"] += of_proposals[rank]
     return {"tokens": n_tokens, "tflops": facts, "ms of one each": seconds}
 
 

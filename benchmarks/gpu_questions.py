@@ -17,7 +17,7 @@ from gpu_products import products
 
 from autograd.array import namespace_of_device, to_device, to_host
 from autograd.kernels.cuda.products import mask_shape, product
-from autograd.precision import dtype_named, rounded, widened
+from autograd.precision import dtype_named, rounded, upcast
 
 COPIED = (2**21, 2**22, 2**23, 2**24, 2**26, 2**28)  # elements: the cache holds the smaller ones
 RELU_BACKWARD = (25_344, 512, 2_048)  # rows of dy, its columns, d_ff: the base model's
@@ -47,7 +47,7 @@ def numbers_in_bfloat16() -> dict[str, Any]:
     there_and_back = to_host(rounded(on_device))
     alike = {
         "rounding on the card": bool((there_and_back.view(np.uint16) == rounded(on_host).view(np.uint16)).all()),
-        "widening on the card": bool((to_host(widened(rounded(on_device))) == widened(rounded(on_host))).all()),
+        "widening on the card": bool((to_host(upcast(rounded(on_device))) == upcast(rounded(on_host))).all()),
         "dtype": there_and_back.dtype == dtype_named("bfloat16"),
         "a sum of two": bool(
             (to_host(rounded(on_device) + rounded(on_device)) == rounded(on_host) + rounded(on_host)).all()
@@ -74,7 +74,7 @@ def captured_product(pool: Any) -> dict[str, Any]:
         stream.begin_capture()
         y = compute()
         graph = stream.end_capture()
-        x[...] = rounded(2 * widened(x))
+        x[...] = rounded(2 * upcast(x))
         expected = to_host(compute())
         graph.launch(stream)
         others = [xp.full((300, 128), 7, np.float32) for _ in range(4)]  # may not lie where y does

@@ -11,10 +11,10 @@ from gpu_contestants import batches_of
 from gpu_ours import OurTraining
 
 from autograd.array import namespace_of_device, to_host
-from autograd.random import Site, random_words
+from autograd.random import StreamId, random_words
 from minitransformer.training.graph import CapturedStep
 
-SITE = Site(2**64 - 1, 7, 2**40, 3)
+STREAM_ID = StreamId(2**64 - 1, 7, 2**40, 3)
 COUNTS = (1, 3, 4, 5, 1_023, 1_024, 1_025, 100_003)
 N_UPDATES = 4  # launched, captured, and twice replayed
 
@@ -34,8 +34,8 @@ def random_words_of_both() -> dict[str, Any]:
     """The kernel's and ``numpy.random.Philox``'s."""
     like = namespace_of_device("cuda").empty(0)
     for count in COUNTS:
-        expected = random_words(np.empty(0), site=SITE, count=count)
-        assert (to_host(random_words(like, site=SITE, count=count)) == expected).all(), f"{count} words"
+        expected = random_words(np.empty(0), stream_id=STREAM_ID, count=count)
+        assert (to_host(random_words(like, stream_id=STREAM_ID, count=count)) == expected).all(), f"{count} words"
     return {"counts": COUNTS}
 
 

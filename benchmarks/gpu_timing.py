@@ -45,8 +45,8 @@ def contest(card: Card, model: str, tokens: int) -> bool:
         if time.time() + longest + SECONDS_TO_END > card.ends:
             break
         start = time.time()
-        in_turns = ready if number % 2 else ready[::-1]
-        ready = [c for c in in_turns if comes_through(card, c.name, c.run, facts)][:: 1 if number % 2 else -1]
+        in_order = ready if number % 2 else ready[::-1]
+        ready = [c for c in in_order if comes_through(card, c.name, c.run, facts)][:: 1 if number % 2 else -1]
         longest = max(longest, time.time() - start)
     held = memory_by_process()
     for contestant in ready:

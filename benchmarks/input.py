@@ -4,7 +4,7 @@
 
 Prepares two files of parallel lines (or the demonstration's corpus), on one core: sentencepiece is trained, text
 becomes tokens, tokens are written.
-Then compares what an epoch's plan, cutting a batch into shards and reading it cost with an update of the
+Then compares what an epoch's plan, cutting a batch into micro-batches and reading it cost with an update of the
 small-1024 model.
 """
 
@@ -22,7 +22,7 @@ from training import ours
 from workload import WORKLOADS
 
 from minitransformer.config import DataConfig
-from minitransformer.data.batching import cut_into_shards, plan_epoch, read_batch
+from minitransformer.data.batching import cut_into_micro_batches, plan_epoch, read_batch
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.store import TokenStore
 
@@ -44,12 +44,12 @@ def prepared(files: list[str], directory: Path) -> PreparedData:
 
 
 def seconds_of_a_batch(store: TokenStore, batch_tokens: int) -> float:
-    """Its share of the epoch's plan, its shards, and reading them."""
+    """Its share of the epoch's plan, its micro-batches, and reading them."""
     start = time.perf_counter()
     plan = plan_epoch(store.lengths, batch_tokens, seed=1, epoch=0)
     for batch in plan:
-        for shard in cut_into_shards(batch, store.lengths, 2):
-            read_batch(store, shard)
+        for micro_batch in cut_into_micro_batches(batch, store.lengths, 2):
+            read_batch(store, micro_batch)
     return (time.perf_counter() - start) / len(plan)
 
 

@@ -2,7 +2,8 @@
 
     python benchmarks/operations.py [tiny] [--rounds 20]
 
-Forward and backward of a shard (half a batch), operation by operation: alone, and beside the other shard on its thread.
+Forward and backward of a micro-batch (half a batch), operation by operation: alone, and beside the other micro-batch on
+its thread.
 """
 
 from __future__ import annotations
@@ -54,20 +55,20 @@ def timed(operation: Operation, run: Callable[..., Any], *arguments: Any, **stat
     return value, WATCH.timed(operation.__name__, of_value)
 
 
-def measure(shards: list[Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Median seconds by operation of the first of ``shards``, all of which run side by side."""
+def measure(micro_batches: list[Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Median seconds by operation of the first of ``micro_batches``, all of which run side by side."""
     kept: list[Counter[str]] = []
 
-    def work(shard: Callable[[], None], keep: bool) -> None:
+    def work(micro_batch: Callable[[], None], keep: bool) -> None:
         for _ in range(rounds + 1):
             WATCH.seconds.clear()
             with observed(timed):
-                WATCH.timed(ALL, shard)()
+                WATCH.timed(ALL, micro_batch)()
             WATCH.seconds[REST] = 2 * WATCH.seconds[ALL] - WATCH.seconds.total()
             if keep:
                 kept.append(Counter(WATCH.seconds))
 
-    threads = [threading.Thread(target=work, args=(shard, i == 0)) for i, shard in enumerate(shards)]
+    threads = [threading.Thread(target=work, args=(micro_batch, i == 0)) for i, micro_batch in enumerate(micro_batches)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -87,14 +88,14 @@ def main() -> None:
     model, pairs = Transformer(workload.config), workload.batches()[0]
     gradients = [model.parameters.gradients, model.parameters.gradients.copy()]
 
-    def shard(i: int) -> Callable[[], None]:
+    def micro_batch(i: int) -> Callable[[], None]:
         sources, targets = zip(*pairs[i::2], strict=True)
         batch = Batch.from_token_ids(list(sources), list(targets))
         return lambda: backward(model.loss(batch, RandomStream(1, 1, i)), into=gradients[i])
 
     with threadpool_limits(1, user_api="blas"):
-        alone = measure([shard(0)], options.rounds)
-        beside = measure([shard(0), shard(1)], options.rounds)
+        alone = measure([micro_batch(0)], options.rounds)
+        beside = measure([micro_batch(0), micro_batch(1)], options.rounds)
     print("\n| ms | alone | beside another thread |\n|-|-|-|")
     for name in sorted(beside, key=lambda name: -beside[name]):
         print(f"| {name} | {1e3 * alone[name]:.1f} | {1e3 * beside[name]:.1f} |")

@@ -3,7 +3,7 @@
     python benchmarks/overhead.py [--rounds 21]
 
 The small-1024 model's layers with one number where it has hundreds, and sentences of one token: what is left of a
-shard's forward and backward pass is what does not depend on the size of arrays.
+micro-batch's forward and backward pass is what does not depend on the size of arrays.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from minitransformer import Batch, Transformer
 from minitransformer.system.memory import keep_freed_memory
 
 
-def shard_pass(model: Transformer, batch: Batch) -> Callable[[], None]:
-    """Forward and backward of a shard, as a thread of training does them."""
+def micro_batch_pass(model: Transformer, batch: Batch) -> Callable[[], None]:
+    """Forward and backward of a micro-batch, as a thread of training does them."""
     return lambda: backward(model.loss(batch, RandomStream(1)))
 
 
@@ -49,12 +49,13 @@ def main() -> None:
     minute = dataclasses.replace(workload.config, vocabulary_size=4, d_model=4, d_ff=4, d_k=1, d_v=1)
     sources, targets = zip(*workload.batches()[0][::2], strict=True)
     with threadpool_limits(1, user_api="blas"):
-        empty = median_seconds(shard_pass(Transformer(minute), Batch.from_token_ids([[3]], [[3]])), rounds)
+        empty = median_seconds(micro_batch_pass(Transformer(minute), Batch.from_token_ids([[3]], [[3]])), rounds)
         full = median_seconds(
-            shard_pass(Transformer(workload.config), Batch.from_token_ids(list(sources), list(targets))), rounds // 3
+            micro_batch_pass(Transformer(workload.config), Batch.from_token_ids(list(sources), list(targets))),
+            rounds // 3,
         )
     print(
-        f"a shard of the small-1024 model: {1e3 * full:.0f} ms, of which {1e3 * empty:.2f} ms"
+        f"a micro-batch of the small-1024 model: {1e3 * full:.0f} ms, of which {1e3 * empty:.2f} ms"
         f" ({100 * empty / full:.1f} %)"
     )
     print("do not depend on the size of arrays: tape, dispatch, Python, the calls of NumPy")

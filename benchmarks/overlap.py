@@ -2,9 +2,9 @@
 
     python benchmarks/overlap.py [tiny small-1024 base] [--rounds 5] [--ranks 2] [--gigabytes-per-second 1.25]
 
-Measured: when the numbers of the gradient are final, in the backward pass of one shard on one core.  Predicted from
-that: what of an update (forward and backward of that shard) is saved at most, over a network of a given bandwidth, if
-numbers are sent in the order in which they become final, and if sending costs no work.
+Measured: when the numbers of the gradient are final, in the backward pass of one micro-batch on one core.  Predicted
+from that: what of an update (forward and backward of that micro-batch) is saved at most, over a network of a given
+bandwidth, if numbers are sent in the order in which they become final, and if sending costs no work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHARES = (0.5, 0.75, 0.9)  # of backward's time
 
 @dataclass(frozen=True)
 class Pass:
-    """Forward and backward of one shard: seconds of both, and when each parameter's gradient was final."""
+    """Forward and backward of one micro-batch: seconds of both, and when each parameter's gradient was final."""
 
     forward: float
     backward: float
@@ -50,14 +50,16 @@ class Pass:
         return afterwards - end
 
 
-class Shard:
+class MicroBatch:
     """A model and a batch for it, of which ``run`` makes a pass."""
 
     def __init__(self, name: str) -> None:
         workload = WORKLOADS[name]
         self.model = Transformer(workload.config, seed=1)
         pairs = workload.batches()[0]
-        self._batch = Batch.from_token_ids(*map(list, zip(*pairs[::2], strict=True)))  # half a batch: two shards of it
+        self._batch = Batch.from_token_ids(
+            *map(list, zip(*pairs[::2], strict=True))
+        )  # half a batch: one of two micro-batches
         self._final: dict[Parameter, float] = {}
 
     def run(self) -> Pass:
@@ -82,10 +84,10 @@ class Shard:
 
 def show_completion(name: str, rounds: int, n_ranks: int, bandwidth: float) -> None:
     """Print when gradients are final, and what follows."""
-    shard = Shard(name)
-    shard.run()
-    shard.watch()
-    passes = [shard.run() for _ in range(rounds)]
+    micro_batch = MicroBatch(name)
+    micro_batch.run()
+    micro_batch.watch()
+    passes = [micro_batch.run() for _ in range(rounds)]
     shares = [statistics.median(p.share_of_numbers(share) for p in passes) for share in SHARES]
     seconds_a_number = (1 - 1 / n_ranks) * 4 / bandwidth
     saving = statistics.median(p.saving(seconds_a_number) / (p.forward + p.backward) for p in passes)

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from autograd import Tensor, no_tape, ops
 from autograd.array import Array
-from autograd.ops.linear import for_few_rows
+from autograd.ops.linear import pack_weight
 from minitransformer.system.memory import keep_freed_memory
 
 SHAPES = {"attention": (512, 512), "hidden": (512, 2048), "output": (2048, 512), "vocabulary": (512, 37_000)}
@@ -35,7 +35,7 @@ def matrices(random: np.random.Generator) -> Iterator[tuple[str, list[Array]]]:
         if name == "vocabulary":
             yield f"{name}, a row a word", [np.asfortranarray(matrix) for matrix in stored]
         yield name, stored
-        yield f"{name}, for few rows", [for_few_rows(matrix) for matrix in stored]
+        yield f"{name}, for few rows", [pack_weight(matrix) for matrix in stored]
 
 
 def gigaflops(n_rows: int, weights: list[Array], random: np.random.Generator, rounds: int) -> float:

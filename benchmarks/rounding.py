@@ -37,7 +37,7 @@ def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None
     world = MpiCommunicator(node_group=lambda local_rank: local_rank)
     demo = RunConfig()
     training = dataclasses.replace(
-        demo.training, seed=seed, max_updates=n_updates, gradients_sent_in=sent_in, n_shards=max(2, world.size),
+        demo.training, seed=seed, max_updates=n_updates, gradients_sent_in=sent_in, n_micro_batches=max(2, world.size),
         validate_every=n_updates, checkpoint_every=n_updates, warmup_steps=100,
     )  # fmt: skip
     data = dataclasses.replace(demo.data, directory=directory / "data")
@@ -48,8 +48,8 @@ def be_rank(directory: Path, seed: int, n_updates: int, sent_in: SentIn) -> None
     if world.rank == 0:
         assert job.trainer.validation is not None
         loss = job.trainer.validation.loss(job.trainer.model).loss
-        told = f"{statistics.median(errors.found):.1e} (at most {max(errors.found):.1e})"
-        print(f"| {seed} | {sent_in} | {loss:.4f} | {told} |", flush=True)
+        error = f"{statistics.median(errors.found):.1e} (at most {max(errors.found):.1e})"
+        print(f"| {seed} | {sent_in} | {loss:.4f} | {error} |", flush=True)
 
 
 class Errors:

@@ -27,19 +27,19 @@ from minitransformer import Batch, Transformer
 from minitransformer.system.memory import keep_freed_memory
 from minitransformer.system.threads import available_cores
 from minitransformer.training.checkpoint import Snapshot
-from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.gradient import GradientAccumulator
 from minitransformer.training.state import TrainingState
 from minitransformer.training.writer import CheckpointWriter
 
 
 class Updates:
-    """A model that is trained, without a trainer: two shards a batch."""
+    """A model that is trained, without a trainer: two micro-batches a batch."""
 
     def __init__(self, name: str) -> None:
         self.model = Transformer(WORKLOADS[name].config, seed=1)
         self.adam = Adam(self.model.parameters)
         n_threads = available_cores()
-        self._gradient = ShardedGradient(self.model, n_threads=n_threads)
+        self._gradient = GradientAccumulator(self.model, n_threads=n_threads)
         self._batches: Iterator[IdPairs] = itertools.cycle(WORKLOADS[name].batches())
         self.step = 0
 
@@ -48,7 +48,7 @@ class Updates:
         self.step += 1
         pairs = next(self._batches)
         halves = [Batch.from_token_ids(*map(list, zip(*half, strict=True))) for half in (pairs[0::2], pairs[1::2])]
-        self._gradient.compute(halves, [RandomStream(1, self.step, shard) for shard in range(2)])
+        self._gradient.compute(halves, [RandomStream(1, self.step, micro_batch) for micro_batch in range(2)])
         self.adam.step(1e-4, self.step)
 
     def seconds_of(self, n: int) -> float:

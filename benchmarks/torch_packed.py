@@ -34,10 +34,10 @@ class Packed(NamedTuple):
     """A batch of one shape.  Shapes: ids, places and labels (T,), ends (B + 1,): where sentences end, from 0 on."""
 
     source: Any
-    source_places: Any
+    source_positions: Any
     source_ends: Any
     target: Any
-    target_places: Any
+    target_positions: Any
     target_ends: Any
     labels: Any
 
@@ -54,15 +54,15 @@ class Packed(NamedTuple):
             pieces = np.diff(np.linspace(0, n_missing, n_pieces + 1).astype(int))
             lengths = np.array([*map(len, side), *pieces])
             assert lengths.max() <= LONGEST
-            places = np.concatenate([np.arange(length) for length in lengths])
+            positions = np.concatenate([np.arange(length) for length in lengths])
             ends = np.full(n_sentences + 1, n_tokens)
             ends[: len(lengths) + 1] = np.cumsum([0, *lengths])
             ids = np.array([*(token for sentence in side for token in sentence), *[END] * n_missing])
-            arrays += [torch.tensor(ids), torch.tensor(places), torch.tensor(ends, dtype=torch.int32)]
+            arrays += [torch.tensor(ids), torch.tensor(positions), torch.tensor(ends, dtype=torch.int32)]
         return cls(*arrays, torch.tensor([*labels, *[NO_LABEL] * missing[1]]))
 
 
-def rooms(batches: list[IdPairs]) -> tuple[int, int]:
+def capacities(batches: list[IdPairs]) -> tuple[int, int]:
     """Tokens a side and sentences for which ``Packed.of`` has room in any of these batches."""
     tokens = np.array([[sum(len(ids) + 1 for ids in side) for side in zip(*pairs, strict=True)] for pairs in batches])
     n_tokens = -(-tokens.max() // STEP) * STEP
@@ -87,13 +87,14 @@ def attend(q: Any, k: Any, v: Any, q_ends: Any, k_ends: Any, *, causal: bool) ->
 
 
 def _attend_by_mask(q: Any, k: Any, v: Any, q_ends: Any, k_ends: Any, *, causal: bool) -> Any:
-    places = [torch.arange(len(x), dtype=torch.int32) for x in (q, k)]
+    positions = [torch.arange(len(x), dtype=torch.int32) for x in (q, k)]
     of_query, of_key = (
-        torch.searchsorted(ends, place, right=True) for ends, place in zip((q_ends, k_ends), places, strict=True)
+        torch.searchsorted(ends, position, right=True)
+        for ends, position in zip((q_ends, k_ends), positions, strict=True)
     )
     mask = of_query[:, None] == of_key
     if causal:
-        mask = mask & (places[0][:, None] >= places[1])
+        mask = mask & (positions[0][:, None] >= positions[1])
     heads = functional.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), attn_mask=mask)
     return heads[0].transpose(0, 1)
 
@@ -129,14 +130,17 @@ class PackedTransformer(TorchTransformer):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config, attention=PackedAttention, norm=NarrowNorm)
 
-    def start(self, ids: Any, places: Any) -> Any:
-        x = self.embedding(ids) * math.sqrt(self.config.d_model) + self.positions[places]
+    def start(self, ids: Any, positions: Any) -> Any:
+        x = self.embedding(ids) * math.sqrt(self.config.d_model) + self.positions[positions]
         return narrowed(functional.dropout(x, self.config.p_drop, self.training))
 
     def forward(self, *batch: Any) -> Any:
         """Summed loss of a ``Packed`` batch."""
         packed = Packed(*batch)
-        memory, x = self.start(packed.source, packed.source_places), self.start(packed.target, packed.target_places)
+        memory, x = (
+            self.start(packed.source, packed.source_positions),
+            self.start(packed.target, packed.target_positions),
+        )
         for layer in self.encoder:
             memory = layer(memory, None, packed.source_ends, packed.source_ends)
         for layer in self.decoder:
@@ -157,7 +161,7 @@ def packed_training(
 ) -> TorchTraining:
     """Updates of the packed model."""
     torch.manual_seed(1)
-    n_tokens, n_sentences = rooms(batches)
+    n_tokens, n_sentences = capacities(batches)
     packed = [Packed.of(pairs, n_tokens, n_sentences) for pairs in batches]
     return TorchTraining(
         PackedTransformer(config), [tuple(batch) for batch in packed], count(batches), bf16=bf16, device=device,

@@ -20,21 +20,21 @@ from minitransformer.model.positions import sinusoids
 from minitransformer.model.symbols import END, START
 
 PADDING = 0
-Places = Any  # of the tokens of a packed batch among the padded ones; None for a padded batch
-Side = tuple[Places, Any, Any]  # and the padded shape (B, L), and which places hold a token (B, 1, 1, L)
+Positions = Any  # of the tokens of a packed batch among the padded ones; None for a padded batch
+Side = tuple[Positions, Any, Any]  # and the padded shape (B, L), and which places hold a token (B, 1, 1, L)
 
 
-def spread(x: Any, places: Places, shape: Any) -> Any:
+def spread(x: Any, positions: Positions, shape: Any) -> Any:
     """Packed tokens (N, D) → padded ones (B, L, D); padded ones as they are."""
-    if places is None:
+    if positions is None:
         return x
     rows = x.new_zeros(shape[0] * shape[1], x.shape[-1])
-    return rows.index_copy(0, places, x).unflatten(0, tuple(shape))
+    return rows.index_copy(0, positions, x).unflatten(0, tuple(shape))
 
 
-def gather(x: Any, places: Places) -> Any:
+def gather(x: Any, positions: Positions) -> Any:
     """The inverse of ``spread``."""
-    return x if places is None else x.flatten(0, 1).index_select(0, places)
+    return x if positions is None else x.flatten(0, 1).index_select(0, positions)
 
 
 class Attention(nn.Module):
@@ -105,9 +105,9 @@ class TorchTransformer(nn.Module):
         self.decoder = nn.ModuleList(Layer(config, decoder=True, **kinds) for _ in range(config.n_layers))
         self.register_buffer("positions", torch.tensor(sinusoids(256, config.d_model), dtype=torch.float32))
 
-    def embed(self, ids: Any, places: Places) -> Any:
+    def embed(self, ids: Any, positions: Positions) -> Any:
         x = self.embedding(ids) * math.sqrt(self.config.d_model) + self.positions[: ids.shape[1]]
-        return functional.dropout(gather(x, places), self.config.p_drop, self.training)
+        return functional.dropout(gather(x, positions), self.config.p_drop, self.training)
 
     def side(self, ids: Any) -> Side:
         """Where the tokens of a side are, and which of them can be attended to."""
@@ -121,15 +121,15 @@ class TorchTransformer(nn.Module):
             x = layer(x, None, of_source, of_source)
         return x
 
-    def forward(self, source: Any, target: Any, labels: Any, places: Any) -> Any:
-        """Summed loss of labels at ``places``.  Padding behind targets needs no mask: it comes later than all else."""
+    def forward(self, source: Any, target: Any, labels: Any, positions: Any) -> Any:
+        """Summed loss of labels at ``positions``.  Padding behind targets needs no mask: it comes last."""
         of_source, of_target = self.side(source), self.side(labels)
         memory, x = self.encode(source), self.embed(target, of_target[0])
         for layer in self.decoder:
             x = layer(x, memory, of_target, of_source)
-        x = x if self.packed else gather(x, places)  # the projection is the greatest product: none of it for padding
+        x = x if self.packed else gather(x, positions)  # the projection is the greatest product: none of it for padding
         return functional.cross_entropy(
-            functional.linear(x, self.embedding.weight), labels.flatten().index_select(0, places),
+            functional.linear(x, self.embedding.weight), labels.flatten().index_select(0, positions),
             label_smoothing=self.config.label_smoothing, reduction="sum",
         )  # fmt: skip
 

@@ -53,7 +53,7 @@ def ours(workload: Workload, world: Communicator | None = None) -> tuple[Trainer
     ends = np.cumsum([0, *map(len, batches)])
     indices = [np.arange(a, b) for a, b in pairwise(ends)]
     n_threads = share_of_cores(allowed_cores(), world.allgather(allowed_cores()))
-    config = TrainingConfig(batch_tokens=workload.batch_tokens, n_shards=max(2, world.size), warmup_steps=100)
+    config = TrainingConfig(batch_tokens=workload.batch_tokens, n_micro_batches=max(2, world.size), warmup_steps=100)
     reducer = reducer_for(config, world, "cpu", n_threads)
     model = Transformer(workload.config, allocate=reducer.allocate)
     trainer = Trainer(model, store, None, config, directory, world, reducer, n_threads=n_threads)

@@ -59,9 +59,9 @@ def _layer(ours: Weights, layer: str) -> Weights:
             found[f"{name}.weight"] = np.ascontiguousarray(matrix.T)
         if f"{layer}.{parts[0]}.bias" in ours:
             found[f"{name}.bias"] = np.concatenate([ours[f"{layer}.{part}.bias"] for part in parts])
-    for place, norm in enumerate(norm for norm in NORMS if f"{layer}.{norm}.gain" in ours):
-        found[f"norms.{place}.weight"] = ours[f"{layer}.{norm}.gain"]
-        found[f"norms.{place}.bias"] = ours[f"{layer}.{norm}.bias"]
+    for index, norm in enumerate(norm for norm in NORMS if f"{layer}.{norm}.gain" in ours):
+        found[f"norms.{index}.weight"] = ours[f"{layer}.{norm}.gain"]
+        found[f"norms.{index}.bias"] = ours[f"{layer}.{norm}.bias"]
     return found
 
 
@@ -98,9 +98,9 @@ def _fill_layer(layer: Any, name: str, weights: Weights) -> None:
         linear.weight = weights[f"{name}.{part}.weight"]
         if f"{name}.{part}.bias" in weights:
             linear.bias = weights[f"{name}.{part}.bias"]
-    for place, spec in enumerate([*(spec for _, spec, _ in attentions), layer.ffn]):
-        spec.layer_norm.gamma = weights[f"{name}.norms.{place}.weight"]
-        spec.layer_norm.beta = weights[f"{name}.norms.{place}.bias"]
+    for index, spec in enumerate([*(spec for _, spec, _ in attentions), layer.ffn]):
+        spec.layer_norm.gamma = weights[f"{name}.norms.{index}.weight"]
+        spec.layer_norm.beta = weights[f"{name}.norms.{index}.bias"]
 
 
 class Cache:
@@ -121,8 +121,8 @@ class Cache:
 
     def select(self, rows: Any) -> None:
         """Continue with these rows."""
-        filled, room = self.current[:, : self.length], self.other[: len(rows), : self.length]
-        torch.index_select(filled, 0, rows, out=room)
+        filled, buffer = self.current[:, : self.length], self.other[: len(rows), : self.length]
+        torch.index_select(filled, 0, rows, out=buffer)
         self.current, self.other = self.other, self.current
 
 

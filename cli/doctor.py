@@ -99,7 +99,7 @@ def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
     training, planned = options.training, dataclasses.replace(options, device=device)
     return [
         *machine(options.device, world, placements),
-        *together(world, placements, device, training.n_shards, training.sum),
+        *together(world, placements, device, training.n_micro_batches, training.sum),
         *plan(planned, world, placements, try_largest=options.try_largest_batch),
     ]
 

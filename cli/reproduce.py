@@ -16,7 +16,7 @@ from minitransformer.config import ConfigError
 from minitransformer.paper.complexity.layout import as_json, markdown
 from minitransformer.paper.complexity.table import measure_table
 from minitransformer.report.errors import matplotlib_needed
-from minitransformer.system.files import written_whole
+from minitransformer.system.files import atomic_write
 from minitransformer.system.provenance import code_version
 
 DESCRIPTION = """Measure what the paper's tables claim. "table1": complexity, sequential operations and
@@ -58,7 +58,7 @@ def reproduce_table1(options: Table1Options) -> int:
     with matplotlib_needed():  # check this before minutes of measuring
         from minitransformer.paper.complexity.picture import complexity_picture  # noqa: PLC0415
         from minitransformer.report.saving import save_picture  # noqa: PLC0415
-    with written_whole(options.output / "table1.json") as unfinished:  # fails early if the directory is unwritable
+    with atomic_write(options.output / "table1.json") as unfinished:  # fails early if the directory is unwritable
         rows = measure_table(quick=options.quick, repeats=options.repeats)
         unfinished.write_text(json.dumps(as_json(rows, code=code_version()), indent=1) + "\n", encoding="utf-8")
     print(markdown(rows), end="")

@@ -17,8 +17,8 @@ from minitransformer.paper.table3 import Experiment, Result, Scale, rows_named
 from minitransformer.paper.table3_report import (
     as_markdown,
     claims_as_markdown,
+    outcomes_as_markdown,
     provenance_as_markdown,
-    verdicts_as_markdown,
 )
 from minitransformer.system.files import write_text
 from minitransformer.training.callbacks import ProgressBar
@@ -109,7 +109,7 @@ def _tables(experiment: Experiment, corpus: str) -> str:
             results[row][seed] = result
     compared = list(comparisons(results))
     parts = (
-        as_markdown(results, experiment.scale), verdicts_as_markdown(compared), claims_as_markdown(compared),
+        as_markdown(results, experiment.scale), outcomes_as_markdown(compared), claims_as_markdown(compared),
         provenance_as_markdown(results, corpus),
     )  # fmt: skip
     return "\n".join(parts)

@@ -13,7 +13,7 @@ from cli.console import log_console
 from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
 from minitransformer.training.callbacks import ProgressBar
-from minitransformer.training.rehearsal import verify_resume
+from minitransformer.training.resume_check import verify_resume
 from minitransformer.training.train import train as train_run
 from parallel.communicator import Communicator
 from parallel.launch import communicator

@@ -24,7 +24,7 @@ def round_to_bfloat16(x: Any, bits: Any) -> None:
         bits[start : start + chunk] = (upper | is_nan * 0x7FC0).astype(np.uint16)
 
 
-def widen_to_float32(bits: Any, out: Any) -> None:
+def upcast_to_float32(bits: Any, out: Any) -> None:
     """Write bfloat16 to ``out`` as float32, exactly."""
     wide = out.view(np.uint32)
     wide[...] = bits

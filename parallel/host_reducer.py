@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from parallel.bfloat16 import round_to_bfloat16, widen_to_float32
+from parallel.bfloat16 import round_to_bfloat16, upcast_to_float32
 from parallel.communicator import ELEMENTS_AT_ONCE, Communicator, Value, shard_of_rank
-from parallel.exchange_schedule import Exchange, exchange_schedule
+from parallel.send_receive_schedule import SendReceive, send_receive_schedule
 from parallel.shared_memory import NoSharedMemoryError, allocate_shared
 from parallel.tree import FlatArray, add_along_tree, slice_tree, subtrees_within, tree_of
 
@@ -57,7 +57,7 @@ class HostReducer:
         self._values, self._gradients, self._shares_memory = values, gradients[world.rank], len(gradients) > 1
         self._shards = [shard_of_rank(rank, world.size, n) for rank in range(world.size)]
         self.shard = self._shards[world.rank]
-        self._exchanges: list[Exchange] = list(exchange_schedule(nodes, world.rank))
+        self._schedule: list[SendReceive] = list(send_receive_schedule(nodes, world.rank))
         self._leaves = {range(rank, rank + 1): array for rank, array in gradients.items() if rank in self._all}
         self._subtrees = {rank: subtrees_within(ranks, self._all) for ranks in nodes for rank in ranks}
         self._trees_of_node = [tree_of(subtree, self._leaves, world.rank) for subtree in self._subtrees[world.rank]]
@@ -90,7 +90,7 @@ class HostReducer:
         start = time.perf_counter()
         self._world.barrier()
         self.seconds_waited += time.perf_counter() - start
-        if self._exchanges:
+        if self._schedule:
             self._sum_by_messages()
         else:
             list(self._executor.map(self._sum_in_place, range(self._n_threads)))
@@ -101,7 +101,7 @@ class HostReducer:
 
     def all_gather(self) -> None:
         """Copy the shards of other nodes, and wait until no rank reads this rank's gradients any more."""
-        for shards in self._pieces() if self._exchanges else []:
+        for shards in self._pieces() if self._schedule else []:
             self._exchange_values(shards)
         if self._shares_memory:
             self._world.node.barrier()
@@ -123,17 +123,17 @@ class HostReducer:
 
     def _sum_by_messages(self) -> None:
         """Sum the shard piece by piece, on one thread, because messages take longer than additions."""
-        n_received = sum(len(self._subtrees[exchange.partner]) for exchange in self._exchanges if exchange.receives)
+        n_received = sum(len(self._subtrees[call.partner]) for call in self._schedule if call.receives)
         n_rows = n_received + len(self._trees_of_node)
         buffer = np.empty(n_rows * self._elements_at_once, self._gradients.dtype)
         for shards in self._pieces():
             mine = shards[self._world.rank]
             sums, free = {leaf: gradients[mine] for leaf, gradients in self._leaves.items()}, buffer
-            for exchange in self._exchanges:
-                subtrees = self._subtrees[exchange.partner] if exchange.receives else []
+            for call in self._schedule:
+                subtrees = self._subtrees[call.partner] if call.receives else []
                 received, free = _take_rows(free, len(subtrees), _length(mine))
-                sent = self._sums_of_node(shards[exchange.partner], free) if exchange.sends else free[:0]
-                self._exchange_gradients(sent, received, exchange.partner)
+                sent = self._sums_of_node(shards[call.partner], free) if call.sends else free[:0]
+                self._exchange_gradients(sent, received, call.partner)
                 sums.update(zip(subtrees, received, strict=True))
             add_along_tree(tree_of(self._all, sums, self._world.rank), self._gradients[mine])
 
@@ -154,14 +154,14 @@ class HostReducer:
         bits, received_bits = np.empty(sent.size, np.uint16), np.empty(received.size, np.uint16)
         round_to_bfloat16(sent.reshape(-1), bits)
         self._world.sendrecv_array(bits, received_bits, partner)
-        widen_to_float32(received_bits, received.reshape(-1))
+        upcast_to_float32(received_bits, received.reshape(-1))
 
     def _exchange_values(self, shards: Sequence[slice]) -> None:
         mine = self._values[shards[self._world.rank]]
-        for exchange in self._exchanges:
-            sent = mine if exchange.receives else mine[:0]
-            received = self._values[shards[exchange.partner]] if exchange.sends else mine[:0]
-            self._world.sendrecv_array(sent, received, exchange.partner)
+        for call in self._schedule:
+            sent = mine if call.receives else mine[:0]
+            received = self._values[shards[call.partner]] if call.sends else mine[:0]
+            self._world.sendrecv_array(sent, received, call.partner)
 
     @property
     def _elements_at_once(self) -> int:

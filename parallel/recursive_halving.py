@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from parallel.bfloat16 import round_to_bfloat16, widen_to_float32
+from parallel.bfloat16 import round_to_bfloat16, upcast_to_float32
 
 
 class Transport(Protocol):
@@ -63,7 +63,7 @@ def _halve_and_double(flat: Any, buffer: Any, transport: Transport, n_working: i
     if rounds:
         bits = _bits_like(flat[begin:end])
         round_to_bfloat16(flat[begin:end], bits)
-        widen_to_float32(bits, flat[begin:end])
+        upcast_to_float32(bits, flat[begin:end])
     for partner, kept, given in reversed(halvings):
         _sendrecv(flat[kept], flat[given], partner, transport, rounds)
 
@@ -75,7 +75,7 @@ def _sendrecv(sent: Any, received: Any, partner: int, transport: Transport, roun
     bits, received_bits = _bits_like(sent), _bits_like(received)
     round_to_bfloat16(sent, bits)
     transport.sendrecv_array(bits, received_bits, partner)
-    widen_to_float32(received_bits, received)
+    upcast_to_float32(received_bits, received)
 
 
 def _bits_like(x: Any) -> Any:

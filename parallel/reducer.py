@@ -119,20 +119,20 @@ def choose_reducer(
         return host
     without_nccl, without_mpi = _obstacles(world, cupy)
     if without_nccl and without_mpi:
-        route = f"pinned host memory, because {without_nccl}, and {world.library} {without_mpi}"
+        reason = f"pinned host memory, because {without_nccl}, and {world.library} {without_mpi}"
         allreduce: Any = PinnedAllreduce(cupy, host)
         rounding = ", rounded to bfloat16 in messages"
     else:
         transport: Transport
         if not without_nccl:
-            transport, route = NcclTransport(cupy, world), "NCCL, because every rank has a GPU of its own"
+            transport, reason = NcclTransport(cupy, world), "NCCL, because every rank has a GPU of its own"
         else:
             because = f"says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
-            transport, route = MpiTransport(cupy, world), f"{world.library}, because it {because}"
+            transport, reason = MpiTransport(cupy, world), f"{world.library}, because it {because}"
         exact = partial(allreduce_exactly, transport=transport, n_working=n_working, piece=DEVICE_PIECE, rounds=rounds)
         allreduce = exact if order == "exact" else transport.allreduce_array
         rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
-    description = f"gradients travel through {route}{rounding if rounds else ''}; {_ORDERS[order]}"
+    description = f"gradients travel through {reason}{rounding if rounds else ''}; {_ORDERS[order]}"
     return DeviceReducer(world, cupy, allreduce, description, is_idle=world.rank >= n_working)
 
 

@@ -1,4 +1,4 @@
-"""Fuzzing of everything that reads a file: damaged or hostile input must end in one of our own errors.
+"""Fuzzing of everything that reads a file: corrupt or hostile input must end in one of our own errors.
 
     python tests/fuzz.py [--inputs 100000] [--first 0] [--reader NAME …] [--seed 0]
 

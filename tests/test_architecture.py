@@ -75,7 +75,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
         visit(module, ())
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     """Return the sub-package of ``minitransformer`` that a module belongs to; of other modules their package."""
     return ".".join(module.split(".")[: 2 if module.startswith("minitransformer.") else 1])
 
@@ -83,8 +83,8 @@ def room_of(module: str) -> str:
 def test_no_sub_package_imports_itself_through_another() -> None:
     edges: dict[str, set[str]] = {}
     for module, imports in graph().items():
-        edges.setdefault(room_of(module), set()).update(map(room_of, imports - set(PACKAGES)))
-    order = TopologicalSorter({room: rooms - {room} for room, rooms in edges.items()})
+        edges.setdefault(package_of(module), set()).update(map(package_of, imports - set(PACKAGES)))
+    order = TopologicalSorter({package: packages - {package} for package, packages in edges.items()})
     order.prepare()  # raises CycleError, which names the cycle
 
 

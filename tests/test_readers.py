@@ -1,4 +1,4 @@
-"""Whoever reads a file is fed with damaged ones: a short run of tests/fuzz.py, and the whole of it as a slow test."""
+"""Whoever reads a file is fed with corrupt ones: a short run of tests/fuzz.py, and the whole of it as a slow test."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def fuzzed(n_inputs: int, *options: str) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_damaged_files_end_in_our_own_errors(reader: str) -> None:
+def test_corrupt_files_end_in_our_own_errors(reader: str) -> None:
     fuzzed(200, "--reader", reader)
 
 
 @pytest.mark.slow
-def test_many_damaged_files_end_in_our_own_errors() -> None:
+def test_many_corrupt_files_end_in_our_own_errors() -> None:
     fuzzed(1_000)
 
 

@@ -5,51 +5,51 @@ from __future__ import annotations
 import math
 
 from autograd.array import Array, namespace
+from autograd.masks import AttentionMask, pad, unpad
 from autograd.op import ShapeError, op
 from autograd.ops.dropout import dropout_mask
 from autograd.ops.softmax import softmax_gradient, softmax_values
-from autograd.random import Site
-from autograd.spans import BlockMask, pack, place_side_by_side
+from autograd.random import StreamId
 from autograd.tensor import Backward
 
 
 @op
 def attention(
-    q: Array, k: Array, v: Array, *, spans: BlockMask, rate: float = 0.0, site: Site | None = None
+    q: Array, k: Array, v: Array, *, mask: AttentionMask, rate: float = 0.0, stream_id: StreamId | None = None
 ) -> tuple[Array, Backward]:
     """Return Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head; the mask gives each query its keys.
 
     Source: Vaswani et al. 2017, equation 1; dropout of the weights (off there) as in tensor2tensor.
-    Shapes: q (T, H, K), k (S, H, K), v (S, H, V); spans, the attention mask: KeySpans or KeySets of
+    Shapes: q (T, H, K), k (S, H, K), v (S, H, V); mask: KeyRanges or BooleanMask of
         T queries over S keys.  Returns (T, H, V).
     Saves: q, k and v padded to (B, H, longest, ·), the attention weights, and the mask.
     Raises: ShapeError if the arguments do not fit together.
     """
-    check_shapes(q, k, v, spans)
+    check_shapes(q, k, v, mask)
     xp, scale, n_queries, n_keys = namespace(q), 1 / math.sqrt(q.shape[-1]), len(q), len(k)
-    q_rows = heads_first(place_side_by_side(q, spans.queries))
-    k_rows = heads_first(place_side_by_side(k, spans.keys))
-    v_rows = heads_first(place_side_by_side(v, spans.keys))
+    q_rows = heads_first(pad(q, mask.queries))
+    k_rows = heads_first(pad(k, mask.keys))
+    v_rows = heads_first(pad(v, mask.keys))
     scores = q_rows @ k_rows.swapaxes(2, 3)
     scores *= scale
-    bias = spans.bias(xp, q.dtype)
+    bias = mask.bias(xp, q.dtype)
     if bias is not None:
         scores += bias
     weights = softmax_values(scores)
-    kept = weights * dropout_mask(weights, rate, site) if rate and site else weights
+    kept = weights * dropout_mask(weights, rate, stream_id) if rate and stream_id else weights
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
-        dy_rows = heads_first(place_side_by_side(dy, spans.queries))
-        mask = dropout_mask(weights, rate, site) if rate and site else 1
+        dy_rows = heads_first(pad(dy, mask.queries))
+        factors = dropout_mask(weights, rate, stream_id) if rate and stream_id else 1
         dweights = dy_rows @ v_rows.swapaxes(2, 3)
-        dv_rows = (weights * mask).swapaxes(2, 3) @ dy_rows
-        dscores = softmax_gradient(dweights * mask, weights)
+        dv_rows = (weights * factors).swapaxes(2, 3) @ dy_rows
+        dscores = softmax_gradient(dweights * factors, weights)
         dscores *= scale
-        dq = pack(heads_last(dscores @ k_rows), spans.queries, n_queries)
-        dk = pack(heads_last(dscores.swapaxes(2, 3) @ q_rows), spans.keys, n_keys)
-        return dq, dk, pack(heads_last(dv_rows), spans.keys, n_keys)
+        dq = unpad(heads_last(dscores @ k_rows), mask.queries, n_queries)
+        dk = unpad(heads_last(dscores.swapaxes(2, 3) @ q_rows), mask.keys, n_keys)
+        return dq, dk, unpad(heads_last(dv_rows), mask.keys, n_keys)
 
-    return pack(heads_last(kept @ v_rows), spans.queries, n_queries), backward
+    return unpad(heads_last(kept @ v_rows), mask.queries, n_queries), backward
 
 
 def heads_first(x: Array) -> Array:
@@ -62,7 +62,7 @@ def heads_last(x: Array) -> Array:
     return x.transpose(0, 2, 1, 3)
 
 
-def check_shapes(q: Array, k: Array, v: Array, spans: BlockMask) -> None:
+def check_shapes(q: Array, k: Array, v: Array, mask: AttentionMask) -> None:
     """Check the arguments of ``attention``.  Raises: ShapeError if they do not fit together."""
     if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1] or q.shape[2] != k.shape[2]:
         raise ShapeError(
@@ -70,7 +70,7 @@ def check_shapes(q: Array, k: Array, v: Array, spans: BlockMask) -> None:
         )
     if len(k) != len(v):
         raise ShapeError(f"attention: k and v must have the same number of tokens; got k {k.shape}, v {v.shape}")
-    if len(q) != spans.queries.n_tokens:
-        raise ShapeError(f"attention: spans are for {spans.queries.n_tokens} queries; got q {q.shape}")
-    if len(k) < spans.keys.end:
-        raise ShapeError(f"attention: spans reach to key {spans.keys.end}; got k {k.shape}")
+    if len(q) != mask.queries.n_tokens:
+        raise ShapeError(f"attention: the mask is for {mask.queries.n_tokens} queries; got q {q.shape}")
+    if len(k) < mask.keys.end:
+        raise ShapeError(f"attention: the mask reaches to key {mask.keys.end}; got k {k.shape}")

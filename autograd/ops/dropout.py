@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from autograd.array import Array
 from autograd.op import op
-from autograd.random import Site, random_uint16
+from autograd.random import StreamId, random_uint16
 from autograd.tensor import Backward
 
 
 @op
-def dropout(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
+def dropout(x: Array, *, rate: float, stream_id: StreamId) -> tuple[Array, Backward]:
     """Return y = x ⊙ m / (1 − rate), where m is 1 with probability 1 − rate, else 0.
 
     Source: Srivastava et al. 2014, in the inverted form, which needs no scaling at inference.
-    The mask is a pure function of the site (random stream id) and the element's index; backward draws it again.
+    The mask is a pure function of the random stream id and the element's index; backward draws it again.
     Saves: nothing.
     Differs: probabilities are multiples of 2⁻¹⁶; the scale is the inverse of the multiple that is used.
     Raises: ValueError unless 0 ≤ rate < 1.
     """
 
     def backward(dy: Array) -> tuple[Array]:
-        return (dy * dropout_mask(dy, rate, site),)
+        return (dy * dropout_mask(dy, rate, stream_id),)
 
-    return x * dropout_mask(x, rate, site), backward
+    return x * dropout_mask(x, rate, stream_id), backward
 
 
-def dropout_mask(x: Array, rate: float, site: Site) -> Array:
+def dropout_mask(x: Array, rate: float, stream_id: StreamId) -> Array:
     """Return the mask in x's shape and dtype: 0 where dropped, else 1/(1 − rate).  Draws are in row-major order."""
-    kept, scale = kept_elements(x, rate, site)
+    kept, scale = kept_elements(x, rate, stream_id)
     mask = kept.astype(x.dtype)
     mask *= scale
     return mask.reshape(x.shape)
 
 
-def kept_elements(x: Array, rate: float, site: Site) -> tuple[Array, float]:
+def kept_elements(x: Array, rate: float, stream_id: StreamId) -> tuple[Array, float]:
     """Return which elements of x are kept, (x.size,) bool in row-major order, and their scale 1/(1 − rate).
 
     Raises: ValueError unless 0 ≤ rate < 1.
     """
     threshold, scale = threshold_and_scale(rate)
-    return random_uint16(x, site=site, count=x.size) >= threshold, scale
+    return random_uint16(x, stream_id=stream_id, count=x.size) >= threshold, scale
 
 
 def threshold_and_scale(rate: float) -> tuple[int, float]:

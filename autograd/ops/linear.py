@@ -74,7 +74,7 @@ def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_
 
 
 @Dispatch
-def for_few_rows(weight: Array) -> Array:
+def pack_weight(weight: Array) -> Array:
     """Return the weight W packed for repeated products y = x W with few rows of x.
 
     The packed weight may hold a copy, so it is valid only until the weight changes.

@@ -5,10 +5,10 @@ from minitransformer.config.checks import ConfigError
 from minitransformer.config.data import DataConfig, LeafSymbols, TokenizerType
 from minitransformer.config.model import ModelConfig, Normalisation, NormPlacement, PositionLayout, Start, Tying
 from minitransformer.config.run import RunConfig
-from minitransformer.config.training import MOST_SHARDS, Precision, TrainingConfig
+from minitransformer.config.training import MAX_MICRO_BATCHES, Precision, TrainingConfig
 
 __all__ = [
-    "MOST_SHARDS",
+    "MAX_MICRO_BATCHES",
     "ConfigError",
     "DataConfig",
     "LeafSymbols",

@@ -15,7 +15,7 @@ from minitransformer.config.checks import ConfigError
 from minitransformer.config.data import DataConfig
 from minitransformer.config.model import ModelConfig
 from minitransformer.config.training import TrainingConfig
-from minitransformer.system.files import DamagedError, read_json, write_text
+from minitransformer.system.files import CorruptFileError, read_json, write_text
 
 RUN_FILE = "run.json"
 
@@ -31,7 +31,7 @@ def demo_training() -> TrainingConfig:
     return TrainingConfig(
         max_updates=1_800,
         batch_tokens=2_000,
-        n_shards=2,
+        n_micro_batches=2,
         warmup_steps=400,
         validate_every=400,
         checkpoint_every=100,
@@ -118,7 +118,7 @@ class RunConfig:
         if not isinstance(theirs, dict) or not all(
             isinstance(theirs.get(part), dict) and theirs[part].keys() == fields.keys() for part, fields in mine.items()
         ):
-            raise DamagedError(
+            raise CorruptFileError(
                 f"{path}: does not hold the settings of a run; remove it if you know them, or set run to another"
                 " directory"
             )

@@ -9,11 +9,11 @@ from minitransformer.config.checks import COUNT, FACTOR, SHARE, ConfigError, req
 from parallel.communicator import SentIn, SumOrder
 
 Precision = Literal["float32", "bfloat16"]
-MOST_SHARDS = 1_024  # each costs a pass over all parameters
+MAX_MICRO_BATCHES = 1_024  # each costs a pass over all parameters
 
 _CHOICES = {"sum": SumOrder, "precision": Precision, "gradients_sent_in": SentIn}
 _BOUNDS = {
-    "max_updates": COUNT, "batch_tokens": COUNT, "n_shards": (1, 2 * MOST_SHARDS), "warmup_steps": COUNT,
+    "max_updates": COUNT, "batch_tokens": COUNT, "n_micro_batches": (1, 2 * MAX_MICRO_BATCHES), "warmup_steps": COUNT,
     "learning_rate_factor": FACTOR, "beta1": SHARE, "beta2": SHARE, "eps": FACTOR, "clip_norm": (1e-30, 1e30),
     "seed": (0, 2**64), "log_every": COUNT, "validate_every": COUNT, "checkpoint_every": COUNT,
     "keep_checkpoints": COUNT, "average_checkpoints": COUNT,
@@ -28,7 +28,7 @@ class TrainingConfig:
     """Total number of updates of the parameters."""
     batch_tokens: int = 25_000
     """Tokens in a global batch: at most this many source tokens and this many target tokens, end symbols included."""
-    n_shards: int = 8
+    n_micro_batches: int = 8
     """Micro-batches of a global batch, whose gradients are added in a fixed order: a power of two."""
     warmup_steps: int = 4_000
     """Updates of linear warm-up; then the learning rate falls with the inverse square root of the step."""
@@ -68,7 +68,12 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         require_bounds("training", self, _BOUNDS)
         require_choices("training", self, _CHOICES)
-        require(self.n_shards & (self.n_shards - 1) == 0, "training.n_shards", "a power of two", self.n_shards)
+        require(
+            self.n_micro_batches & (self.n_micro_batches - 1) == 0,
+            "training.n_micro_batches",
+            "a power of two",
+            self.n_micro_batches,
+        )
         if self.average_checkpoints > self.keep_checkpoints:
             raise ConfigError(
                 f"training.average_checkpoints ({self.average_checkpoints}) cannot exceed"

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from autograd.array import IntArray
-from autograd.random import Site, permutation
+from autograd.random import StreamId, permutation
 from minitransformer.data.store import TokenStore
 from minitransformer.model.batch import Batch
 
@@ -23,7 +23,7 @@ def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int) -
 
     Shapes: lengths (n, 2), source and target tokens without end symbols.
     """
-    order = permutation(Site(seed, _ORDER_OF_PAIRS, epoch), len(lengths))
+    order = permutation(StreamId(seed, _ORDER_OF_PAIRS, epoch), len(lengths))
     n_tokens = len(lengths) + int(lengths.max(axis=1, initial=0).sum())  # of the longer sides
     pairs_per_pool = max(1, POOL * batch_tokens * len(order) // max(1, n_tokens))
     batches = []
@@ -32,7 +32,7 @@ def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int) -
         with_ends = lengths[pool] + 1
         target_then_source = np.lexsort((with_ends[:, 0], with_ends[:, 1]))
         batches += [pool[run] for run in cut_by_tokens(target_then_source, with_ends, batch_tokens)]
-    return [batches[i] for i in permutation(Site(seed, _ORDER_OF_BATCHES, epoch), len(batches))]
+    return [batches[i] for i in permutation(StreamId(seed, _ORDER_OF_BATCHES, epoch), len(batches))]
 
 
 def cut_by_tokens(indices: IntArray, lengths: IntArray, batch_tokens: int) -> list[IntArray]:
@@ -50,12 +50,14 @@ def cut_by_tokens(indices: IntArray, lengths: IntArray, batch_tokens: int) -> li
     return [indices[a:b] for a, b in pairwise(cuts)]
 
 
-def cut_into_shards(indices: IntArray, lengths: IntArray, n_shards: int) -> list[IntArray]:
-    """Cut a batch into ``n_shards`` micro-batches of nearly equal numbers of tokens; with few pairs some are empty."""
+def cut_into_micro_batches(indices: IntArray, lengths: IntArray, n_micro_batches: int) -> list[IntArray]:
+    """Cut a batch into micro-batches of nearly equal numbers of tokens; with few pairs some are empty."""
     ends = np.cumsum((lengths[indices] + 1).sum(axis=1))
     middles = ends - (lengths[indices] + 1).sum(axis=1) / 2
-    shard_of_pair = np.minimum((middles * n_shards / max(1, ends[-1])).astype(np.int64), n_shards - 1)
-    return [indices[shard_of_pair == shard] for shard in range(n_shards)]
+    micro_batch_of_pair = np.minimum(
+        (middles * n_micro_batches / max(1, ends[-1])).astype(np.int64), n_micro_batches - 1
+    )
+    return [indices[micro_batch_of_pair == micro_batch] for micro_batch in range(n_micro_batches)]
 
 
 def read_batch(store: TokenStore, indices: IntArray) -> Batch:

@@ -30,7 +30,7 @@ class Corpus(Protocol):
     def test(self) -> Iterator[Pair]:
         """Yield further held-out pairs, possibly none, which no decision depends on."""
 
-    def place(self, i: int) -> str:
+    def location(self, i: int) -> str:
         """Return the location of the i-th training pair (from 0), for messages."""
 
 
@@ -104,7 +104,7 @@ class FileCorpus:
         """Return an empty iterator, because a test set is translated and scored by hand, once."""
         return iter(())
 
-    def place(self, i: int) -> str:
+    def location(self, i: int) -> str:
         """Return the source file and line of the i-th training pair (from 0).
 
         The file's folder is left out, unless two files have the same name.
@@ -117,7 +117,7 @@ class FileCorpus:
             if i < self.surveys[source].n_lines:
                 return f"{source.name if names.count(source.name) == 1 else source}:{i + 1}"
             i -= self.surveys[source].n_lines
-        raise IndexError("FileCorpus.place: there are not so many training pairs")
+        raise IndexError("FileCorpus.location: there are not so many training pairs")
 
     def _is_held_out(self, i: int) -> bool:
         return self.stride > 0 and i % self.stride == self.stride // 2

@@ -15,7 +15,7 @@ from minitransformer.config import DataConfig
 from minitransformer.data.prepare import text_files
 from minitransformer.data.survey import READ_ERRORS
 from minitransformer.system.errors import UserError
-from minitransformer.system.files import make_directory, written_whole
+from minitransformer.system.files import atomic_write, make_directory
 
 _log = logging.getLogger(__name__)
 ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz")
@@ -81,7 +81,7 @@ def _unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
                 if path and content:
                     _log.info(f"{path} out of {archive.name}")
                     make_directory(path.parent)
-                    with written_whole(path) as temporary, temporary.open("wb") as target:
+                    with atomic_write(path) as temporary, temporary.open("wb") as target:
                         shutil.copyfileobj(content, target)
     except (tarfile.TarError, *READ_ERRORS) as error:
         raise DownloadError(

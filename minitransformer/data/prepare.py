@@ -22,7 +22,7 @@ from minitransformer.model.batch import IdPair
 from minitransformer.system.checksums import checksums_of, compare_files
 from minitransformer.system.files import (
     CheckpointError,
-    DamagedError,
+    CorruptFileError,
     lock_directory,
     read_json,
     remove_unfinished,
@@ -55,24 +55,24 @@ class PreparedData:
             raise CheckpointError(f"{directory}: no prepared data here (no {MANIFEST}); prepare the data first")
         manifest = read_json(directory / MANIFEST)
         if not isinstance(manifest, dict) or not all(isinstance(manifest.get(field), dict) for field in _OBJECTS):
-            raise DamagedError(f"{directory / MANIFEST}: is no manifest of prepared data; prepare the data again")
+            raise CorruptFileError(f"{directory / MANIFEST}: is no manifest of prepared data; prepare the data again")
         data = cls(directory, Tokenizer.load(directory), manifest)
         data._check_files()
         return data
 
     def _check_files(self) -> None:
-        """Compare files with their checksums, and ids with the vocabulary sizes.  Raises: DamagedError."""
+        """Compare files with their checksums, and ids with the vocabulary sizes.  Raises: CorruptFileError."""
         listed, found = self.manifest[CHECKSUMS], _files_of(self.directory, self.tokenizer)
         try:
             if listed.keys() != set(found):
-                raise DamagedError(
+                raise CorruptFileError(
                     f"{self.directory}: holds {', '.join(sorted(found))}; expected the files that {MANIFEST} lists"
                 )
             compare_files(self.directory, found, listed, MANIFEST)
             for split in _SPLITS:
                 self.store(split).check_ids(self.tokenizer.n_source_words, self.tokenizer.n_target_words)
-        except DamagedError as error:
-            raise DamagedError(f"{error}. Prepare the data again") from error
+        except CorruptFileError as error:
+            raise CorruptFileError(f"{error}. Prepare the data again") from error
 
     @property
     def digest(self) -> str:
@@ -98,7 +98,7 @@ class PreparedData:
         path = self.directory / f"{split}.json"
         pairs = read_json(path) if path.exists() else []
         if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-            raise DamagedError(f"{path}: expected pairs of lines; prepare the data again")
+            raise CorruptFileError(f"{path}: expected pairs of lines; prepare the data again")
         return [(source, target) for source, target in pairs]
 
 
@@ -173,9 +173,11 @@ def _write(corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[s
     }
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for reason, found in dropped.items():
-        _log.info(f"dropped as {reason}: {found.count:,} pairs ({found.places})")
+        _log.info(f"dropped as {reason}: {found.count:,} pairs ({found.locations})")
     if unscored.count:
-        _log.info(f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.places})")
+        _log.info(
+            f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.locations})"
+        )
     losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
     _log.info(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
 
@@ -203,10 +205,10 @@ def _write_pairs(
     Held-out text contains all pairs, also those too long for the loss: BLEU is computed from all of them.
     """
     n_words = max(tokenizer.n_source_words, tokenizer.n_target_words)
-    kept = worth_training_on(_encoded(corpus.train(), tokenizer), config, dropped, corpus.place)
+    kept = worth_training_on(_encoded(corpus.train(), tokenizer), config, dropped, corpus.location)
     n_train = write_store(directory, "train", kept, n_words)
     if n_train == 0:
-        losses = ", ".join(f"{found.count:,} {reason} ({found.places})" for reason, found in dropped.items())
+        losses = ", ".join(f"{found.count:,} {reason} ({found.locations})" for reason, found in dropped.items())
         raise CorpusError(f"no training pair is left; dropped: {losses}. Look at data.max_length and the text")
     longest = max(LONGEST_SCORED, config.max_length)
     scored = worth_scoring(_encoded(corpus.validation(), tokenizer), longest, unscored)
@@ -224,7 +226,7 @@ def _write_pairs(
 def _log_oddities(corpus: Corpus) -> None:
     for path, seen in corpus.surveys.items():
         for kind, found in seen.odd.items():
-            _log.info(f"{path}: {kind}: {found.count:,} lines ({found.places})")
+            _log.info(f"{path}: {kind}: {found.count:,} lines ({found.locations})")
 
 
 def text_files(config: DataConfig) -> dict[str, Path]:

@@ -12,13 +12,13 @@ SHORT = 20  # tokens: pairs with at most this many on both sides are never dropp
 
 
 def worth_training_on(
-    pairs: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found], place: Callable[[int], str]
+    pairs: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found], location: Callable[[int], str]
 ) -> Iterator[IdPair]:
     """Yield the usable training pairs; count the others by reason in ``dropped``, with their first locations."""
     for i, (source, target) in enumerate(pairs):
         reason = _reason_to_drop(len(source), len(target), config)
         if reason:
-            dropped.setdefault(reason, Found()).add(place(i))
+            dropped.setdefault(reason, Found()).add(location(i))
         else:
             yield source, target
 

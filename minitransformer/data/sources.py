@@ -30,7 +30,7 @@ class GeneratedCorpus:
         """Return an iterator over further held-out pairs."""
         return iter(self._corpus.test)
 
-    def place(self, i: int) -> str:
+    def location(self, i: int) -> str:
         """Return the number of the i-th training pair (from 0), counted from 1; it is in no file."""
         return f"pair {i + 1:,}"
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from minitransformer.model.batch import IdPair
-from minitransformer.system.files import CheckpointError, DamagedError, written_whole
+from minitransformer.system.files import CheckpointError, CorruptFileError, atomic_write
 
 PAIRS_PER_SHARD = 500_000
 SIDES = ("source", "target")
@@ -63,7 +63,7 @@ def _write_shard(directory: Path, split: str, number: int, pairs: Iterable[IdPai
 
 
 def _write_array(path: Path, array: np.ndarray[Any, Any]) -> None:
-    with written_whole(path) as temporary, temporary.open("wb") as stream:
+    with atomic_write(path) as temporary, temporary.open("wb") as stream:
         np.save(stream, array, allow_pickle=False)
 
 
@@ -95,15 +95,15 @@ class TokenStore:
     def check_ids(self, *vocabulary_sizes: int) -> None:
         """Check that all source and target ids are below the sizes of their vocabularies.
 
-        Raises: DamagedError otherwise, because the shards are corrupt or belong to another tokenizer.
+        Raises: CorruptFileError otherwise, because the shards are corrupt or belong to another tokenizer.
         """
         for tokens in self._shards:
             for flat, size in zip(tokens, vocabulary_sizes, strict=True):
                 if (largest := int(flat.max(initial=0))) >= size:
                     name = flat.filename if isinstance(flat, np.memmap) else "token ids"
-                    raise DamagedError(
+                    raise CorruptFileError(
                         f"{name}: has token {largest:,}, expected less than {size:,}, the size of the tokenizer's"
-                        " vocabulary: it is damaged, or of another tokenizer; prepare the data again"
+                        " vocabulary: it is corrupt, or of another tokenizer; prepare the data again"
                     )
 
     def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -151,7 +151,7 @@ def _check_complete(
 ) -> None:
     if lengths.min(initial=0) < 0:
         raise CheckpointError(
-            f"{_shard_path(directory, split, number, 'lengths')}: has negative lengths; it is damaged: prepare"
+            f"{_shard_path(directory, split, number, 'lengths')}: has negative lengths; it is corrupt: prepare"
             " the data again"
         )
     for side, name in enumerate(SIDES):

@@ -32,7 +32,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _SEPARATORS, _LONG_SEPARATORS = frozenset(b"\x0b\x0c\r\x1c\x1d\x1e"), (b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9")
 _ORDINARY = bytes([9, *range(32, 127), *range(128, 256)])
 
-Place: TypeAlias = int | str
+Location: TypeAlias = int | str
 
 
 class CorpusError(UserError, ValueError):
@@ -44,18 +44,18 @@ class Found:
     """The number of lines or pairs of one kind, and the first locations."""
 
     count: int = 0
-    first: list[Place] = field(default_factory=list)
+    first: list[Location] = field(default_factory=list)
 
-    def add(self, place: Place) -> None:
-        """Count one more line or pair, found at ``place``."""
+    def add(self, location: Location) -> None:
+        """Count one more line or pair, found at ``location``."""
         self.count += 1
         if len(self.first) < N_NAMED:
-            self.first.append(place)
+            self.first.append(location)
 
     @property
-    def places(self) -> str:
+    def locations(self) -> str:
         """The first locations, as text for messages."""
-        return ", ".join(f"{place:,}" if isinstance(place, int) else place for place in self.first) + (
+        return ", ".join(f"{location:,}" if isinstance(location, int) else location for location in self.first) + (
             " …" if self.count > len(self.first) else ""
         )
 
@@ -129,7 +129,7 @@ def survey(path: Path) -> Survey:
             broken.add(n_lines)
             first = first or _not_utf8(path, line, n_lines, error)
     if first:
-        raise CorpusError(f"{first}. Lines of this kind: {broken.count:,} of {n_lines:,} ({broken.places})")
+        raise CorpusError(f"{first}. Lines of this kind: {broken.count:,} of {n_lines:,} ({broken.locations})")
     return Survey(n_lines, odd)
 
 

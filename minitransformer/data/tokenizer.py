@@ -25,7 +25,7 @@ from minitransformer.data.rare_words import (
 from minitransformer.data.survey import CorpusError
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
-from minitransformer.system.files import CheckpointError, written_whole
+from minitransformer.system.files import CheckpointError, atomic_write
 
 JOINT_FILE = "tokenizer.model"
 _SEPARATE_FILES = ("tokenizer.source.model", "tokenizer.target.model")
@@ -139,7 +139,7 @@ class Tokenizer:
         try:
             remove_checksums(directory, TOKENIZER_CHECKSUMS)
             for name, model in zip(self.files, self.models, strict=True):
-                with written_whole(directory / name) as temporary:
+                with atomic_write(directory / name) as temporary:
                     temporary.write_bytes(model)
             for name in {JOINT_FILE, *_SEPARATE_FILES} - set(self.files):  # from a tokenizer saved here earlier
                 (directory / name).unlink(missing_ok=True)

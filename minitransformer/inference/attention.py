@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from autograd import BlockMask, RandomStream, Tensor, namespace, no_tape, ops, to_host
+from autograd import AttentionMask, RandomStream, Tensor, namespace, no_tape, ops, to_host
 from autograd.array import FloatArray
 from minitransformer.model.batch import Batch, Ids
 from minitransformer.model.layers import KeysValues, MultiHeadAttention
@@ -75,11 +75,11 @@ class _RecordingAttention(MultiHeadAttention):
         vars(self).update(vars(layer))
 
     def __call__(
-        self, queries: Tensor, keys_values: KeysValues, spans: BlockMask, random: RandomStream | None = None
+        self, queries: Tensor, keys_values: KeysValues, mask: AttentionMask, random: RandomStream | None = None
     ) -> Tensor:
         keys, _ = keys_values
-        self.weights = to_host(ops.attention(queries, keys, _identity(keys), spans=spans).value)
-        return super().__call__(queries, keys_values, spans, random)
+        self.weights = to_host(ops.attention(queries, keys, _identity(keys), mask=mask).value)
+        return super().__call__(queries, keys_values, mask, random)
 
 
 def _identity(keys: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from autograd.ops.top_k import take, top, top_k
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
 from minitransformer.inference.cache import LayerCache, Memory
 from minitransformer.model.batch import Ids, pack_sequences
-from minitransformer.model.spans import cached_sets, self_attention_spans
+from minitransformer.model.masks import cached_mask, self_attention_mask
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
@@ -90,7 +90,7 @@ class Constraint(Protocol):
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
         """Select these rows, and append to each its token."""
 
-    def keep(self, rows: IntArray) -> None:
+    def select(self, rows: IntArray) -> None:
         """Select these rows."""
 
 
@@ -129,11 +129,11 @@ class _Search:
     ) -> None:
         self.model, self.config, self.constraint = model, config, constraint
         source_ids, source = pack_sequences(sources)
-        spans = self_attention_spans(source, model.config.neighbourhood)
-        encoded = model.encode(source_ids, source.place_in_block, spans)
+        mask = self_attention_mask(source, model.config.neighbourhood)
+        encoded = model.encode(source_ids, source.position_in_segment, mask)
         self.memory = Memory(model.decoder.memory(encoded), source)
         self.caches = [LayerCache(len(sources), config.beam) for _ in model.decoder.layers]
-        self.cache_index: IntArray = np.empty((len(sources), 1, 0), np.int64)  # (S, k, steps), see ``cached_sets``
+        self.cache_index: IntArray = np.empty((len(sources), 1, 0), np.int64)  # (S, k, steps), see ``cached_mask``
         self.sentences = np.arange(len(sources))  # indices of the unfinished sources
         self.max_lengths = source.lengths - 1 + config.max_extra_tokens
         if model.config.positions == "learned":  # a table of limited length
@@ -166,11 +166,11 @@ class _Search:
             self.ids[:, -1],
             np.full(len(self.ids), length - 1),
             self.memory.keys_values,
-            cached_sets(
+            cached_mask(
                 self.cache_index, self.config.beam, self.caches[0].next_capacity, self.model.config.neighbourhood
             ),
-            self.memory.spans(k),
-            pasts=list(self.caches),
+            self.memory.mask(k),
+            caches=list(self.caches),
         )
 
     def _top_k(self, decoded: Tensor, length: int, n: int) -> tuple[FloatArray, IntArray]:
@@ -236,15 +236,15 @@ class _Search:
             rows = (unfinished[:, None] * k + np.arange(k)).ravel()
             self.sentences, self.log_p, self.ids = self.sentences[unfinished], self.log_p[unfinished], self.ids[rows]
             if self.constraint is not None:
-                self.constraint.keep(rows)
+                self.constraint.select(rows)
             self._select(unfinished)
 
     def _select(self, sentences: IntArray) -> None:
         self.cache_index = self.cache_index[sentences]
         on_device = to_device(sentences, self.model.device)
-        self.memory.keep(on_device)
+        self.memory.select(on_device)
         for cache in self.caches:
-            cache.keep(on_device)
+            cache.select(on_device)
 
     def _worst_of_best(self, sentence: np.int64) -> float:
         finished = self.finished[sentence]

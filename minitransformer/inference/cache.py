@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from autograd import Blocks, KeySpans, Tensor, namespace, to_host
+from autograd import KeyRanges, Segments, Tensor, namespace, to_host
 from autograd.array import Array
-from autograd.spans import place_side_by_side
+from autograd.masks import pad
 from minitransformer.model.layers import KeysValues
 
 _FIRST_CAPACITY = 16
@@ -15,7 +15,7 @@ _FIRST_CAPACITY = 16
 class LayerCache:
     """One decoder layer's self-attention keys and values, for S sentences of at most k hypotheses each.
 
-    Entries do not move when hypotheses branch or end: the mask of ``cached_sets`` selects the keys of each hypothesis.
+    Entries do not move when hypotheses branch or end: the mask of ``cached_mask`` selects the keys of each hypothesis.
     Shapes: two arrays (S, capacity, k, H, K or V), of which the first ``length`` steps are filled.
     """
 
@@ -53,7 +53,7 @@ class LayerCache:
             grown.append(array)
         self._arrays = grown
 
-    def keep(self, sentences: Array) -> None:
+    def select(self, sentences: Array) -> None:
         """Select these sentences, in this order."""
         self._arrays = [array[sentences] for array in self._arrays]
         self.n_sentences = len(sentences)
@@ -65,10 +65,10 @@ class Memory:
     Shapes: ``keys_values`` (S·longest, H, K or V) for each layer, zeros after the end of each source.
     """
 
-    def __init__(self, keys_values: list[KeysValues], source: Blocks) -> None:
+    def __init__(self, keys_values: list[KeysValues], source: Segments) -> None:
         self._lengths, self._longest = source.lengths, source.longest
-        self._arrays = [[place_side_by_side(tensor.value, source) for tensor in layer] for layer in keys_values]
-        self._spans: dict[int, KeySpans] = {}
+        self._arrays = [[pad(tensor.value, source) for tensor in layer] for layer in keys_values]
+        self._masks: dict[int, KeyRanges] = {}
 
     @property
     def keys_values(self) -> list[KeysValues]:
@@ -76,16 +76,16 @@ class Memory:
         packed = [[Tensor(x.reshape(-1, *x.shape[2:])) for x in layer] for layer in self._arrays]
         return [(keys, values) for keys, values in packed]
 
-    def spans(self, n_queries: int) -> KeySpans:
-        """Return ``encoder_decoder_spans`` for ``n_queries`` queries of each sentence; computed once, then cached."""
-        if n_queries not in self._spans:
-            places = Blocks.of_lengths(np.full(len(self._lengths), self._longest))
-            queries = Blocks.of_lengths(np.full(len(self._lengths), n_queries))
-            first = np.repeat(places.starts, n_queries)
-            self._spans[n_queries] = KeySpans(first, first + np.repeat(self._lengths, n_queries), queries, places)
-        return self._spans[n_queries]
+    def mask(self, n_queries: int) -> KeyRanges:
+        """Return ``encoder_decoder_mask`` for ``n_queries`` queries of each sentence; computed once, then cached."""
+        if n_queries not in self._masks:
+            positions = Segments.of_lengths(np.full(len(self._lengths), self._longest))
+            queries = Segments.of_lengths(np.full(len(self._lengths), n_queries))
+            first = np.repeat(positions.starts, n_queries)
+            self._masks[n_queries] = KeyRanges(first, first + np.repeat(self._lengths, n_queries), queries, positions)
+        return self._masks[n_queries]
 
-    def keep(self, sentences: Array) -> None:
+    def select(self, sentences: Array) -> None:
         """Select these sentences, in this order."""
         self._arrays = [[x[sentences] for x in layer] for layer in self._arrays]
-        self._lengths, self._spans = self._lengths[to_host(sentences)], {}
+        self._lengths, self._masks = self._lengths[to_host(sentences)], {}

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autograd import Blocks
+from autograd import Segments
 from autograd.array import Array, IntArray
-from minitransformer.model.spans import BatchSpans, causal_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.masks import BatchMasks, causal_mask, encoder_decoder_mask, self_attention_mask
 from minitransformer.model.symbols import END, START
 
 Ids = Sequence[int] | np.ndarray[Any, Any]  # of one sentence, without start and end symbols
@@ -26,7 +26,7 @@ class ModelInput(Protocol):
         """(S,) tokens of all source sentences."""
 
     @property
-    def source_places(self) -> Array:
+    def source_positions(self) -> Array:
         """(S,) the position of each source token in its sentence."""
 
     @property
@@ -34,14 +34,14 @@ class ModelInput(Protocol):
         """(T,) the decoder's input tokens."""
 
     @property
-    def target_places(self) -> Array:
+    def target_positions(self) -> Array:
         """(T,) the position of each decoder input in its sentence."""
 
     @property
     def labels(self) -> Array:
         """(T,) the tokens to predict; −1 for positions without a label."""
 
-    def spans(self, neighbourhood: int | None) -> BatchSpans:
+    def masks(self, neighbourhood: int | None) -> BatchMasks:
         """Return the attention masks of the batch."""
 
 
@@ -54,10 +54,10 @@ class Batch:
     """
 
     source_ids: IntArray
-    source: Blocks
+    source: Segments
     decoder_ids: IntArray
     labels: IntArray
-    target: Blocks
+    target: Segments
 
     @classmethod
     def from_token_ids(cls, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
@@ -71,7 +71,7 @@ class Batch:
         source_ids, source = pack_sequences(sources)
         labels, target = pack_sequences(targets)
         if len(found := np.flatnonzero(labels == START)):
-            number = target.block_of_token[found[0]]
+            number = target.segment_of_token[found[0]]
             raise ValueError(
                 f"Batch: target {number} has the start symbol (id {START}): {targets[number]!r:.80}."
                 " Give targets without start and end symbols; Batch adds them"
@@ -85,21 +85,21 @@ class Batch:
         return len(self.target)
 
     @property
-    def source_places(self) -> IntArray:
+    def source_positions(self) -> IntArray:
         """(S,) the position of each source token in its sentence."""
-        return self.source.place_in_block
+        return self.source.position_in_segment
 
     @property
-    def target_places(self) -> IntArray:
+    def target_positions(self) -> IntArray:
         """(T,) the position of each decoder input in its sentence."""
-        return self.target.place_in_block
+        return self.target.position_in_segment
 
-    def spans(self, neighbourhood: int | None) -> BatchSpans:
+    def masks(self, neighbourhood: int | None) -> BatchMasks:
         """Return the attention masks; ``neighbourhood``, if given, limits self-attention to so many tokens a side."""
-        return BatchSpans(
-            self_attention_spans(self.source, neighbourhood),
-            causal_spans(self.target, neighbourhood),
-            encoder_decoder_spans(self.target, self.source),
+        return BatchMasks(
+            self_attention_mask(self.source, neighbourhood),
+            causal_mask(self.target, neighbourhood),
+            encoder_decoder_mask(self.target, self.source),
         )
 
     @cached_property
@@ -113,17 +113,17 @@ class Batch:
         return len(self.source_ids)
 
 
-def pack_sequences(sequences: Sequence[Ids]) -> tuple[IntArray, Blocks]:
+def pack_sequences(sequences: Sequence[Ids]) -> tuple[IntArray, Segments]:
     """Return all sequences in one array, each followed by END, and their lengths and offsets.
 
     Raises: ValueError if an id is not a whole number ≥ 0: NumPy would truncate a
     fraction, and index from the end of the table with a negative id.
     """
-    blocks = Blocks.of_lengths([len(sequence) + 1 for sequence in sequences])
-    ids = np.full(blocks.n_tokens, END, np.int64)
-    for number, (start, sequence) in enumerate(zip(blocks.starts, sequences, strict=True)):
+    segments = Segments.of_lengths([len(sequence) + 1 for sequence in sequences])
+    ids = np.full(segments.n_tokens, END, np.int64)
+    for number, (start, sequence) in enumerate(zip(segments.starts, sequences, strict=True)):
         given = np.asarray(sequence)
         if len(given) and (given.dtype.kind not in "iu" or given.min() < 0):
             raise ValueError(f"token ids must be whole numbers of at least 0; sequence {number} is {sequence!r:.80}")
         ids[start : start + len(given)] = given
-    return ids, blocks
+    return ids, segments

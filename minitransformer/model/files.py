@@ -11,7 +11,14 @@ import numpy as np
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.model.symbols import END
 from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
-from minitransformer.system.files import CheckpointError, DamagedError, read_arrays, read_json, write_arrays, write_text
+from minitransformer.system.files import (
+    CheckpointError,
+    CorruptFileError,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_text,
+)
 
 CONFIG_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -44,28 +51,29 @@ def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray
     """Return the configuration and the weights that ``save_model_files`` wrote.
 
     If the directory has checksums, compare every byte of the files with them.
-    Raises: CheckpointError; its subclass DamagedError if a file is missing, corrupt or not the one that was written.
+    Raises: CheckpointError; its subclass CorruptFileError if a file is missing, corrupt or not the one that was
+    written.
     """
     if has_checksums(directory):
         check_files(directory, MODEL_FILES)
     elif not (directory / WEIGHTS_FILE).exists():
-        raise DamagedError(
+        raise CorruptFileError(
             f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one,"
             " or give the directory of a trained model"
         )
     try:
         config = ModelConfig.from_mapping(read_json(directory / CONFIG_FILE))
     except (ConfigError, TypeError) as error:
-        raise DamagedError(f"{directory / CONFIG_FILE}: not the configuration of a model: {error}") from error
+        raise CorruptFileError(f"{directory / CONFIG_FILE}: not the configuration of a model: {error}") from error
     return config, read_arrays(directory / WEIGHTS_FILE)
 
 
-def require_room(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Raise DamagedError if there are fewer weights than the model needs, before memory for the model is allocated."""
+def require_enough_weights(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Raise CorruptFileError if there are fewer weights than the model needs, before memory for it is allocated."""
     n_least, n_here = _least_parameters(config), sum(array.size for array in weights.values())
     has_words = min(config.vocabulary_size, config.n_source_words) > END
     if not (has_words and n_least <= n_here) or any(w.dtype.kind != "f" for w in weights.values()):
-        raise DamagedError(
+        raise CorruptFileError(
             f"{directory}: {CONFIG_FILE} describes a model of at least {n_least:,} floating-point parameters, and"
             f" {WEIGHTS_FILE} holds {n_here:,} numbers: they do not belong together, or one is corrupt"
         )

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from autograd import Blocks, KeySpans
+from autograd import KeyRanges, Segments
 from autograd.array import Array
 from autograd.tiles import ROWS, Tiles, count_tiles, keep_tiles, tiles_on_host
 from minitransformer.model.batch import Batch
-from minitransformer.model.spans import BatchSpans
+from minitransformer.model.masks import BatchMasks
 
 Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array → its shape and dtype
 
-OF_SOURCE, OF_TARGET = ("source_ids", "source_places"), ("decoder_ids", "target_places", "labels")
+OF_SOURCE, OF_TARGET = ("source_ids", "source_positions"), ("decoder_ids", "target_positions", "labels")
 ALIGNMENT = 256  # bytes
 NO_LABEL = -1  # see ``cross_entropy``
 
@@ -45,7 +45,7 @@ class Capacity(NamedTuple):
         source = max(_rounded_up(batch.n_source_tokens + 1, step) for batch in batches)
         target = max(_rounded_up(max(1, batch.n_target_tokens), step) for batch in batches)
         tiles = (
-            max(_power_of_two_times(n // ROWS + 1, count_tiles(_filled(blocks, n).lengths)) for blocks in sides)
+            max(_power_of_two_times(n // ROWS + 1, count_tiles(_filled(segments, n).lengths)) for segments in sides)
             for n, sides in (
                 (source, [batch.source for batch in batches]), (target, [batch.target for batch in batches]),
             )
@@ -75,9 +75,9 @@ def _power_of_two_times(unit: int, least: int) -> int:
     return unit
 
 
-def _filled(blocks: Blocks, n_tokens: int) -> Blocks:
+def _filled(segments: Segments, n_tokens: int) -> Segments:
     """Append one segment of filler tokens, so that there are ``n_tokens`` in all."""
-    return Blocks.of_lengths(np.append(blocks.lengths, n_tokens - blocks.n_tokens))
+    return Segments.of_lengths(np.append(segments.lengths, n_tokens - segments.n_tokens))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,65 +85,65 @@ class FixedBatch:
     """A ``ModelInput``: arrays on a device, and the attention masks on the host from which their shapes come."""
 
     source_ids: Array
-    source_places: Array
+    source_positions: Array
     decoder_ids: Array
-    target_places: Array
+    target_positions: Array
     labels: Array
-    of_model: BatchSpans
+    of_model: BatchMasks
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Array], spans: BatchSpans) -> FixedBatch:
-        """Return a batch that reads ``arrays``, of the shapes of a ``Capacity``; ``fill`` returned its ``spans``."""
-        for name, of_name in spans._asdict().items():
+    def of(cls, arrays: Mapping[str, Array], masks: BatchMasks) -> FixedBatch:
+        """Return a batch that reads ``arrays``, of the shapes of a ``Capacity``; ``fill`` returned its ``masks``."""
+        for name, of_name in masks._asdict().items():
             keep_tiles(of_name, Tiles(*(arrays[f"{name}.{part}"] for part in Tiles._fields)))
-        return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, of_model=spans)
+        return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, of_model=masks)
 
-    def spans(self, neighbourhood: int | None) -> BatchSpans:
+    def masks(self, neighbourhood: int | None) -> BatchMasks:
         """Return the masks given to ``of``, made for the same neighbourhood; their tiles are on the device."""
         del neighbourhood
         return self.of_model
 
 
-def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood: int | None) -> BatchSpans:
+def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood: int | None) -> BatchMasks:
     """Pad a batch, write it into arrays of the shapes of a ``Capacity``, and return its attention masks."""
-    padded, spans = _padded(batch, len(arrays["source_ids"]), len(arrays["labels"]), neighbourhood)
+    padded, masks = _padded(batch, len(arrays["source_ids"]), len(arrays["labels"]), neighbourhood)
     for name in (*OF_SOURCE, *OF_TARGET):
         arrays[name][...] = getattr(padded, name)
     for name, n_keys in (
         ("encoder", batch.n_source_tokens), ("decoder", batch.n_target_tokens), ("source", batch.n_source_tokens),
     ):  # fmt: skip
-        tiles = tiles_on_host(getattr(spans, name))
+        tiles = tiles_on_host(getattr(masks, name))
         counting = tiles.of_keys[:, 0] < n_keys  # the gradients of filler keys are 0: skip them
         for part, rows in tiles._replace(of_keys=tiles.of_keys * counting[:, None])._asdict().items():
             array = arrays[f"{name}.{part}"]
             array[: len(rows)], array[len(rows) :] = rows, 0
-    return spans
+    return masks
 
 
-def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | None) -> tuple[Batch, BatchSpans]:
+def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | None) -> tuple[Batch, BatchMasks]:
     """Append a segment of filler tokens to each side: without labels, each attending to one filler token only."""
     source, target = _filled(batch.source, n_source), _filled(batch.target, n_target)
     labels = np.append(batch.labels, np.full(n_target - len(batch.labels), NO_LABEL))
     padded = Batch(
         np.resize(batch.source_ids, n_source), source, np.resize(batch.decoder_ids, n_target), labels, target
     )
-    spans = padded.spans(neighbourhood)
+    masks = padded.masks(neighbourhood)
     sources, targets = np.arange(batch.n_source_tokens, n_source), np.arange(batch.n_target_tokens, n_target)
-    return padded, BatchSpans(
-        _attending(spans.encoder, sources),
-        _attending(spans.decoder, targets),
-        _attending(spans.source, np.full(len(targets), batch.n_source_tokens)),
+    return padded, BatchMasks(
+        _attending(masks.encoder, sources),
+        _attending(masks.decoder, targets),
+        _attending(masks.source, np.full(len(targets), batch.n_source_tokens)),
     )
 
 
-def _attending(spans: KeySpans, keys: np.ndarray[Any, np.dtype[np.int64]]) -> KeySpans:
+def _attending(mask: KeyRanges, keys: np.ndarray[Any, np.dtype[np.int64]]) -> KeyRanges:
     """Let each of the last ``len(keys)`` queries attend to its one key in ``keys``; leave the others as they are."""
-    n = len(spans.first) - len(keys)
-    first, last = np.append(spans.first[:n], keys), np.append(spans.last[:n], keys + 1)
-    return KeySpans(first, last, spans.queries, spans.keys)
+    n = len(mask.first) - len(keys)
+    first, last = np.append(mask.first[:n], keys), np.append(mask.last[:n], keys + 1)
+    return KeyRanges(first, last, mask.queries, mask.keys)
 
 
-class Stretch:
+class BufferLayout:
     """A layout of several arrays in one byte buffer, so that a single copy moves them all."""
 
     def __init__(self, shapes: Shapes) -> None:

@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
-from autograd import BlockMask, Layer, Parameter, RandomStream, Tensor, ops, to_device
+from autograd import AttentionMask, Layer, Parameter, RandomStream, Tensor, ops, to_device
 from autograd.array import Array
-from autograd.ops.linear import for_few_rows
+from autograd.ops.linear import pack_weight
 from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
-from autograd.random import Site
+from autograd.random import StreamId
 from minitransformer.config import ModelConfig
 
 AnyLayer = TypeVar("AnyLayer", bound=Layer)
@@ -20,39 +20,39 @@ KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
 
 def drop(x: Tensor, rate: float, random: RandomStream | None) -> Tensor:
     """Apply dropout if a random stream is given; return x itself if not, or if the rate is 0."""
-    site = site_of_mask(rate, random)
-    return ops.dropout(x, rate=rate, site=site) if site else x
+    stream_id = stream_id_of_mask(rate, random)
+    return ops.dropout(x, rate=rate, stream_id=stream_id) if stream_id else x
 
 
-def site_of_mask(rate: float, random: RandomStream | None) -> Site | None:
+def stream_id_of_mask(rate: float, random: RandomStream | None) -> StreamId | None:
     """Return the random stream id of the next dropout mask; None without a stream, or if the rate is 0."""
-    return random.next_site() if random and rate else None
+    return random.next_id() if random and rate else None
 
 
 class Linear(Layer):
     """y = x W + b, or y = x W.  Shapes: (T, in) → (T, out); weight (in, out), bias (out,)."""
 
     def __init__(self, d_in: int, d_out: int, *, bias: bool, gain: float = 1.0) -> None:
-        self.weight: Tensor = Parameter((d_in, d_out), lambda site, shape: gain * glorot_uniform(site, shape))
+        self.weight: Tensor = Parameter((d_in, d_out), lambda stream_id, shape: gain * glorot_uniform(stream_id, shape))
         self.bias = Parameter((d_out,), zeros) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight, self.bias)
 
 
-def layer_for_few_rows(layer: AnyLayer) -> AnyLayer:
-    """Return a copy of the layer whose weights are packed for few rows (``for_few_rows``).
+def layer_with_packed_weights(layer: AnyLayer) -> AnyLayer:
+    """Return a copy of the layer whose weights are packed for few rows (``pack_weight``).
 
     It gives the results of the same parameters only as long as these do not change.
     """
     prepared = copy.copy(layer)
     for name, value in vars(layer).items():
         if isinstance(value, Layer):
-            setattr(prepared, name, layer_for_few_rows(value))
+            setattr(prepared, name, layer_with_packed_weights(value))
         elif isinstance(value, list):
-            setattr(prepared, name, [layer_for_few_rows(each) for each in value])
+            setattr(prepared, name, [layer_with_packed_weights(each) for each in value])
     if isinstance(prepared, Linear):
-        prepared.weight = Tensor(for_few_rows(prepared.weight.value))
+        prepared.weight = Tensor(pack_weight(prepared.weight.value))
     return prepared
 
 
@@ -117,11 +117,11 @@ class MultiHeadAttention(Layer):
         return queries, (keys, values)
 
     def __call__(
-        self, queries: Tensor, keys_values: KeysValues, spans: BlockMask, random: RandomStream | None = None
+        self, queries: Tensor, keys_values: KeysValues, mask: AttentionMask, random: RandomStream | None = None
     ) -> Tensor:
-        """Attend to keys and values under the mask ``spans``.  Shapes: queries (T, H, K) → (T, D)."""
-        site = site_of_mask(self.p_drop, random)
-        heads = ops.attention(queries, *keys_values, spans=spans, rate=self.p_drop, site=site)
+        """Attend to keys and values under a mask.  Shapes: queries (T, H, K) → (T, D)."""
+        stream_id = stream_id_of_mask(self.p_drop, random)
+        heads = ops.attention(queries, *keys_values, mask=mask, rate=self.p_drop, stream_id=stream_id)
         return self.output(ops.reshape(heads, shape=(len(queries), self.output.weight.shape[0])))
 
     def heads(self, x: Tensor) -> Tensor:
@@ -168,5 +168,5 @@ class Residual(Layer):
         """Add the sublayer's output y to x."""
         if not self.is_post:
             return x + drop(y, self.p_drop, random)
-        site, norm = site_of_mask(self.p_drop, random), self.norm
-        return ops.add_norm(x, y, norm.gain, norm.bias, rate=self.p_drop, site=site, eps=norm.eps)
+        stream_id, norm = stream_id_of_mask(self.p_drop, random), self.norm
+        return ops.add_norm(x, y, norm.gain, norm.bias, rate=self.p_drop, stream_id=stream_id, eps=norm.eps)

@@ -25,15 +25,15 @@ class LearnedPositions(Layer):
         self.first_position, self.longest_sentence = config.first_position, config.longest_sentence
         self.weight = Parameter((config.max_positions, config.d_model), scaled_normal)
 
-    def add_to(self, x: Tensor, places: Array) -> Tensor:
+    def add_to(self, x: Tensor, positions: Array) -> Tensor:
         """Add to x (T, D) the row of each token's position (T,) in its sentence."""
-        if places.max(initial=0) >= self.longest_sentence:
+        if positions.max(initial=0) >= self.longest_sentence:
             raise PositionError(
-                f"positions: a sentence of {places.max() + 1} tokens is longer than the learned table,"
+                f"positions: a sentence of {positions.max() + 1} tokens is longer than the learned table,"
                 f" which holds {self.longest_sentence} (max_positions)"
             )
-        places = places + self.first_position
-        return x + ops.embedding(self.weight, to_device(places, x.device))
+        positions = positions + self.first_position
+        return x + ops.embedding(self.weight, to_device(positions, x.device))
 
 
 class SinusoidalPositions(Layer):
@@ -46,13 +46,14 @@ class SinusoidalPositions(Layer):
     def __init__(self, config: ModelConfig) -> None:
         self.d_model, self.layout, self.first_position = config.d_model, config.positions, config.first_position
 
-    def add_to(self, x: Tensor, places: Array) -> Tensor:
+    def add_to(self, x: Tensor, positions: Array) -> Tensor:
         """Add to x (T, D) the encoding of each token's position (T,) in its sentence."""
-        farthest = len(places) if device_of(places) == "cuda" else places.max(initial=0)  # without waiting for a GPU
-        places = places + self.first_position
+        # On a GPU the number of positions is an upper bound that needs no waiting.
+        farthest = len(positions) if device_of(positions) == "cuda" else positions.max(initial=0)
+        positions = positions + self.first_position
         n_rows = 1 << int(farthest + self.first_position).bit_length()  # a power of two: few distinct tables are cached
         table = _table(n_rows, self.d_model, self.layout, np.dtype(x.dtype).name, x.device)
-        return ops.add(x, table[to_device(places, x.device)])
+        return ops.add(x, table[to_device(positions, x.device)])
 
 
 @cache  # all together at most twice the largest; never evicted, because captured CUDA graphs keep reading them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from autograd import BlockMask, Layer, RandomStream, Tensor
+from autograd import AttentionMask, Layer, RandomStream, Tensor
 from minitransformer.config import ModelConfig
 from minitransformer.model.layers import (
     FeedForward,
@@ -16,7 +16,7 @@ from minitransformer.model.layers import (
 )
 
 
-class Past(Protocol):
+class KeyValueCache(Protocol):
     """The key/value cache of one decoder layer's self-attention."""
 
     def extend(self, keys_values: KeysValues) -> KeysValues:
@@ -32,9 +32,9 @@ class EncoderLayer(Layer):
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
 
-    def __call__(self, x: Tensor, spans: BlockMask, random: RandomStream | None = None) -> Tensor:
+    def __call__(self, x: Tensor, mask: AttentionMask, random: RandomStream | None = None) -> Tensor:
         y = self.self_attention_residual.sublayer_input(x)
-        y = self.self_attention(*self.self_attention.queries_keys_values(y), spans, random)
+        y = self.self_attention(*self.self_attention.queries_keys_values(y), mask, random)
         x = self.self_attention_residual(x, y, random)
         y = self.feed_forward(self.feed_forward_residual.sublayer_input(x), random)
         return self.feed_forward_residual(x, y, random)
@@ -55,18 +55,18 @@ class DecoderLayer(Layer):
         self,
         x: Tensor,
         memory: KeysValues,
-        self_spans: BlockMask,
-        source_spans: BlockMask,
+        self_mask: AttentionMask,
+        source_mask: AttentionMask,
         random: RandomStream | None = None,
-        past: Past | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Apply the layer; ``memory`` holds ``source_attention``'s keys and values of the encoder's output."""
         y = self.self_attention_residual.sublayer_input(x)
         queries, newest = self.self_attention.queries_keys_values(y)
-        y = self.self_attention(queries, past.extend(newest) if past else newest, self_spans, random)
+        y = self.self_attention(queries, cache.extend(newest) if cache else newest, self_mask, random)
         x = self.self_attention_residual(x, y, random)
         queries = self.source_attention.queries(self.source_attention_residual.sublayer_input(x))
-        y = self.source_attention(queries, memory, source_spans, random)
+        y = self.source_attention(queries, memory, source_mask, random)
         x = self.source_attention_residual(x, y, random)
         y = self.feed_forward(self.feed_forward_residual.sublayer_input(x), random)
         return self.feed_forward_residual(x, y, random)
@@ -79,9 +79,9 @@ class Encoder(Layer):
         self.layers = [EncoderLayer(config) for _ in range(config.n_layers)]
         self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm == "pre" else None
 
-    def __call__(self, x: Tensor, spans: BlockMask, random: RandomStream | None = None) -> Tensor:
+    def __call__(self, x: Tensor, mask: AttentionMask, random: RandomStream | None = None) -> Tensor:
         for layer in self.layers:
-            x = layer(x, spans, random)
+            x = layer(x, mask, random)
         return self.norm(x) if self.norm else x
 
 
@@ -100,11 +100,11 @@ class Decoder(Layer):
         self,
         x: Tensor,
         memory: list[KeysValues],
-        self_spans: BlockMask,
-        source_spans: BlockMask,
+        self_mask: AttentionMask,
+        source_mask: AttentionMask,
         random: RandomStream | None = None,
-        pasts: list[Past] | None = None,
+        caches: list[KeyValueCache] | None = None,
     ) -> Tensor:
         for i, layer in enumerate(self.layers):
-            x = layer(x, memory[i], self_spans, source_spans, random, pasts[i] if pasts else None)
+            x = layer(x, memory[i], self_mask, source_mask, random, caches[i] if caches else None)
         return self.norm(x) if self.norm else x

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from autograd import (
-    BlockMask,
-    KeySpans,
+    AttentionMask,
+    KeyRanges,
     Layer,
     Parameter,
     ParameterBuffer,
@@ -21,16 +21,16 @@ from autograd import (
     to_host,
 )
 from autograd.array import Array, Device, FloatArray, IntArray
-from autograd.ops.linear import for_few_rows
+from autograd.ops.linear import pack_weight
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import linear_top_k
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
 from minitransformer.model.batch import Batch, ModelInput
-from minitransformer.model.files import load_model_files, require_room, save_model_files
-from minitransformer.model.layers import Embedding, KeysValues, drop, layer_for_few_rows
+from minitransformer.model.files import load_model_files, require_enough_weights, save_model_files
+from minitransformer.model.layers import Embedding, KeysValues, drop, layer_with_packed_weights
 from minitransformer.model.positions import positions_of
-from minitransformer.model.stacks import Decoder, Encoder, Past
+from minitransformer.model.stacks import Decoder, Encoder, KeyValueCache
 from minitransformer.model.symbols import END, START
 from minitransformer.system.errors import UserError
 
@@ -90,28 +90,28 @@ class Transformer(Layer):
         """The number of trained values."""
         return self.parameters.n_parameters
 
-    def encode(self, ids: IntArray, places: IntArray, spans: KeySpans, random: RandomStream | None = None) -> Tensor:
+    def encode(self, ids: IntArray, positions: IntArray, mask: KeyRanges, random: RandomStream | None = None) -> Tensor:
         """Compute the encoder's output (S, D) from packed source ids (S,) and their positions in their sentences."""
-        x = self.source_positions.add_to(self.source_embedding(ids), places)
-        return self.encoder(drop(x, self.config.p_drop, random), spans, random)
+        x = self.source_positions.add_to(self.source_embedding(ids), positions)
+        return self.encoder(drop(x, self.config.p_drop, random), mask, random)
 
     def decode(
         self,
         ids: IntArray,
-        places: IntArray,
+        positions: IntArray,
         memory: list[KeysValues],
-        self_spans: BlockMask,
-        source_spans: BlockMask,
+        self_mask: AttentionMask,
+        source_mask: AttentionMask,
         random: RandomStream | None = None,
-        pasts: list[Past] | None = None,
+        caches: list[KeyValueCache] | None = None,
     ) -> Tensor:
         """Compute the decoder's output (T, D) from its inputs (T,) and their positions in their sentences.
 
-        With ``pasts``, one key/value cache for each layer, the ids are the newest token of each sequence only.
+        With ``caches``, one key/value cache for each layer, the ids are the newest token of each sequence only.
         """
-        x = self.target_positions.add_to(self._embedded_targets(ids), places)
+        x = self.target_positions.add_to(self._embedded_targets(ids), positions)
         x = drop(x, self.config.p_drop, random)
-        return self.decoder(x, memory, self_spans, source_spans, random, pasts)
+        return self.decoder(x, memory, self_mask, source_mask, random, caches)
 
     def _embedded_targets(self, ids: IntArray) -> Tensor:
         """Return the target embeddings (T, D) of ids (T,); ``config.start`` chooses that of the start symbol."""
@@ -138,19 +138,19 @@ class Transformer(Layer):
         return found
 
     def for_search(self) -> Transformer:
-        """Return a copy of the model for search: its decoder and projection weights are packed (``for_few_rows``).
+        """Return a copy of the model for search: its decoder and projection weights are packed (``pack_weight``).
 
         The copy gives the same results only as long as the parameters do not change.  It computes in float32, whatever
         the dtype of the parameters.  The projection weight is packed as (D, W).
         """
         model = copy.copy(self.in_float32())
-        model.decoder = layer_for_few_rows(model.decoder)
-        model._projection_by_columns = for_few_rows(model.projection.weight.value.T)
+        model.decoder = layer_with_packed_weights(model.decoder)
+        model._projection_by_columns = pack_weight(model.projection.weight.value.T)
         return model
 
     def in_float32(self) -> Transformer:
         """Return the model with its float32 master weights: itself, or a copy if the weights are bfloat16."""
-        if self.parameters.copies is None:
+        if self.parameters.low_precision is None:
             return self
         model = Transformer(self.config, seed=None, device=self.device)
         model.parameters.values[...] = self.parameters.values
@@ -158,9 +158,9 @@ class Transformer(Layer):
 
     def decoded(self, batch: ModelInput, random: RandomStream | None = None) -> Tensor:
         """Compute the decoder's output at every target token.  Shapes: returns (T, D), packed in sentence order."""
-        spans = batch.spans(self.config.neighbourhood)
-        memory = self.decoder.memory(self.encode(batch.source_ids, batch.source_places, spans.encoder, random))
-        return self.decode(batch.decoder_ids, batch.target_places, memory, spans.decoder, spans.source, random)
+        masks = batch.masks(self.config.neighbourhood)
+        memory = self.decoder.memory(self.encode(batch.source_ids, batch.source_positions, masks.encoder, random))
+        return self.decode(batch.decoder_ids, batch.target_positions, memory, masks.decoder, masks.source, random)
 
     def logits(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
         """Compute unnormalised log-probabilities of next tokens.  Shapes: returns (T, W), packed in sentence order."""
@@ -213,7 +213,7 @@ class Transformer(Layer):
             raise WeightsError(f"weights do not fit this model: {'; '.join(sorted(problems)[:5])}{more}")
         for name, values in self.parameters.named_values().items():
             values[...] = to_device(weights[name], self.device)
-        self.parameters.refresh_copies()
+        self.parameters.refresh_low_precision()
 
     def save(self, directory: str | Path) -> None:
         """Write configuration and weights into a directory; at every moment each file is complete or absent."""
@@ -223,7 +223,7 @@ class Transformer(Layer):
     def load(cls, directory: str | Path, *, dtype: str = "float32", device: Device = "cpu") -> Transformer:
         """Return the model that ``save`` wrote.  Raises: CheckpointError, WeightsError."""
         config, weights = load_model_files(Path(directory))
-        require_room(Path(directory), config, weights)
+        require_enough_weights(Path(directory), config, weights)
         model = cls(config, seed=None, dtype=dtype, device=device)
         model.set_weights(weights)
         return model

@@ -36,7 +36,7 @@ class Comparison:
         return self.row == "table3-E" or abs(self.printed) <= ROUNDING[self.measure]
 
     @property
-    def verdict(self) -> str:
+    def outcome(self) -> str:
         """The result of the comparison: whether our difference has the paper's sign, or is nearly zero for an equality.
 
         "Nearly zero" means less than the least difference that the paper calls worse.  With several seeds, the result
@@ -73,7 +73,7 @@ class Comparison:
     @property
     def holds(self) -> bool:
         """Whether our result agrees with the paper's."""
-        return self.verdict in ("holds", "same sign", "nearly identical")
+        return self.outcome in ("holds", "same sign", "nearly identical")
 
 
 @dataclass(frozen=True)

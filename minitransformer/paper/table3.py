@@ -16,7 +16,7 @@ from pathlib import Path
 from minitransformer.config import ConfigError, ModelConfig, presets
 from minitransformer.config.run import RUN_FILE, RunConfig
 from minitransformer.data.prepare import PreparedData
-from minitransformer.system.files import DamagedError, read_record, write_text
+from minitransformer.system.files import CorruptFileError, read_record, write_text
 from minitransformer.system.provenance import code_version, short_hash
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.train import RunResult, train
@@ -193,7 +193,7 @@ class Experiment:
                 " set directory to another one, or remove this one"
             )
         if found and not (config.run / RUN_FILE).exists():
-            raise DamagedError(
+            raise CorruptFileError(
                 f"{config.run / RUN_FILE}: not found; without it the settings of this training are unknown:"
                 f" remove {config.run} to train it again"
             )

@@ -50,12 +50,12 @@ def _flops(results: Sequence[Result]) -> str:
     return f"{statistics.fmean(result.flops for result in results):.2g}"
 
 
-def verdicts_as_markdown(compared: Sequence[Comparison]) -> str:
+def outcomes_as_markdown(compared: Sequence[Comparison]) -> str:
     """Return a table of the paper's comparisons with our results."""
     lines = ["| against base | by | paper | here | |", "|-|-|-|-|-|"]
     lines += [
         f"| {short(one.row)} | {'PPL' if one.measure == 'perplexity' else 'BLEU'} |"
-        f" {one.printed:+.2f} | {'+' if one.measured.mean > 0 else ''}{one.measured} | {one.verdict} |"
+        f" {one.printed:+.2f} | {'+' if one.measured.mean > 0 else ''}{one.measured} | {one.outcome} |"
         for one in compared
     ]
     return "\n".join(lines) + "\n"
@@ -83,7 +83,7 @@ def claims_as_markdown(compared: Sequence[Comparison]) -> str:
 
 
 def _count(compared: Sequence[Comparison]) -> str:
-    undecided = sum(one.verdict == "undecided" for one in compared)
+    undecided = sum(one.outcome == "undecided" for one in compared)
     return f"{sum(one.holds for one in compared)} of {len(compared)}" + (
         f" ({undecided} undecided)" if undecided else ""
     )

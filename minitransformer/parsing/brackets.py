@@ -85,7 +85,7 @@ class BracketConstraint:
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
         """Select these rows, and append to each its token."""
-        self.keep(rows)
+        self.select(rows)
         v = self.vocabulary
         opens, closes = v.opens[tokens] & (self.depth < DEEPEST), v.closes[tokens] & (self.depth > 0)
         self.stack[np.flatnonzero(opens), self.depth[opens]] = v.label[tokens[opens]]
@@ -93,7 +93,7 @@ class BracketConstraint:
         self.n_leaves += v.is_leaf[tokens]
         self.n_empty = np.where(opens, self.n_empty + 1, 0)
 
-    def keep(self, rows: IntArray) -> None:
+    def select(self, rows: IntArray) -> None:
         """Select these rows."""
         self.n_words, self.looks, self.n_leaves = self.n_words[rows], self.looks[rows], self.n_leaves[rows]
         self.depth, self.stack, self.n_empty = self.depth[rows], self.stack[rows], self.n_empty[rows]

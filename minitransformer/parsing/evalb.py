@@ -145,10 +145,10 @@ def _brackets(tree: Tree, kept: Kept, parameters: Parameters) -> Counter[Constit
     deleted label is deleted, too.  A word is deleted only if its own tag is listed (``is_deleted``).
     """
     deleted = {"", *map(parameters.label, parameters.deleted)}
-    places = [0, *accumulate(kept)]
+    positions = [0, *accumulate(kept)]
     found: Counter[Constituent] = Counter()
     for name, first, last in tree.constituents():
-        label, start, end = parameters.label(name), places[first], places[last]
+        label, start, end = parameters.label(name), positions[first], positions[last]
         if label not in deleted and start < end:
             found[Constituent(label, start, end)] += 1
     return found

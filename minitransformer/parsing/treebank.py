@@ -58,13 +58,13 @@ class TreebankCorpus:
         """Return an empty iterator, because a test set is parsed and scored by hand, once."""
         return iter(())
 
-    def place(self, i: int) -> str:
+    def location(self, i: int) -> str:
         """Return the file of the i-th training tree (from 0), and its number among the file's trees with words."""
         for path in self.train_files:
             if i < self.n_trees[path]:
                 return f"{path.name}, tree {i + 1:,}"
             i -= self.n_trees[path]
-        raise IndexError("TreebankCorpus.place: there are not so many training trees")
+        raise IndexError("TreebankCorpus.location: there are not so many training trees")
 
     def _pairs(self, paths: Sequence[Path]) -> Iterator[Pair]:
         for tree in map(plain, itertools.chain.from_iterable(map(read_trees, paths))):

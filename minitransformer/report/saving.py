@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from minitransformer.report.errors import ReportError
-from minitransformer.system.files import written_whole
+from minitransformer.system.files import atomic_write
 
 DOTS_PER_INCH = 150  # of PNG
 MOST_PIXELS = 250_000_000  # drawing them takes a gigabyte of memory
@@ -31,7 +31,7 @@ def save_picture(figure: Figure, path: Path) -> None:
     with (
         mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "minitransformer"}),
         boxes_for_missing_letters(),
-        written_whole(path) as temporary,
+        atomic_write(path) as temporary,
     ):
         figure.savefig(temporary, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from minitransformer.system.files import CheckpointError, DamagedError, read_json, write_text
+from minitransformer.system.files import CheckpointError, CorruptFileError, read_json, write_text
 
 CHECKSUMS_FILE = "checksums.json"
 FORMAT = 1  # of checkpoints and model directories; increased when this version cannot read the new ones
@@ -43,7 +43,7 @@ def check_files(directory: Path, names: Iterable[str], listed_in: str = CHECKSUM
     """Compare files with the list: their sizes, and the SHA-256 of their bytes.
 
     Only the given names are opened, even if the list has other names.
-    Raises: DamagedError naming a corrupt file, or the list if it is missing; CheckpointError if the directory has a
+    Raises: CorruptFileError naming a corrupt file, or the list if it is missing; CheckpointError if the directory has a
     newer format.
     """
     compare_files(directory, names, _read(directory / listed_in), listed_in)
@@ -52,23 +52,27 @@ def check_files(directory: Path, names: Iterable[str], listed_in: str = CHECKSUM
 def compare_files(directory: Path, names: Iterable[str], listed: Mapping[str, Any], listed_in: str) -> None:
     """Compare files with ``listed``, an earlier result of ``checksums_of`` that the file ``listed_in`` holds.
 
-    Raises: DamagedError naming a corrupt file.
+    Raises: CorruptFileError naming a corrupt file.
     """
     for name in names:
         path, entry = directory / name, listed.get(name)
         if not isinstance(entry, dict) or entry.keys() != {"size", "sha256"}:
-            raise DamagedError(f"{directory / listed_in}: does not list {name}; it is damaged")
+            raise CorruptFileError(f"{directory / listed_in}: does not list {name}; it is corrupt")
         try:
             size = path.stat().st_size
             digest = _sha256(path) if size == entry["size"] else None
         except FileNotFoundError as error:
-            raise DamagedError(f"{path}: not found, though {listed_in} lists it") from error
+            raise CorruptFileError(f"{path}: not found, though {listed_in} lists it") from error
         except OSError as error:
-            raise DamagedError(f"{path}: cannot be read ({error})") from error
+            raise CorruptFileError(f"{path}: cannot be read ({error})") from error
         if size != entry["size"]:
-            raise DamagedError(f"{path}: expected {entry['size']!r} bytes, found {size}; it is truncated or damaged")
+            raise CorruptFileError(
+                f"{path}: expected {entry['size']!r} bytes, found {size}; it is truncated or corrupt"
+            )
         if digest != entry["sha256"]:
-            raise DamagedError(f"{path}: has changed since it was written (its SHA-256 is not the one that was noted)")
+            raise CorruptFileError(
+                f"{path}: has changed since it was written (its SHA-256 is not the one that was noted)"
+            )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -81,7 +85,9 @@ def _read(path: Path) -> dict[str, Any]:
         or not isinstance(files, dict)
         or _as_text(fields).encode() != path.read_bytes()
     ):
-        raise DamagedError(f'{path}: expected an object with "format" and "files", as it was written; it is damaged')
+        raise CorruptFileError(
+            f'{path}: expected an object with "format" and "files", as it was written; it is corrupt'
+        )
     if version > FORMAT:
         raise CheckpointError(
             f"{path.parent}: is of format {version}, and this version reads format {FORMAT}: update minitransformer"

@@ -25,7 +25,7 @@ class CheckpointError(UserError, RuntimeError):
     """A file of a model or of a training run cannot be written or read."""
 
 
-class DamagedError(CheckpointError):
+class CorruptFileError(CheckpointError):
     """A corrupt or incomplete file; another checkpoint may be complete."""
 
 
@@ -39,7 +39,7 @@ def temporary_path(path: Path, ending: str = "tmp") -> Path:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield an empty temporary file beside ``path``; on success rename it to ``path``, on failure remove it.
 
     Raises: CheckpointError, with the remedy, if the file system refuses; an older file at ``path`` stays as it was.
@@ -124,24 +124,24 @@ def make_directory(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically."""
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.  Raises: DamagedError if it is missing or not JSON."""
+    """Return the content of a JSON file.  Raises: CorruptFileError if it is missing or not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise DamagedError(f"{path}: not found; is {path.parent} the right directory?") from error
+        raise CorruptFileError(f"{path}: not found; is {path.parent} the right directory?") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise DamagedError(f"{path}: cannot be read ({error}); it is damaged or of another kind") from error
+        raise CorruptFileError(f"{path}: cannot be read ({error}); it is corrupt or of another kind") from error
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
     """Read an instance of the dataclass ``kind`` from a JSON object of numbers, strings and objects.
 
-    Raises: DamagedError if the file is missing, or holds anything else.
+    Raises: CorruptFileError if the file is missing, or holds anything else.
     """
     fields, types = read_json(path), {name: get_origin(hint) or hint for name, hint in get_type_hints(kind).items()}
     if (
@@ -150,7 +150,7 @@ def read_record(path: Path, kind: type[Record]) -> Record:
         or any(type(value) is not types[name] for name, value in fields.items())
     ):
         named = ", ".join(f"{name} ({of.__name__})" for name, of in types.items())
-        raise DamagedError(f"{path}: is damaged, or of another kind: expected an object with {named}; remove it")
+        raise CorruptFileError(f"{path}: is corrupt, or of another kind: expected an object with {named}; remove it")
     return kind(**fields)
 
 
@@ -159,7 +159,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
 
     The file gets the usual permissions of this process: safetensors itself writes files that only their owner may read.
     """
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         mode = temporary.stat().st_mode
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
         temporary.chmod(mode)
@@ -168,7 +168,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None
 def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Read the arrays of a safetensors file; bfloat16, which NumPy lacks, becomes float32 with the same values.
 
-    Raises: DamagedError if it is missing, corrupt or not readable; UnfitError if it has floats of 8 bits or fewer.
+    Raises: CorruptFileError if it is missing, corrupt or not readable; UnfitError if it has floats of 8 bits or fewer.
     """
     try:
         with path.open("rb"):  # safetensors reports every file that cannot be opened as missing
@@ -185,14 +185,14 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
                 for name, of in types.items()
             }
     except FileNotFoundError as error:
-        raise DamagedError(f"{path}: not found; is {path.parent} the right directory?") from error
+        raise CorruptFileError(f"{path}: not found; is {path.parent} the right directory?") from error
     except OSError as error:
-        raise DamagedError(
+        raise CorruptFileError(
             f"{path}: cannot be read ({error.strerror}); change its permissions, or use another checkpoint"
         ) from error
     except SafetensorError as error:
-        raise DamagedError(
-            f"{path}: cannot be read ({error}); it is truncated or damaged: use another checkpoint"
+        raise CorruptFileError(
+            f"{path}: cannot be read ({error}); it is truncated or corrupt: use another checkpoint"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that a training run needs to go on, in a directory that is whole or not there.
+"""Checkpoints: everything that a training run needs to go on, in a directory that is complete or absent.
 
 A checkpoint is itself a model directory (``Transformer.load`` reads it), with Adam's moments and the state of the loop
 beside the weights, and checksums of all.  Randomness has no state: dropout and the order of sentences are functions of
@@ -28,7 +28,7 @@ from minitransformer.model.transformer import Transformer, WeightsError
 from minitransformer.system.checksums import check_files, write_checksums
 from minitransformer.system.files import (
     CheckpointError,
-    DamagedError,
+    CorruptFileError,
     UnfitError,
     make_directory,
     read_arrays,
@@ -76,18 +76,18 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def checkpoints_of_updates(run: Path) -> list[Path]:
-    """One for each update, oldest first: where a kill has left two, the one that replaced the other, if it is whole."""
+    """One for each update, oldest first: where a kill has left two, the one that replaced the other, if complete."""
     found: dict[int, Path] = {}
     for step, _, path in _numbered(run):
-        if step not in found or _has_whole_model(path):
+        if step not in found or _has_complete_model(path):
             found[step] = path
     return list(found.values())
 
 
-def _has_whole_model(path: Path) -> bool:
+def _has_complete_model(path: Path) -> bool:
     try:
         load_model_files(path)
-    except DamagedError:
+    except CorruptFileError:
         return False
     return True
 
@@ -132,25 +132,25 @@ def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: i
     What killed processes left half written or half removed goes, and what they would have removed (``keep``: as for
     ``save_checkpoint``).  Several processes may call.
     Returns: None if there are no checkpoints.
-    Raises: CheckpointError if none of them is whole and fits, or one is of a newer format.
+    Raises: CheckpointError if none of them is complete and fits, or one is of a newer format.
     """
     _remove_remains(run)
     newest: CheckpointError | None = None
     for path in reversed(checkpoints(run)):
         try:
             state = load_checkpoint(path, model, adam)
-        except (DamagedError, UnfitError) as error:
-            verdict = "is damaged" if isinstance(error, DamagedError) else "does not fit"
-            _log.warning(f"checkpoint {path.name} {verdict}: {error}")
+        except (CorruptFileError, UnfitError) as error:
+            problem = "is corrupt" if isinstance(error, CorruptFileError) else "does not fit"
+            _log.warning(f"checkpoint {path.name} {problem}: {error}")
             newest = newest or error
         else:
             if newest:
-                _log.info(f"using the newest whole checkpoint, {path.name}; the updates after it are done again")
+                _log.info(f"using the newest complete checkpoint, {path.name}; the updates after it are done again")
             _remove_superseded(run, path, keep)
             return state
     if newest:
         raise CheckpointError(
-            f"{run}: none of its checkpoints is whole and fits (the newest: {newest});"
+            f"{run}: none of its checkpoints is complete and fits (the newest: {newest});"
             " restore one from a backup, or set run to another directory"
         ) from newest
     return None
@@ -159,7 +159,8 @@ def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: i
 def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState:
     """Set the model and the optimizer to a checkpoint, of which every byte is verified.
 
-    Raises: DamagedError if it is missing or damaged; UnfitError if it is of another model.  Nothing is changed then.
+    Raises: CorruptFileError if it is missing or corrupt; UnfitError if it is of another model.  Nothing is changed
+    then.
     """
     check_files(path, (OPTIMIZER_FILE, STATE_FILE))  # those of the model as they are read
     config, weights = load_model_files(path)
@@ -213,7 +214,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
 
 
 def stale_checkpoints(averaged: Sequence[Path], last_step: int, config: TrainingConfig) -> str:
-    """Return a line naming older checkpoints that are averaged in the place of missing ones (of a full disk); or ""."""
+    """Return a line naming older checkpoints that are averaged instead of missing ones (of a full disk); or ""."""
     n_intervals = (last_step - 1) // config.checkpoint_every
     intervals = range(max(1, n_intervals + 2 - config.average_checkpoints), n_intervals + 1)
     wanted = [*(config.checkpoint_every * i for i in intervals), last_step]
@@ -223,7 +224,7 @@ def stale_checkpoints(averaged: Sequence[Path], last_step: int, config: Training
     if not missing or not older:
         return ""
     return (
-        f"the average takes in {', '.join(older)}, older than the last {len(wanted)} intervals: there is no whole"
+        f"the average takes in {', '.join(older)}, older than the last {len(wanted)} intervals: there is no complete"
         f" checkpoint after {', '.join(missing)}"
     )
 
@@ -269,7 +270,7 @@ def _is_regular(path: Path) -> bool:
     """Whether an undisturbed run would have this checkpoint; one that another process has removed counts for none."""
     try:
         return not read_state(path / STATE_FILE).between_intervals
-    except DamagedError:  # nothing is inferred of a state that cannot be read
+    except CorruptFileError:  # nothing is inferred of a state that cannot be read
         return path.exists()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from minitransformer.config.run import RUN_FILE
 from minitransformer.model.files import load_model_files
-from minitransformer.system.files import CheckpointError, DamagedError, read_json, write_text
+from minitransformer.system.files import CheckpointError, CorruptFileError, read_json, write_text
 from minitransformer.system.provenance import code_version, short_hash
 from minitransformer.training.checkpoint import average_weights, checkpoints_of_updates, stale_checkpoints
 from minitransformer.training.flops import Cost, sustained_flops_per_second
@@ -114,7 +114,7 @@ def _is_complete(directory: Path) -> bool:
     """Return whether a model is as it was written; if not, log that the final model is made without it."""
     try:
         load_model_files(directory)
-    except DamagedError as error:
+    except CorruptFileError as error:
         _log.warning(f"{error}; the final model is made without {directory.name}")
         return False
     return True

@@ -44,13 +44,14 @@ class Cost:
         )
 
 
-def update_flops(config: ModelConfig, shards: Iterable[Lengths]) -> int:
+def update_flops(config: ModelConfig, micro_batches: Iterable[Lengths]) -> int:
     """Count the FLOPs of an update, summed over its micro-batches.
 
     Args:
-        shards: for every micro-batch an array (n, 2): source and target tokens of its pairs, end symbols included.
+        micro_batches: for every micro-batch an array (n, 2): source and target tokens of its pairs, end symbols
+        included.
     """
-    return sum(training_flops(config, *lengths.T) for lengths in shards)
+    return sum(training_flops(config, *lengths.T) for lengths in micro_batches)
 
 
 def training_flops(config: ModelConfig, source_lengths: Lengths, target_lengths: Lengths) -> int:

@@ -23,7 +23,7 @@ from autograd.array import Array, IntArray
 from autograd.op import Operation, Run, observed
 from autograd.tensor import Backward, Gradient
 from minitransformer.config import ModelConfig, TrainingConfig
-from minitransformer.data.batching import cut_into_shards, plan_epoch
+from minitransformer.data.batching import cut_into_micro_batches, plan_epoch
 from minitransformer.model.batch import Batch
 from minitransformer.model.symbols import END
 from minitransformer.model.transformer import Transformer
@@ -61,13 +61,14 @@ class Footprint:
 
     def __str__(self) -> str:
         return (
-            f"{in_words(self.total)}: parameters {in_words(self.parameters)}, gradients {in_words(self.gradients)},"
-            f" Adam {in_words(self.adam)}, activations of {self.n_at_once} of the largest micro-batches"
-            f" {in_words(self.activations)}"
+            f"{format_bytes(self.total)}: parameters {format_bytes(self.parameters)},"
+            f" gradients {format_bytes(self.gradients)},"
+            f" Adam {format_bytes(self.adam)}, activations of {self.n_at_once} of the largest micro-batches"
+            f" {format_bytes(self.activations)}"
         )
 
 
-def in_words(n_bytes: float) -> str:
+def format_bytes(n_bytes: float) -> str:
     """Return a number of bytes in GB or MB, for people."""
     return f"{n_bytes / 1e9:,.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.1f} MB"
 
@@ -78,52 +79,54 @@ def predict(
     lengths: IntArray,
     *,
     n_threads: int,
-    shards: range | None = None,
+    micro_batches: range | None = None,
     moments: int | None = None,
     epoch: int = 0,
 ) -> tuple[Footprint, IntArray]:
     """Return the memory that the largest batch of an epoch needs on a CPU, and that batch.
 
-    ``shards`` are the micro-batches of this process (all, if not given), which keeps so many bytes of Adam's
+    ``micro_batches`` are the micro-batches of this process (all, if not given), which keeps so many bytes of Adam's
     ``moments`` (those of all parameters, if not given).  Nothing of the size of the model or of a batch is allocated,
     if the model was made without a seed.  In bfloat16 activations are counted as in float32: more than is kept.
     Shapes: lengths (n, 2), source and target tokens of every pair, without end symbols.
     """
-    shards = range(training.n_shards) if shards is None else shards
+    micro_batches = range(training.n_micro_batches) if micro_batches is None else micro_batches
     size = model.parameters.values.nbytes
-    runs = runs_of_threads(len(shards), n_threads)
+    runs = runs_of_threads(len(micro_batches), n_threads)
     largest, largest_batch = 0, np.empty(0, np.int64)
     for batch in plan_epoch(lengths, training.batch_tokens, seed=training.seed, epoch=epoch):
-        cut = cut_into_shards(batch, lengths, training.n_shards)
+        cut = cut_into_micro_batches(batch, lengths, training.n_micro_batches)
         needed = activations(
-            model.config, [lengths[cut[shard]] for shard in shards], model.parameters.values.dtype.name
+            model.config,
+            [lengths[cut[micro_batch]] for micro_batch in micro_batches],
+            model.parameters.values.dtype.name,
         )
         at_once = sum(int(needed[run].max()) for run in runs)
         if at_once > largest:
             largest, largest_batch = at_once, batch
-    gradients = size * (1 + n_borrowed(len(shards), n_threads))
-    copies = 0 if model.parameters.copies is None else model.parameters.copies.nbytes
+    gradients = size * (1 + n_borrowed(len(micro_batches), n_threads))
+    low_precision = 0 if model.parameters.low_precision is None else model.parameters.low_precision.nbytes
     return Footprint(
-        size + copies, gradients, 2 * size if moments is None else moments, largest, n_at_once=len(runs)
+        size + low_precision, gradients, 2 * size if moments is None else moments, largest, n_at_once=len(runs)
     ), largest_batch
 
 
-def runs_of_threads(n_shards: int, n_threads: int) -> list[range]:
-    """Which of a process's shards one thread computes, one after the other: the halving of ``ShardedGradient``."""
-    if not n_shards:
+def runs_of_threads(n_micro_batches: int, n_threads: int) -> list[range]:
+    """Return the micro-batches of a process that each thread computes, halved as by ``GradientAccumulator``."""
+    if not n_micro_batches:
         return []
-    if n_shards == 1 or n_threads <= 1:
-        return [range(n_shards)]
-    half = n_shards // 2
-    right = runs_of_threads(n_shards - half, n_threads // 2)
+    if n_micro_batches == 1 or n_threads <= 1:
+        return [range(n_micro_batches)]
+    half = n_micro_batches // 2
+    right = runs_of_threads(n_micro_batches - half, n_threads // 2)
     return runs_of_threads(half, n_threads - n_threads // 2) + [range(r.start + half, r.stop + half) for r in right]
 
 
-def n_borrowed(n_shards: int, n_threads: int) -> int:
-    """Buffers of the size of the model that ``ShardedGradient`` needs beside the gradients' own."""
-    if n_shards <= 1:
+def n_borrowed(n_micro_batches: int, n_threads: int) -> int:
+    """Buffers of the size of the model that ``GradientAccumulator`` needs beside the gradients' own."""
+    if n_micro_batches <= 1:
         return 0
-    half, rest = n_shards // 2, n_shards - n_shards // 2
+    half, rest = n_micro_batches // 2, n_micro_batches - n_micro_batches // 2
     if n_threads > 1:
         return 1 + n_borrowed(half, n_threads - n_threads // 2) + n_borrowed(rest, n_threads // 2)
     return 1 + max(n_borrowed(half, 1), n_borrowed(rest, 1))

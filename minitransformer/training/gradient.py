@@ -1,4 +1,4 @@
-"""The gradient of a rank's shards of a batch: computed on threads, added along a fixed tree."""
+"""The gradient of a rank's micro-batches of a batch: computed on threads, added along a fixed tree."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import even_slices
 
 
-class ShardedGradient:
-    """Sums of losses and gradients over the shards of a rank.
+class GradientAccumulator:
+    """Sums of losses and gradients over the micro-batches of a rank.
 
-    They are the leaves of a binary tree that is halved until one shard is left; its halves may run on
+    They are the leaves of a binary tree that is halved until one micro-batch is left; its halves may run on
     different threads, which changes nothing in the order of addition.  So the sum does not depend on the number of
     threads; and as ranks hold whole subtrees, whose sums the ``GradientReducer`` adds, nor on the number of ranks.
     """
@@ -23,30 +23,30 @@ class ShardedGradient:
     def __init__(self, model: Transformer, *, n_threads: int) -> None:
         self.model, self.n_threads = model, n_threads
         self._executor = ThreadPoolExecutor(
-            max(1, n_threads - 1), thread_name_prefix="shard", initializer=staying_here(model.device)
+            max(1, n_threads - 1), thread_name_prefix="micro-batch", initializer=staying_here(model.device)
         )
         self._free: list[Array] = []
 
-    def compute(self, shards: Sequence[ModelInput | None], streams: Sequence[RandomStream]) -> Array:
-        """Leave Σ dloss/dθ over this rank's shards in the model's gradients; return Σ loss, in nats.
+    def compute(self, micro_batches: Sequence[ModelInput | None], streams: Sequence[RandomStream]) -> Array:
+        """Leave Σ dloss/dθ over this rank's micro-batches in the model's gradients; return Σ loss, in nats.
 
-        A shard that is None has no sentences; without shards gradients stay what they are.  The loss is a float64 array
-        without axes on the model's device, so that nobody waits for the device before somebody reads it.
+        A micro-batch that is None has no sentences; without micro-batches gradients stay what they are.  The loss is a
+        float64 array without axes on the model's device, so that nobody waits for the device before somebody reads it.
         """
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
-        if shards:
-            loss = loss + self._sum(list(zip(shards, streams, strict=True)), gradients, self.n_threads)
+        if micro_batches:
+            loss = loss + self._sum(list(zip(micro_batches, streams, strict=True)), gradients, self.n_threads)
         return loss
 
     def _sum(self, leaves: list[tuple[ModelInput | None, RandomStream]], out: Array, n_threads: int) -> Array:
         """Write the sum of the gradients of ``leaves`` to ``out``, with at most ``n_threads`` threads."""
         if len(leaves) == 1:
-            shard, stream = leaves[0]
-            if shard is None:
+            micro_batch, stream = leaves[0]
+            if micro_batch is None:
                 out[...] = 0
                 return 0.0
-            loss_of_shard = self.model.loss(shard, stream)
+            loss_of_shard = self.model.loss(micro_batch, stream)
             backward(loss_of_shard, into=out)
             return loss_of_shard.value.astype("float64")
         left, right = leaves[: len(leaves) // 2], leaves[len(leaves) // 2 :]

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from autograd import Blocks, ops
+from autograd import Segments, ops
 from autograd.array import Array, namespace_of_device
 from autograd.op import Dispatch
 from autograd.optim import N_SCALARS
 from autograd.precision import dtype_named
 from minitransformer.model.batch import Batch
-from minitransformer.model.fixed_batch import Capacity, FixedBatch, Shapes, Stretch, fill
-from minitransformer.model.spans import self_attention_spans
+from minitransformer.model.fixed_batch import BufferLayout, Capacity, FixedBatch, Shapes, fill
+from minitransformer.model.masks import self_attention_mask
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.step import StepResult, TrainingStep
 
@@ -43,7 +43,7 @@ class CapturedStep:
     def __init__(self, step: TrainingStep) -> None:
         self.step = step
         config = step.config
-        self._capacity_step = -(-config.batch_tokens // (config.n_shards * STEPS * 16)) * 16
+        self._capacity_step = -(-config.batch_tokens // (config.n_micro_batches * STEPS * 16)) * 16
         self._cuda = namespace_of_device("cuda").cuda
         self._stream, self._copies = (self._cuda.Stream(non_blocking=True) for _ in range(2))
         self.pool = self._cuda.MemoryPool()  # so that no other array gets memory that graphs use
@@ -113,27 +113,38 @@ class CapturedStep:
 class _Buffers:
     """The memory of batches of one capacity, and the graph that is launched for them."""
 
-    def __init__(self, capacity: Capacity, n_shards: int, cuda: Any) -> None:
-        shapes = {f"{shard}.{name}": shape for shard in range(n_shards) for name, shape in capacity.shapes().items()}
-        stretch = Stretch({**_OF_UPDATE, **shapes})
+    def __init__(self, capacity: Capacity, n_micro_batches: int, cuda: Any) -> None:
+        shapes = {
+            f"{micro_batch}.{name}": shape
+            for micro_batch in range(n_micro_batches)
+            for name, shape in capacity.shapes().items()
+        }
+        layout = BufferLayout({**_OF_UPDATE, **shapes})
         empty = namespace_of_device("cuda").empty
-        self._pinned = [pinned_bytes(cuda, stretch.n_bytes) for _ in range(N_SLOTS)]
-        self._uploaded = [empty(stretch.n_bytes, np.uint8) for _ in range(N_SLOTS)]
-        self._read = empty(stretch.n_bytes, np.uint8)
-        self._written, self._arrays = [stretch.views(pinned) for pinned in self._pinned], stretch.views(self._read)
+        self._pinned = [pinned_bytes(cuda, layout.n_bytes) for _ in range(N_SLOTS)]
+        self._uploaded = [empty(layout.n_bytes, np.uint8) for _ in range(N_SLOTS)]
+        self._read = empty(layout.n_bytes, np.uint8)
+        self._written, self._arrays = [layout.views(pinned) for pinned in self._pinned], layout.views(self._read)
         self._update, self._scalars = self._arrays["update"], self._arrays["scalars"]
         self.batches: list[FixedBatch] = []
         self.has_run = False
         self.outcome: Array = None
         self.graph: Any = None
 
-    def write(self, slot: int, shards: Sequence[Batch], neighbourhood: int | None, step: int, scalars: Array) -> None:
+    def write(
+        self, slot: int, micro_batches: Sequence[Batch], neighbourhood: int | None, step: int, scalars: Array
+    ) -> None:
         """Put what an update needs into pinned memory."""
         written = self._written[slot]
         written["update"][...], written["scalars"][...] = step, scalars
-        spans = [fill(_of_shard(written, i), shard, neighbourhood) for i, shard in enumerate(shards)]
+        masks = [
+            fill(_of_micro_batch(written, i), micro_batch, neighbourhood) for i, micro_batch in enumerate(micro_batches)
+        ]
         if not self.batches:
-            self.batches = [FixedBatch.of(_of_shard(self._arrays, i), of_shard) for i, of_shard in enumerate(spans)]
+            self.batches = [
+                FixedBatch.of(_of_micro_batch(self._arrays, i), of_micro_batch)
+                for i, of_micro_batch in enumerate(masks)
+            ]
 
     def upload(self, slot: int, stream: Any) -> Any:
         """Copy it to the device; returns the event behind that."""
@@ -149,8 +160,8 @@ class _Buffers:
         self.outcome = step.run(self.batches, self._update, self._scalars)
 
 
-def _of_shard(arrays: dict[str, Array], shard: int) -> dict[str, Array]:
-    prefix = f"{shard}."
+def _of_micro_batch(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:
+    prefix = f"{micro_batch}."
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
@@ -163,17 +174,17 @@ def is_capturable(model: Transformer) -> bool:
     """Whether every operation of an update has a kernel that depends on nothing of the host.
 
     The reference of attention does, so bfloat16 is needed, widths that its kernel knows, and no dropout of weights;
-    and so does a learned table of positions, which looks at the places.
+    and so does a learned table of positions, which reads the positions.
     """
-    config, one = model.config, Blocks.of_lengths([1])
-    if model.parameters.copies is None or model.device != "cuda" or config.positions == "learned":
+    config, one = model.config, Segments.of_lengths([1])
+    if model.parameters.low_precision is None or model.device != "cuda" or config.positions == "learned":
         return False
     if config.p_drop_attention:
         return False
     empty, stored = namespace_of_device("cuda").empty, dtype_named("bfloat16")
     q, v = (empty((1, config.n_heads, width), stored) for width in (config.d_k, config.d_v))
     row, gain = empty((1, config.d_model), stored), empty(config.d_model, np.float32)
-    return _has_kernel(ops.attention, q, q, v, spans=self_attention_spans(one)) and _has_kernel(
+    return _has_kernel(ops.attention, q, q, v, mask=self_attention_mask(one)) and _has_kernel(
         ops.layer_norm, row, gain, gain
     )
 

@@ -14,13 +14,13 @@ from threadpoolctl import threadpool_limits
 
 from autograd import RandomStream
 from autograd.array import IntArray
-from minitransformer.config import MOST_SHARDS, TrainingConfig
+from minitransformer.config import MAX_MICRO_BATCHES, TrainingConfig
 from minitransformer.config.run import RUN_FILE
-from minitransformer.data.batching import cut_into_shards, read_batch
+from minitransformer.data.batching import cut_into_micro_batches, read_batch
 from minitransformer.model.batch import Batch
 from minitransformer.system.errors import UserError
 from minitransformer.system.free_memory import free_memory
-from minitransformer.training.footprint import Footprint, in_words, predict, runs_of_threads
+from minitransformer.training.footprint import Footprint, format_bytes, predict, runs_of_threads
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import micro_batches_of_rank
 
@@ -35,14 +35,14 @@ class OutOfMemoryError(UserError, MemoryError):
 
 
 def try_largest_batch(trainer: Trainer) -> None:
-    """Log how much memory will be needed, and compute the gradients of the largest shards of the epoch once.
+    """Log how much memory will be needed, and compute the gradients of the largest micro-batches of the epoch once.
 
-    Every thread gets the largest of its shards of that batch, so that all that an update holds is held.  Neither
-    parameters nor Adam's moments nor anything random change: dropout is a function of update and place, and gradients
+    Every thread gets the largest of its micro-batches of that batch, so that all that an update holds is held.  Neither
+    parameters nor Adam's moments nor anything random change: dropout depends on update and position, and gradients
     are set, not added to.
     Raises: OutOfMemoryError, with what would fit.
     """
-    if not trainer.shards:  # an idle rank
+    if not trainer.micro_batches:  # an idle rank
         return
     n_processes = trainer.world.local_size
     free = free_memory(n_processes)
@@ -50,8 +50,8 @@ def try_largest_batch(trainer: Trainer) -> None:
     if trainer.model.device == "cpu":
         _log.info(f"memory: {needed_and_free(footprint, free, n_processes)}")
     with advising(trainer, free), threadpool_limits(1, user_api="blas"):
-        streams = [RandomStream(trainer.config.seed, 0, shard) for shard in trainer.shards]
-        trainer.gradient.compute(_largest_shards(trainer, batch), streams)
+        streams = [RandomStream(trainer.config.seed, 0, micro_batch) for micro_batch in trainer.micro_batches]
+        trainer.gradient.compute(_largest_micro_batches(trainer, batch), streams)
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def advising(trainer: Trainer, free: float = math.inf) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        traceback.clear_frames(error.__traceback__)  # which hold what there was no room beside
+        traceback.clear_frames(error.__traceback__)  # which hold the arrays that filled the memory
         raise OutOfMemoryError(_advice(trainer, free)) from error
 
 
@@ -69,7 +69,7 @@ def needed_and_free(footprint: Footprint, free: float, n_processes: int) -> str:
     if not math.isfinite(free):
         return f"about {footprint}"
     share = f" for each of {n_processes} processes" if n_processes > 1 else ""
-    return f"about {footprint}; {in_words(free)} free{share}"
+    return f"about {footprint}; {format_bytes(free)} free{share}"
 
 
 def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, IntArray]:
@@ -78,33 +78,39 @@ def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, Int
         config,
         trainer.store.lengths,
         n_threads=trainer.gradient.n_threads,
-        shards=micro_batches_of_rank(trainer.world.rank, trainer.world.size, config.n_shards, config.sum),
+        micro_batches=micro_batches_of_rank(trainer.world.rank, trainer.world.size, config.n_micro_batches, config.sum),
         moments=2 * trainer.adam.m.nbytes,
         epoch=trainer.state.epoch,
     )
 
 
-def _largest_shards(trainer: Trainer, batch: IntArray) -> list[Batch | None]:
-    """Shards of a batch as the process computes them, of which every thread keeps only the one with the most tokens."""
-    lengths, shards = trainer.store.lengths, trainer.shards
-    cut = cut_into_shards(batch, lengths, trainer.config.n_shards)
+def _largest_micro_batches(trainer: Trainer, batch: IntArray) -> list[Batch | None]:
+    """Return the process's micro-batches of a batch; of those of a thread, all but the largest are None."""
+    lengths, micro_batches = trainer.store.lengths, trainer.micro_batches
+    cut = cut_into_micro_batches(batch, lengths, trainer.config.n_micro_batches)
     kept = {
-        max((shards[i] for i in run), key=lambda shard: int((lengths[cut[shard]] + 1).sum()))
-        for run in runs_of_threads(len(shards), trainer.gradient.n_threads)
+        max((micro_batches[i] for i in run), key=lambda micro_batch: int((lengths[cut[micro_batch]] + 1).sum()))
+        for run in runs_of_threads(len(micro_batches), trainer.gradient.n_threads)
     }
-    return [read_batch(trainer.store, cut[shard]) if shard in kept and len(cut[shard]) else None for shard in shards]
+    return [
+        read_batch(trainer.store, cut[micro_batch]) if micro_batch in kept and len(cut[micro_batch]) else None
+        for micro_batch in micro_batches
+    ]
 
 
 def _advice(trainer: Trainer, free: float) -> str:
     config = trainer.config
     failed, _ = _predicted(trainer, config)
-    room = min(free, failed.total)
-    ways = ways_into(room, config, lambda changed: _predicted(trainer, changed)[0])
+    available = min(free, failed.total)
+    ways = ways_into(available, config, lambda changed: _predicted(trainer, changed)[0])
     where = f"update {trainer.state.step:,}" if trainer.state.step else "trying the largest batch"
-    lack = f"out of memory ({where}): {config.batch_tokens:,} tokens in {config.n_shards} shards need {failed}"
+    lack = (
+        f"out of memory ({where}): {config.batch_tokens:,} tokens in {config.n_micro_batches} micro-batches"
+        f" need {failed}"
+    )
     if not ways:
-        return f"{lack}. No batch would fit into {in_words(room)}: {NO_WAY}"
-    return f"{lack}. What fits into {in_words(room)}: {'; or '.join(ways)}{_where_to(trainer.run_directory)}"
+        return f"{lack}. No batch would fit into {format_bytes(available)}: {NO_WAY}"
+    return f"{lack}. What fits into {format_bytes(available)}: {'; or '.join(ways)}{_where_to(trainer.run_directory)}"
 
 
 def _where_to(run: Path) -> str:
@@ -112,21 +118,23 @@ def _where_to(run: Path) -> str:
     return f", with another directory as run: {run} has begun with other batches" if (run / RUN_FILE).exists() else ""
 
 
-def ways_into(room: float, config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint]) -> list[str]:
-    """Options with which training would fit into ``room`` bytes, by predictions; none if no batch would."""
-    budget = USABLE * room
-    ways = [_more_shards(config, predicted, budget), _fewer_tokens(config, predicted, budget)]
+def ways_into(available: float, config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint]) -> list[str]:
+    """Options with which training would fit into ``available`` bytes, by predictions; none if no batch would."""
+    budget = USABLE * available
+    ways = [_more_micro_batches(config, predicted, budget), _fewer_tokens(config, predicted, budget)]
     return [way for way in ways if way]
 
 
-def _more_shards(config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint], budget: float) -> str | None:
+def _more_micro_batches(
+    config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint], budget: float
+) -> str | None:
     """Return the option that cuts the batch into enough micro-batches to fit, or None."""
-    n_shards = 2 * config.n_shards
-    while n_shards <= MOST_SHARDS:
-        footprint = predicted(dataclasses.replace(config, n_shards=n_shards))
+    n_micro_batches = 2 * config.n_micro_batches
+    while n_micro_batches <= MAX_MICRO_BATCHES:
+        footprint = predicted(dataclasses.replace(config, n_micro_batches=n_micro_batches))
         if footprint.total <= budget:
-            return f"training.n_shards = {n_shards} (the same batch, {in_words(footprint.total)})"
-        n_shards *= 2
+            return f"training.n_micro_batches = {n_micro_batches} (the same batch, {format_bytes(footprint.total)})"
+        n_micro_batches *= 2
     return None
 
 
@@ -137,5 +145,5 @@ def _fewer_tokens(
         n_tokens = max(1, round(config.batch_tokens * part))
         footprint = predicted(dataclasses.replace(config, batch_tokens=n_tokens))
         if footprint.total <= budget:
-            return f"training.batch_tokens = {n_tokens} (a smaller batch, {in_words(footprint.total)})"
+            return f"training.batch_tokens = {n_tokens} (a smaller batch, {format_bytes(footprint.total)})"
     return None

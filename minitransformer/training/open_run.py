@@ -97,15 +97,15 @@ def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int) ->
 
 def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iterator[str]:
     """Yield a line if there are more threads, or more processes, than micro-batches for them."""
-    surplus = n_threads - training.n_shards
+    surplus = n_threads - training.n_micro_batches
     if world.size == 1 and surplus > 0:
-        yield f"{surplus} of {n_threads} threads are idle: raise training.n_shards to use them"
-    idle = world.size - working_ranks(world.size, training.n_shards, training.sum)
+        yield f"{surplus} of {n_threads} threads are idle: raise training.n_micro_batches to use them"
+    idle = world.size - working_ranks(world.size, training.n_micro_batches, training.sum)
     if idle:
         power = "" if training.sum == "fast" else ", and a power of two of processes share them"
         yield (
-            f"{idle} of {world.size} processes are idle: a batch has {training.n_shards} micro-batches{power}"
-            " (training.n_shards)"
+            f"{idle} of {world.size} processes are idle: a batch has {training.n_micro_batches} micro-batches{power}"
+            " (training.n_micro_batches)"
         )
 
 

@@ -45,7 +45,7 @@ def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
 def open_or_prepare(config: RunConfig) -> PreparedData:
     """Return the prepared data of a configuration; prepare it if it is missing.
 
-    Raises: CheckpointError if the directory holds damaged data, data of another configuration, or of other text.
+    Raises: CheckpointError if the directory holds corrupt data, data of another configuration, or of other text.
     """
     if not PreparedData.is_in(config.data_directory):
         return prepare(config.data, config.data_directory, corpus_of)

@@ -7,16 +7,16 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from minitransformer.system.files import DamagedError, read_json
+from minitransformer.system.files import CorruptFileError, read_json
 
 STATE_FILE = "state.json"
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where a run stands: updates done, the place in the data of the next one, and what the next log line begins with.
+    """Where a run stands: updates done, the next one's position in the data, and what the next log line begins with.
 
-    ``unlogged_…`` are sums over the updates since the last line.  ``avoided`` are epoch and place of batches that the
+    ``unlogged_…`` are sums over the updates since the last line.  ``avoided`` are epoch and index of batches that the
     run went back from, because their updates were not finite.  ``flops`` and ``device_seconds`` are what the updates
     have cost (``minitransformer.training.flops``).  ``between_intervals``: the checkpoint was due at no interval, but
     written at an interruption or the end.
@@ -71,15 +71,15 @@ _FIELDS = {field.name for field in dataclasses.fields(TrainingState)}
 
 
 def read_state(path: Path) -> TrainingState:
-    """Read a checkpoint's state file.  Raises: DamagedError."""
+    """Read a checkpoint's state file.  Raises: CorruptFileError."""
     fields = read_json(path)
     is_state = isinstance(fields, dict) and fields.keys() == _FIELDS
     if not is_state or not all(_is_in_range(name, value) for name, value in fields.items()):
-        raise DamagedError(
-            f"{path}: expected an object with the numbers {', '.join(sorted(_FIELDS))}; the checkpoint is damaged or of"
+        raise CorruptFileError(
+            f"{path}: expected an object with the numbers {', '.join(sorted(_FIELDS))}; the checkpoint is corrupt or of"
             " another version: use another one"
         )
-    return TrainingState(**fields | {"avoided": tuple((epoch, place) for epoch, place in fields["avoided"])})
+    return TrainingState(**fields | {"avoided": tuple((epoch, index) for epoch, index in fields["avoided"])})
 
 
 def _is_in_range(name: str, value: object) -> bool:

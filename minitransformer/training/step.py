@@ -15,7 +15,7 @@ from autograd.optim import Adam, clip, sum_squares
 from minitransformer.config import TrainingConfig
 from minitransformer.model.batch import ModelInput
 from minitransformer.system.threads import even_slices
-from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.gradient import GradientAccumulator
 from minitransformer.training.schedule import learning_rate
 from parallel.reducer import GradientReducer
 
@@ -60,7 +60,7 @@ class TrainingStep:
     lag = 0  # updates whose results are not there yet when a call returns
 
     def __init__(
-        self, gradient: ShardedGradient, reducer: GradientReducer, adam: Adam, config: TrainingConfig,
+        self, gradient: GradientAccumulator, reducer: GradientReducer, adam: Adam, config: TrainingConfig,
         micro_batches: Sequence[int],
     ) -> None:  # fmt: skip
         self.gradient, self.reducer, self.adam, self.config = gradient, reducer, adam, config
@@ -107,7 +107,7 @@ class TrainingStep:
         self._on_all_threads(lambda within: self.adam.update(scalars, outcome[2], within))
         self.reducer.all_gather()
         if len(self.adam.m) < len(self.parameters.values):  # other ranks have changed the rest
-            self.parameters.refresh_copies()
+            self.parameters.refresh_low_precision()
         return outcome
 
     def _on_all_threads(self, function: Callable[[slice], None]) -> None:

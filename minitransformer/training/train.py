@@ -14,11 +14,11 @@ from rich.console import Console
 from minitransformer.config import RunConfig
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import read_json
-from minitransformer.training.alone import alone_in
 from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar
 from minitransformer.training.final_model import finish, is_finished, load_final_model
 from minitransformer.training.open_run import open_run
 from minitransformer.training.run_data import RESULTS_FILE
+from minitransformer.training.run_lock import run_lock
 from parallel.communicator import Communicator, SerialCommunicator
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def train(
     if callbacks is None:
         callbacks = [ProgressBar(Console(file=sys.stderr, highlight=False))] if world.rank == 0 else []
     callback = Callbacks([MetricsFile(config.run), *callbacks] if world.rank == 0 else callbacks)
-    with alone_in(config.run, world):
+    with run_lock(config.run, world):
         run = open_run(config, world)
         if evaluates and is_finished(run):
             is_complete = True

@@ -15,7 +15,7 @@ from autograd import namespace
 from autograd.array import Device, IntArray, gpu_module
 from autograd.optim import Adam
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import cut_into_shards, read_batch
+from minitransformer.data.batching import cut_into_micro_batches, read_batch
 from minitransformer.data.store import TokenStore
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
@@ -27,12 +27,12 @@ from minitransformer.training.callbacks.interrupt import Interrupt
 from minitransformer.training.callbacks.log_stage import LogStage
 from minitransformer.training.callbacks.stage import Moment, Stage
 from minitransformer.training.callbacks.validation_stage import ValidationStage
-from minitransformer.training.capsule import UpdateFacts
 from minitransformer.training.checkpoint import load_newest_checkpoint
 from minitransformer.training.cursor import BatchCursor
 from minitransformer.training.flops import update_flops
-from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.gradient import GradientAccumulator
 from minitransformer.training.graph import CapturedStep, is_capturable
+from minitransformer.training.repro_bundle import UpdateFacts
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult, TrainingStep
 from minitransformer.training.stopwatch import Stopwatch
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 def reducer_for(config: TrainingConfig, world: Communicator, device: Device, n_threads: int) -> GradientReducer:
     """Return the reducer of gradients for a training; all ranks must call, each after it has chosen its GPU."""
     return choose_reducer(
-        world, gpu_module(device), config.n_shards, config.sum, config.gradients_sent_in, n_threads=n_threads
+        world, gpu_module(device), config.n_micro_batches, config.sum, config.gradients_sent_in, n_threads=n_threads
     )
 
 
@@ -78,9 +78,9 @@ class Trainer:
             raise ValueError("Trainer: several processes need a reducer; make the model with allocate=reducer.allocate")
         self.reducer = reducer = reducer or LocalReducer()
         self.adam = Adam(model.parameters, beta1=config.beta1, beta2=config.beta2, eps=config.eps, shard=reducer.shard)
-        self.gradient = ShardedGradient(model, n_threads=n_threads)
-        self.shards = micro_batches_of_rank(world.rank, world.size, config.n_shards, config.sum)
-        step = TrainingStep(self.gradient, reducer, self.adam, config, self.shards)
+        self.gradient = GradientAccumulator(model, n_threads=n_threads)
+        self.micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
+        step = TrainingStep(self.gradient, reducer, self.adam, config, self.micro_batches)
         self.learning_rate = step.learning_rate
         self.training_step = CapturedStep(step) if world.size == 1 and is_capturable(model) else step
         self.state = TrainingState()
@@ -205,7 +205,7 @@ class Trainer:
         start = time.perf_counter()
         self.state = dataclasses.replace(self.state, step=self.state.step + 1)
         cut = self._micro_batches(batch)
-        micro_batches = [read_batch(self.store, cut[i]) if len(cut[i]) else None for i in self.shards]
+        micro_batches = [read_batch(self.store, cut[i]) if len(cut[i]) else None for i in self.micro_batches]
         n_tokens = int((self.store.lengths[batch, 1] + 1).sum())  # end symbols included
         result = self.training_step(micro_batches, self.state.step, n_tokens)
         self._seconds += time.perf_counter() - start
@@ -213,7 +213,7 @@ class Trainer:
 
     def _micro_batches(self, batch: IntArray) -> list[IntArray]:
         """Return the pairs of each micro-batch of a batch; some may have none."""
-        return cut_into_shards(batch, self.store.lengths, self.config.n_shards)
+        return cut_into_micro_batches(batch, self.store.lengths, self.config.n_micro_batches)
 
     def _flops(self, batch: IntArray) -> int:
         """Return the FLOPs of the matrix products of an update, of all ranks."""

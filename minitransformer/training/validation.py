@@ -88,7 +88,7 @@ class Validation:
         try:
             yield
         except MemoryError as error:
-            traceback.clear_frames(error.__traceback__)  # which hold what there was no room beside
+            traceback.clear_frames(error.__traceback__)  # which hold the arrays that filled the memory
             longest = 1 + max((len(side) for pair in self.pairs for side in pair), default=0)
             raise ValidationMemoryError(
                 f"validation: out of memory, with pairs of up to {longest:,} tokens, on {self.n_threads} threads. Free"

@@ -72,7 +72,7 @@ class CheckpointWriter:
         self._thread.start()
 
     def failure(self) -> CheckpointError | None:
-        """Why the last checkpoint could not be written, if its writing has ended so; told once.
+        """Why the last checkpoint could not be written, if its writing has failed; returned once.
 
         Raises: what is no fault of the file system's.
         """
@@ -128,11 +128,11 @@ class CheckpointWriter:
         return LostDirectoryError(self.run, kept_in, step)
 
 
-def _copied(arrays: Mapping[str, Array], room: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Copy arrays to ``room``, which the first call allocates: fresh memory costs more than twice the copy."""
+def _copied(arrays: Mapping[str, Array], buffers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Copy arrays to ``buffers``, which the first call allocates: fresh memory costs more than twice the copy."""
     for name, array in arrays.items():
-        if name in room:
-            np.copyto(room[name], array)
+        if name in buffers:
+            np.copyto(buffers[name], array)
         else:
-            room[name] = np.array(array)
-    return room
+            buffers[name] = np.array(array)
+    return buffers

@@ -88,12 +88,12 @@ class ndarray:  # noqa: N801  (CuPy's name)
         return len(self._values)
 
     def __getitem__(self, index: Any) -> ndarray:
-        place = _index(index)
-        return fake_streams.made(lambda: self._values[place], [self._values], ndarray)
+        key = _index(index)
+        return fake_streams.made(lambda: self._values[key], [self._values], ndarray)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        place, operand = _index(index), _operand(value)
-        fake_streams.do(lambda: self._values.__setitem__(place, operand))
+        key, operand = _index(index), _operand(value)
+        fake_streams.do(lambda: self._values.__setitem__(key, operand))
 
     def __float__(self) -> float:
         _read("float")
@@ -125,9 +125,9 @@ def _aligned(values: Any) -> Any:
     """Align new arrays as CuPy does; return views and arrays not stored by rows unchanged."""
     if not (values.flags.owndata and values.flags.c_contiguous):
         return values
-    room = np.empty(values.nbytes + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    aligned = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    buffer = np.empty(values.nbytes + ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT
+    aligned = buffer[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     aligned[...] = values
     return aligned
 

@@ -1,4 +1,4 @@
-"""Attention: gaps between blocks, empty blocks, large scores, single keys, rejected arguments."""
+"""Attention: gaps between segments, empty segments, large scores, single keys, rejected arguments."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from draws import normal, whole_spans
-from op_cases import SITE, results
+from draws import full_mask, normal
+from op_cases import STREAM_ID, results
 from textbook import attention, softmax
 
-from autograd import Blocks, KeySpans, ShapeError, Tensor, backward, ops
+from autograd import KeyRanges, Segments, ShapeError, Tensor, backward, ops
 from autograd.kernels.cpu.head_rows import HeadRows
 from autograd.op import operations
 from autograd.testing import check_gradients
 
 
-def test_attention_over_blocks_with_room_between_them() -> None:
+def test_attention_over_segments_with_room_between_them() -> None:
     """Attend to a cache of capacity 4 with 2 filled keys: the unused rows must have no effect."""
-    keys = Blocks(np.array([0, 4]), np.array([2, 2]))
-    spans = KeySpans(np.array([0, 4]), np.array([2, 6]), Blocks.of_lengths([1, 1]), keys)
+    keys = Segments(np.array([0, 4]), np.array([2, 2]))
+    mask = KeyRanges(np.array([0, 4]), np.array([2, 6]), Segments.of_lengths([1, 1]), keys)
     q, k, v = normal(2, 1, 3), normal(8, 1, 3, seed=1), normal(8, 1, 2)
-    check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans), q, k, v)
+    check_gradients(lambda q, k, v: ops.attention(q, k, v, mask=mask), q, k, v)
     k[[2, 3, 6, 7]] = v[[2, 3, 6, 7]] = 1e6
-    np.testing.assert_allclose(ops.attention(q, k, v, spans=spans).value, _alone(q, k, v))
+    np.testing.assert_allclose(ops.attention(q, k, v, mask=mask).value, _alone(q, k, v))
 
 
 def _alone(q: Any, k: Any, v: Any) -> Any:
@@ -35,36 +35,36 @@ def _alone(q: Any, k: Any, v: Any) -> Any:
 
 
 @pytest.mark.parametrize(("query_lengths", "key_lengths"), [([0], [3]), ([0, 2], [3, 1]), ([0, 2, 0], [0, 1, 4])])
-@pytest.mark.parametrize("dropout", [{}, {"rate": 0.4, "site": SITE}], ids=["", "dropout"])
-def test_attention_of_blocks_without_queries(
+@pytest.mark.parametrize("dropout", [{}, {"rate": 0.4, "stream_id": STREAM_ID}], ids=["", "dropout"])
+def test_attention_of_segments_without_queries(
     query_lengths: list[int], key_lengths: list[int], dropout: dict[str, Any]
 ) -> None:
-    spans = whole_spans(query_lengths, key_lengths)
+    mask = full_mask(query_lengths, key_lengths)
     n_queries, n_keys = sum(query_lengths), sum(key_lengths)
     arguments = normal(n_queries, 2, 3), normal(n_keys, 2, 3), normal(n_keys, 2, 2)
-    result = ops.attention(*arguments, spans=spans, **dropout)
-    np.testing.assert_allclose(result.value, attention(*arguments, spans, **dropout))
-    check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans, **dropout), *arguments)
+    result = ops.attention(*arguments, mask=mask, **dropout)
+    np.testing.assert_allclose(result.value, attention(*arguments, mask, **dropout))
+    check_gradients(lambda q, k, v: ops.attention(q, k, v, mask=mask, **dropout), *arguments)
 
 
 @pytest.mark.parametrize("has_kernels", [True, False], ids=["kernels", "reference"])
-@pytest.mark.parametrize("half", [{"rate": 0.5}, {"site": SITE}], ids=["a rate", "a site"])
-def test_attention_drops_nothing_without_both_rate_and_site(
+@pytest.mark.parametrize("half", [{"rate": 0.5}, {"stream_id": STREAM_ID}], ids=["a rate", "a random stream id"])
+def test_attention_drops_nothing_without_both_rate_and_stream_id(
     half: dict[str, Any], has_kernels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_kernels:
         monkeypatch.setattr(ops.attention, "kernels", [])
-    spans, arguments = whole_spans([3], [5]), (normal(3, 2, 4), normal(5, 2, 4), normal(5, 2, 2))
-    result = ops.attention(*arguments, spans=spans, **half)
-    np.testing.assert_array_equal(result.value, ops.attention(*arguments, spans=spans).value)
-    check_gradients(lambda q, k, v: ops.attention(q, k, v, spans=spans, **half), *arguments)
+    mask, arguments = full_mask([3], [5]), (normal(3, 2, 4), normal(5, 2, 4), normal(5, 2, 2))
+    result = ops.attention(*arguments, mask=mask, **half)
+    np.testing.assert_array_equal(result.value, ops.attention(*arguments, mask=mask).value)
+    check_gradients(lambda q, k, v: ops.attention(q, k, v, mask=mask, **half), *arguments)
 
 
-def test_attention_over_no_blocks_is_empty() -> None:
-    blocks = Blocks.of_lengths([])
+def test_attention_over_no_segments_is_empty() -> None:
+    segments = Segments.of_lengths([])
     nothing = np.zeros(0, np.int64)
     q, v = Tensor(np.ones((0, 2, 3))), Tensor(np.ones((0, 2, 5)))
-    y = ops.attention(q, q, v, spans=KeySpans(nothing, nothing, blocks, blocks))
+    y = ops.attention(q, q, v, mask=KeyRanges(nothing, nothing, segments, segments))
     assert y.shape == (0, 2, 5)
     backward(y, np.ones((0, 2, 5)))
     assert (q.grad.shape, v.grad.shape) == ((0, 2, 3), (0, 2, 5))
@@ -77,41 +77,43 @@ def test_attention_over_no_blocks_is_empty() -> None:
         ((3, 2, 4), (5, 2, 3), (5, 2, 4), r"expected q \(T, H, K\)"),
         ((3, 2, 4), (5, 3, 4), (5, 2, 4), r"expected q \(T, H, K\)"),
         ((3, 2, 4, 1), (5, 2, 4, 1), (5, 2, 4, 1), r"expected q \(T, H, K\)"),
-        ((2, 2, 4), (5, 2, 4), (5, 2, 4), "spans are for 3 queries"),
-        ((3, 2, 4), (4, 2, 4), (4, 2, 4), "spans reach to key 5"),
+        ((2, 2, 4), (5, 2, 4), (5, 2, 4), "mask is for 3 queries"),
+        ((3, 2, 4), (4, 2, 4), (4, 2, 4), "mask reaches to key 5"),
     ],
 )
 def test_attention_shape_errors(q: Any, k: Any, v: Any, message: str) -> None:
     with pytest.raises(ShapeError, match=message):
-        ops.attention(np.ones(q), np.ones(k), np.ones(v), spans=whole_spans([3], [5]))
+        ops.attention(np.ones(q), np.ones(k), np.ones(v), mask=full_mask([3], [5]))
 
 
 @pytest.mark.parametrize("shift", [0.0, 300.0, -300.0])
 @pytest.mark.parametrize("spread", [1.0, 100.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_attention_with_large_scores_neither_overflows_nor_vanishes(shift: float, spread: float, dtype: str) -> None:
-    spans = whole_spans([3, 20, 1], [5, 1, 30])
+    mask = full_mask([3, 20, 1], [5, 1, 30])
     random = np.random.default_rng(1)
     q, k, v = (random.standard_normal((n, 2, 4)) for n in (24, 36, 36))
     q[..., 0], k[..., 0] = 1, 2 * shift  # the scores' common part
     arguments = tuple(x.astype(dtype) for x in (q, k * [1, spread, spread, spread], v))
-    run = operations["attention"].choose(arguments, {"spans": spans})
+    run = operations["attention"].choose(arguments, {"mask": mask})
     assert run is not operations["attention"].reference
-    got = results(run, arguments, {"spans": spans}, 1)
-    expected = results(operations["attention"].reference, arguments, {"spans": spans}, 1)
+    got = results(run, arguments, {"mask": mask}, 1)
+    expected = results(operations["attention"].reference, arguments, {"mask": mask}, 1)
     for x, y in zip(got, expected, strict=True):
         assert np.isfinite(x).all()
         np.testing.assert_allclose(x, y, rtol=0, atol=(1e-3 if dtype == "float32" else 1e-11) * np.abs(y).max())
 
 
-BLOCKS = Blocks.of_lengths([3, 1, 6, 1])
+SEGMENTS = Segments.of_lengths([3, 1, 6, 1])
 
 
 LONE = {
-    "one key a block": whole_spans([3, 1, 6, 1], [1, 1, 1, 1]),
-    "itself alone, among others": KeySpans(BLOCKS.tokens, BLOCKS.tokens + 1, BLOCKS, BLOCKS),
-    "blocks of one, among longer ones": whole_spans([3, 1, 6, 1], [3, 1, 6, 1]),
-    "itself and those before": KeySpans(np.repeat(BLOCKS.starts, BLOCKS.lengths), BLOCKS.tokens + 1, BLOCKS, BLOCKS),
+    "one key a segment": full_mask([3, 1, 6, 1], [1, 1, 1, 1]),
+    "itself alone, among others": KeyRanges(SEGMENTS.tokens, SEGMENTS.tokens + 1, SEGMENTS, SEGMENTS),
+    "segments of one, among longer ones": full_mask([3, 1, 6, 1], [3, 1, 6, 1]),
+    "itself and those before": KeyRanges(
+        np.repeat(SEGMENTS.starts, SEGMENTS.lengths), SEGMENTS.tokens + 1, SEGMENTS, SEGMENTS
+    ),
 }
 
 
@@ -122,35 +124,40 @@ LONE = {
 def test_the_weight_of_a_lone_key_is_exactly_1_and_its_score_has_no_gradient_at_all(
     name: str, rate: float, size: float, dtype: str
 ) -> None:
-    random, spans = np.random.default_rng(1), LONE[name]
-    q, k, v = (random.standard_normal((n, 2, 4)) for n in (11, spans.keys.end, spans.keys.end))
+    random, mask = np.random.default_rng(1), LONE[name]
+    q, k, v = (random.standard_normal((n, 2, 4)) for n in (11, mask.keys.end, mask.keys.end))
     arguments = tuple(x.astype(dtype) for x in (q * size, k * size, v))
-    static = {"spans": spans, "rate": rate, "site": SITE}
+    static = {"mask": mask, "rate": rate, "stream_id": STREAM_ID}
     for run in (operations["attention"].choose(arguments, static), operations["attention"].reference):
         y, dq, dk, _ = results(run, arguments, static, 1)
-        mask = spans.mask()
-        is_lone = mask.sum(1) == 1
-        of_lone = arguments[2][mask[is_lone].argmax(1)]
+        allowed = mask.matrix()
+        is_lone = allowed.sum(1) == 1
+        of_lone = arguments[2][allowed[is_lone].argmax(1)]
         assert is_lone.any()
         assert not dq[is_lone].any()
-        assert not dk[~mask[~is_lone].any(0)].any()
+        assert not dk[~allowed[~is_lone].any(0)].any()
         assert rate or (y[is_lone] == of_lone).all()
         assert ((y[is_lone] == of_lone / (1 - rate)) | (y[is_lone] == 0)).all()
 
 
 @pytest.mark.parametrize(
     ("dropout", "is_kernel"),
-    [({}, True), ({"rate": 0.5}, True), ({"site": SITE}, True), ({"rate": 0.5, "site": SITE}, False)],
+    [
+        ({}, True),
+        ({"rate": 0.5}, True),
+        ({"stream_id": STREAM_ID}, True),
+        ({"rate": 0.5, "stream_id": STREAM_ID}, False),
+    ],
 )
 def test_attention_without_dropout_has_a_kernel(dropout: dict[str, Any], is_kernel: bool) -> None:
     arguments, operation = tuple(np.ones((n, 2, 4)) for n in (3, 2, 2)), operations["attention"]
-    chosen = operation.choose(arguments, {"spans": whole_spans([3], [2]), **dropout})
+    chosen = operation.choose(arguments, {"mask": full_mask([3], [2]), **dropout})
     assert (chosen is not operation.reference) is is_kernel
 
 
 def test_attention_to_a_cache_copies_nothing() -> None:
     x = np.random.default_rng(1).standard_normal((12, 2, 4))
-    cache, sentences = Blocks(np.array([0, 4, 8]), np.array([3, 3, 3])), Blocks.of_lengths([5, 7])
+    cache, sentences = Segments(np.array([0, 4, 8]), np.array([3, 3, 3])), Segments.of_lengths([5, 7])
     assert np.shares_memory(HeadRows(cache, 2, 12).of(x), x)
     gathered = HeadRows(sentences, 2, 12).of(x)
     assert gathered.flags.c_contiguous

@@ -15,7 +15,7 @@ from autograd.array import Device, device_of, namespace_of_device
 from autograd.op import operations
 from autograd.optim import Adam, gradient_norm
 from autograd.precision import dtype_named
-from autograd.random import Site, random_uint16, random_words
+from autograd.random import StreamId, random_uint16, random_words
 from autograd.tensor import _in_order
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
@@ -27,7 +27,7 @@ from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
-SITE = Site(seed=5, site=1, update=3, shard=2)
+STREAM_ID = StreamId(seed=5, stream=1, update=3, micro_batch=2)
 
 VOCABULARY = 19
 SMALL = {"vocabulary_size": VOCABULARY, "n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "d_k": 4, "d_v": 3}
@@ -136,9 +136,9 @@ def test_one_element_of_a_device_array_is_an_array_on_the_device(cupy: Any) -> N
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 1003])
 def test_random_bits_are_the_same_on_the_device(count: int, cupy: Any) -> None:
     for draw in (random_words, random_uint16):
-        on_device = draw(cupy.empty(0), site=SITE, count=count)
+        on_device = draw(cupy.empty(0), stream_id=STREAM_ID, count=count)
         assert isinstance(on_device, cupy.ndarray)
-        assert np.array_equal(to_host(on_device), draw(np.empty(0), site=SITE, count=count))
+        assert np.array_equal(to_host(on_device), draw(np.empty(0), stream_id=STREAM_ID, count=count))
 
 
 # The operators of tensors, and operations that the model does not use.
@@ -252,7 +252,7 @@ def test_a_model_saved_from_the_device_is_loaded_there_and_on_the_cpu(cupy: Any,
 
 def train(model: Transformer, run: Path, data: Path, n_updates: int) -> None:
     config = TrainingConfig(
-        max_updates=n_updates, batch_tokens=40, n_shards=4, warmup_steps=4, clip_norm=1.0, log_every=2,
+        max_updates=n_updates, batch_tokens=40, n_micro_batches=4, warmup_steps=4, clip_norm=1.0, log_every=2,
         checkpoint_every=2,
     )  # fmt: skip
     store = TokenStore(data, "train")

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from masks import DTYPES, NUMBERS, RATES, SITE, STANDARD_ERRORS, bits, correlation, mask_of
+from masks import DTYPES, NUMBERS, RATES, STANDARD_ERRORS, STREAM_ID, bits, correlation, mask_of
 
 from autograd import RandomStream, Tensor, backward, ops
-from autograd.random import Site, random_uint16
+from autograd.random import StreamId, random_uint16
 
-FIELDS = [field.name for field in dataclasses.fields(Site)]
+FIELDS = [field.name for field in dataclasses.fields(StreamId)]
 WORDS = st.integers(0, 2**64 - 1) | st.integers(0, 3)
-SITES = st.builds(Site, seed=WORDS, site=WORDS, update=WORDS, shard=WORDS)
+STREAM_IDS = st.builds(StreamId, seed=WORDS, stream=WORDS, update=WORDS, micro_batch=WORDS)
 counted = settings(derandomize=True, max_examples=100)
 
 
@@ -36,7 +36,7 @@ counted = settings(derandomize=True, max_examples=100)
 @pytest.mark.parametrize("rate", [2**-16, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.9, 0.999, 1 - 2**-16])
 def test_the_share_of_elements_that_is_kept_is_one_minus_the_rate(rate: float, dtype: str) -> None:
     n, resolution = 2**20, 2**-17
-    share = np.count_nonzero(mask_of(rate, SITE, n, dtype=dtype)) / n
+    share = np.count_nonzero(mask_of(rate, STREAM_ID, n, dtype=dtype)) / n
     assert abs(share - (1 - rate)) < STANDARD_ERRORS * math.sqrt(rate * (1 - rate) / n) + resolution
 
 
@@ -45,7 +45,7 @@ def every_number_once() -> Iterator[None]:
     """Replace draws by 0 … 65535 in order, so that shares are exact probabilities."""
     with pytest.MonkeyPatch.context() as patch:
         module = import_module("autograd.ops.dropout")  # in autograd.ops the name is that of the operation
-        patch.setattr(module, "random_uint16", lambda like, *, site, count: np.arange(count, dtype=np.uint16))
+        patch.setattr(module, "random_uint16", lambda like, *, stream_id, count: np.arange(count, dtype=np.uint16))
         yield
 
 
@@ -54,7 +54,7 @@ def every_number_once() -> Iterator[None]:
 def test_the_probability_is_the_multiple_of_2_to_the_minus_16_nearest_to_the_rate(dtype: str, rate: float) -> None:
     assume(rate < 1)
     with every_number_once():
-        dropped = np.count_nonzero(mask_of(rate, SITE, NUMBERS, dtype=dtype) == 0)
+        dropped = np.count_nonzero(mask_of(rate, STREAM_ID, NUMBERS, dtype=dtype) == 0)
     # Something is always kept: above 1 − 2⁻¹⁷ the nearest multiple would be 1.
     assert abs(dropped / NUMBERS - rate) <= (2**-17 if rate <= 1 - 2**-17 else 2**-16)
     assert dropped < NUMBERS
@@ -66,7 +66,7 @@ def test_the_scale_is_the_inverse_of_the_probability_in_force_so_that_the_mean_o
     dtype: str, rate: float
 ) -> None:
     with every_number_once():
-        mask = mask_of(rate, SITE, NUMBERS, dtype=dtype)
+        mask = mask_of(rate, STREAM_ID, NUMBERS, dtype=dtype)
     (scale,) = set(mask[mask != 0].tolist())
     assert abs(scale * np.count_nonzero(mask) / NUMBERS - 1) <= np.finfo(dtype).eps
 
@@ -74,12 +74,12 @@ def test_the_scale_is_the_inverse_of_the_probability_in_force_so_that_the_mean_o
 @pytest.mark.parametrize("rate", [0.0, 1e-300, 1e-6, 2**-17])
 def test_a_rate_below_half_the_resolution_drops_nothing(rate: float) -> None:
     x = np.random.default_rng(1).standard_normal((50, 2000))
-    assert bits(ops.dropout(x, rate=rate, site=SITE).value) == bits(x)
+    assert bits(ops.dropout(x, rate=rate, stream_id=STREAM_ID).value) == bits(x)
 
 
 def test_the_smallest_rates_above_it_drop_the_number_0_alone() -> None:
     with every_number_once():
-        mask = mask_of(2**-16, SITE, NUMBERS)
+        mask = mask_of(2**-16, STREAM_ID, NUMBERS)
     assert np.flatnonzero(mask == 0).tolist() == [0]
 
 
@@ -87,62 +87,62 @@ def test_the_smallest_rates_above_it_drop_the_number_0_alone() -> None:
 @given(rate=RATES, seed=st.integers(0, 99))
 def test_the_result_is_the_argument_times_the_mask(dtype: str, rate: float, seed: int) -> None:
     x = np.random.default_rng(seed).standard_normal((7, 11)).astype(dtype)
-    y = ops.dropout(x, rate=rate, site=SITE).value
-    assert bits(y) == bits(x * mask_of(rate, SITE, 7, 11, dtype=dtype))
+    y = ops.dropout(x, rate=rate, stream_id=STREAM_ID).value
+    assert bits(y) == bits(x * mask_of(rate, STREAM_ID, 7, 11, dtype=dtype))
 
 
 # Masks have nothing in common
 
 
 @st.composite
-def two_sites(draw: st.DrawFn) -> tuple[Site, Site]:
-    """Draw two sites, often similar ones: different by 1, by one bit, or by the order of their numbers."""
-    one = draw(SITES)
+def two_stream_ids(draw: st.DrawFn) -> tuple[StreamId, StreamId]:
+    """Draw two random stream ids, often similar ones: different by 1, by one bit, or by the order of their numbers."""
+    one = draw(STREAM_IDS)
     here = [getattr(one, name) for name in FIELDS]
     near = st.tuples(*(st.sampled_from([n, (n + 1) % 2**64, (n - 1) % 2**64, n ^ 2**63, n ^ 2**32]) for n in here))
-    other = draw(SITES | (near | st.permutations(here)).map(lambda words: Site(*words)))
+    other = draw(STREAM_IDS | (near | st.permutations(here)).map(lambda words: StreamId(*words)))
     assume(one != other)
     return one, other
 
 
 @counted
-@given(two_sites(), st.sampled_from([0.1, 0.5, 0.9]))
-def test_masks_of_any_two_sites_are_not_correlated(sites: tuple[Site, Site], rate: float) -> None:
-    masks = [mask_of(rate, site, 2**16) for site in sites]
+@given(two_stream_ids(), st.sampled_from([0.1, 0.5, 0.9]))
+def test_masks_of_any_two_stream_ids_are_not_correlated(stream_ids: tuple[StreamId, StreamId], rate: float) -> None:
+    masks = [mask_of(rate, stream_id, 2**16) for stream_id in stream_ids]
     assert abs(correlation(*masks)) < STANDARD_ERRORS
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_masks_of_consecutive_seeds_sites_updates_and_shards_are_not_correlated(field: str) -> None:
-    masks = [mask_of(0.3, dataclasses.replace(SITE, **{field: number}), 2**14) for number in range(12)]
+def test_masks_of_consecutive_seeds_stream_ids_updates_and_micro_batches_are_not_correlated(field: str) -> None:
+    masks = [mask_of(0.3, dataclasses.replace(STREAM_ID, **{field: number}), 2**14) for number in range(12)]
     assert max(abs(correlation(x, y)) for x, y in itertools.combinations(masks, 2)) < STANDARD_ERRORS
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_elements_of_one_mask_are_not_correlated_with_those_a_few_or_a_row_further(rate: float) -> None:
-    mask = mask_of(rate, SITE, 2**20)
+    mask = mask_of(rate, STREAM_ID, 2**20)
     for distance in [*range(1, 33), 64, 512, 2048]:
         assert abs(correlation(mask[:-distance], mask[distance:])) < STANDARD_ERRORS, distance
 
 
-def neighbours(site: Site) -> set[Site]:
-    """Return all sites whose numbers differ by at most 1 (81), or in their order (up to 23)."""
-    here = [getattr(site, name) for name in FIELDS]
+def neighbours(stream_id: StreamId) -> set[StreamId]:
+    """Return all random stream ids whose numbers differ by at most 1 (81), or in their order (up to 23)."""
+    here = [getattr(stream_id, name) for name in FIELDS]
     near = itertools.product(*([(n - 1) % 2**64, n, (n + 1) % 2**64] for n in here))
-    return {Site(*words) for words in [*near, *itertools.permutations(here)]}
+    return {StreamId(*words) for words in [*near, *itertools.permutations(here)]}
 
 
-def windows(site: Site) -> Any:
+def windows(stream_id: StreamId) -> Any:
     """Return every 64 successive elements of a mask as one number of 64 bits."""
-    kept = mask_of(0.5, site, 500) != 0
+    kept = mask_of(0.5, stream_id, 500) != 0
     return np.packbits(np.lib.stride_tricks.sliding_window_view(kept, 64), axis=-1).view(np.uint64)
 
 
 @settings(counted, max_examples=15)
-@given(SITES)
-def test_no_stretch_of_a_mask_occurs_in_another_or_a_second_time(site: Site) -> None:
+@given(STREAM_IDS)
+def test_no_stretch_of_a_mask_occurs_in_another_or_a_second_time(stream_id: StreamId) -> None:
     """Overlapping streams, at any distance within a mask, would share 64 successive elements."""
-    found = np.concatenate([windows(neighbour) for neighbour in neighbours(site)])
+    found = np.concatenate([windows(neighbour) for neighbour in neighbours(stream_id)])
     assert len(np.unique(found)) == len(found)
 
 
@@ -156,29 +156,31 @@ def chi_square(cells: Any, n_cells: int) -> float:
     return float((statistic - dof) / math.sqrt(2 * dof))
 
 
-def numbers_of(site: Site) -> Any:
-    return random_uint16(np.empty(0), site=site, count=2**21).astype(np.int64)
+def numbers_of(stream_id: StreamId) -> Any:
+    return random_uint16(np.empty(0), stream_id=stream_id, count=2**21).astype(np.int64)
 
 
-SOME_SITES = pytest.mark.parametrize("site", [SITE, Site(0, 0), Site(1, 2, 3, 4), Site(2**64 - 1, 2**63, 10**6, 7)])
+SOME_STREAM_IDS = pytest.mark.parametrize(
+    "stream_id", [STREAM_ID, StreamId(0, 0), StreamId(1, 2, 3, 4), StreamId(2**64 - 1, 2**63, 10**6, 7)]
+)
 
 
-@SOME_SITES
-def test_all_16_bit_numbers_are_equally_frequent(site: Site) -> None:
-    assert abs(chi_square(numbers_of(site), NUMBERS)) < STANDARD_ERRORS
+@SOME_STREAM_IDS
+def test_all_16_bit_numbers_are_equally_frequent(stream_id: StreamId) -> None:
+    assert abs(chi_square(numbers_of(stream_id), NUMBERS)) < STANDARD_ERRORS
 
 
-@SOME_SITES
-def test_every_bit_is_set_in_half_of_all_words(site: Site) -> None:
-    set_bits = numbers_of(site).reshape(-1, 4, 1) >> np.arange(16) & 1
+@SOME_STREAM_IDS
+def test_every_bit_is_set_in_half_of_all_words(stream_id: StreamId) -> None:
+    set_bits = numbers_of(stream_id).reshape(-1, 4, 1) >> np.arange(16) & 1
     standard_error = 0.5 / math.sqrt(len(set_bits))
     assert (abs(set_bits.mean(0) - 0.5) < STANDARD_ERRORS * standard_error).all()
 
 
-@SOME_SITES
+@SOME_STREAM_IDS
 @pytest.mark.parametrize("distance", [1, 2, 4, 16], ids=["next", "second", "word", "block"])
-def test_a_number_says_nothing_about_one_behind_it(site: Site, distance: int) -> None:
-    numbers = numbers_of(site)
+def test_a_number_says_nothing_about_one_behind_it(stream_id: StreamId, distance: int) -> None:
+    numbers = numbers_of(stream_id)
     for shift in (0, 8):
         first, second = numbers[:-distance] >> shift & 0xFF, numbers[distance:] >> shift & 0xFF
         assert abs(chi_square(256 * first + second, NUMBERS)) < STANDARD_ERRORS
@@ -188,37 +190,39 @@ def test_a_number_says_nothing_about_one_behind_it(site: Site, distance: int) ->
 
 
 @DTYPES
-@given(rate=RATES, site=SITES, shape=st.lists(st.integers(0, 9), max_size=3))
+@given(rate=RATES, stream_id=STREAM_IDS, shape=st.lists(st.integers(0, 9), max_size=3))
 def test_the_gradient_of_the_sum_is_the_forward_mask_bit_for_bit(
-    dtype: str, rate: float, site: Site, shape: list[int]
+    dtype: str, rate: float, stream_id: StreamId, shape: list[int]
 ) -> None:
     x = Tensor(np.ones(shape, dtype))
-    y = ops.dropout(x, rate=rate, site=site)
+    y = ops.dropout(x, rate=rate, stream_id=stream_id)
     backward(ops.sum(y))
     assert x.grad is not None
     assert bits(x.grad) == bits(y.value)
 
 
-def test_the_mask_goes_by_row_and_column_not_by_the_place_in_memory() -> None:
+def test_the_mask_goes_by_row_and_column_not_by_the_position_in_memory() -> None:
     x = Tensor(np.random.default_rng(2).standard_normal((40, 30)).T)
-    y, mask = ops.dropout(x, rate=0.5, site=SITE), mask_of(0.5, SITE, 30, 40)
+    y, mask = ops.dropout(x, rate=0.5, stream_id=STREAM_ID), mask_of(0.5, STREAM_ID, 30, 40)
     backward(y, np.ones((40, 30)).T)
     np.testing.assert_array_equal(y.value, x.value * mask)
     np.testing.assert_array_equal(x.grad, mask)
 
 
-@given(rate=RATES, site=SITES)
-def test_float32_and_float64_have_the_same_mask(rate: float, site: Site) -> None:
-    in_double = mask_of(rate, site, 300)
-    assert bits(mask_of(rate, site, 300, dtype="float32")) == bits(in_double.astype("float32"))
+@given(rate=RATES, stream_id=STREAM_IDS)
+def test_float32_and_float64_have_the_same_mask(rate: float, stream_id: StreamId) -> None:
+    in_double = mask_of(rate, stream_id, 300)
+    assert bits(mask_of(rate, stream_id, 300, dtype="float32")) == bits(in_double.astype("float32"))
 
 
 @given(WORDS, WORDS, WORDS)
-def test_streams_of_one_seed_update_and_shard_give_the_same_masks(seed: int, update: int, shard: int) -> None:
+def test_streams_of_one_seed_update_and_micro_batch_give_the_same_masks(
+    seed: int, update: int, micro_batch: int
+) -> None:
     def masks(stream: RandomStream) -> list[Any]:
-        return [bits(mask_of(0.5, stream.next_site(), 100)) for _ in range(4)]
+        return [bits(mask_of(0.5, stream.next_id(), 100)) for _ in range(4)]
 
-    first, other, again = (RandomStream(seed, update, number) for number in (shard, shard ^ 1, shard))
+    first, other, again = (RandomStream(seed, update, number) for number in (micro_batch, micro_batch ^ 1, micro_batch))
     for _ in range(2):  # in turn: no stream moves another one on
         of_first, of_other, of_again = masks(first), masks(other), masks(again)
         assert of_first == of_again
@@ -228,4 +232,4 @@ def test_streams_of_one_seed_update_and_shard_give_the_same_masks(seed: int, upd
 @pytest.mark.parametrize("rate", [-0.5, 1.0])
 def test_dropout_rate_out_of_range(rate: float) -> None:
     with pytest.raises(ValueError, match=rf"rate must be in \[0, 1\), got {rate}"):
-        ops.dropout(np.ones(3), rate=rate, site=SITE)
+        ops.dropout(np.ones(3), rate=rate, stream_id=STREAM_ID)

@@ -10,8 +10,8 @@ import pytest
 
 from autograd import Tensor, no_tape, ops
 from autograd.kernels.cpu import panels
-from autograd.kernels.cpu.panels import COLUMNS, ROWS, TERMS, MatrixInPanels, small_products_are_fast
-from autograd.ops.linear import for_few_rows
+from autograd.kernels.cpu.panels import COLUMNS, ROWS, TERMS, PackedWeight, small_products_are_fast
+from autograd.ops.linear import pack_weight
 
 RANDOM = np.random.default_rng(1)
 
@@ -30,16 +30,16 @@ def numbers(*shape: int, dtype: Any = np.float64) -> np.ndarray:
 @pytest.mark.parametrize("n_terms", [1, 7, TERMS - 1, TERMS, TERMS + 1, 2 * TERMS + 9])
 def test_products_by_panels_are_the_products(n_rows: int, n_columns: int, n_terms: int) -> None:
     x, matrix = numbers(n_rows, n_terms), numbers(n_terms, n_columns)
-    np.testing.assert_allclose(MatrixInPanels.of(matrix).product(x), x @ matrix, rtol=0, atol=1e-12 * n_terms)
+    np.testing.assert_allclose(PackedWeight.of(matrix).product(x), x @ matrix, rtol=0, atol=1e-12 * n_terms)
 
 
 def test_rows_may_lie_apart_and_matrices_transposed() -> None:
     x, matrix = numbers(40, 100)[:, 10:80], numbers(90, 70).T
-    np.testing.assert_allclose(MatrixInPanels.of(matrix).product(x), x @ matrix, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(PackedWeight.of(matrix).product(x), x @ matrix, rtol=1e-12, atol=1e-12)
 
 
 def test_a_product_has_the_type_of_its_factors() -> None:
-    x, matrix = numbers(3, 5, dtype=np.float32), MatrixInPanels.of(numbers(5, 4, dtype=np.float32))
+    x, matrix = numbers(3, 5, dtype=np.float32), PackedWeight.of(numbers(5, 4, dtype=np.float32))
     assert type(matrix.product(x)) is np.ndarray
     assert matrix.product(x).dtype == np.float32
     assert matrix.product(x.astype(np.float64)).dtype == np.float64
@@ -49,7 +49,7 @@ def test_a_product_has_the_type_of_its_factors() -> None:
 def test_linear_maps_multiply_by_panels(bias: np.ndarray | None, monkeypatch: pytest.MonkeyPatch) -> None:
     x, matrix = numbers(9, 50), numbers(50, 70)
     expected = x @ matrix + (0 if bias is None else bias)
-    in_panels = MatrixInPanels.of(matrix.copy())
+    in_panels = PackedWeight.of(matrix.copy())
     np.asarray(in_panels)[...] = np.nan  # so that only the panels can give the product
     with no_tape():
         np.testing.assert_allclose(ops.linear(Tensor(x), Tensor(in_panels), bias).value, expected, atol=1e-12)
@@ -59,12 +59,12 @@ def test_linear_maps_multiply_by_panels(bias: np.ndarray | None, monkeypatch: py
 
 
 def test_a_sum_of_no_terms_is_0() -> None:
-    matrix = MatrixInPanels.of(np.empty((0, 64)))
+    matrix = PackedWeight.of(np.empty((0, 64)))
     np.testing.assert_array_equal(matrix.product(np.empty((3, 0))), np.zeros((3, 64)))
 
 
 def test_large_results_are_not_written_in_stripes(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, in_panels = numbers(4, 6), MatrixInPanels.of(numbers(6, 5))
+    x, in_panels = numbers(4, 6), PackedWeight.of(numbers(6, 5))
     product = x @ in_panels
     np.asarray(in_panels)[...] = np.nan
     np.testing.assert_allclose(in_panels.product(x), product)
@@ -74,7 +74,7 @@ def test_large_results_are_not_written_in_stripes(monkeypatch: pytest.MonkeyPatc
 
 def test_who_knows_nothing_of_panels_sees_an_array() -> None:
     x, matrix = numbers(4, 6), numbers(6, 5)
-    in_panels = MatrixInPanels.of(matrix)
+    in_panels = PackedWeight.of(matrix)
     for result in (x @ in_panels, in_panels * 2, np.add.reduce(in_panels), np.exp(in_panels, out=np.empty((6, 5)))):
         assert type(result) is np.ndarray
     np.testing.assert_array_equal(x @ in_panels, x @ matrix)
@@ -84,9 +84,9 @@ def test_who_knows_nothing_of_panels_sees_an_array() -> None:
 
 
 @pytest.mark.parametrize("write", [lambda m: np.add(m, 1, out=m), lambda m: m.__imul__(2)], ids=["out", "in place"])
-def test_what_has_panels_cannot_be_written_to(write: Callable[[MatrixInPanels], object]) -> None:
+def test_what_has_panels_cannot_be_written_to(write: Callable[[PackedWeight], object]) -> None:
     with pytest.raises(TypeError, match="a matrix in panels cannot be written to"):
-        write(MatrixInPanels.of(numbers(6, 5)))
+        write(PackedWeight.of(numbers(6, 5)))
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_panels_are_made_where_small_products_are_fast(
     small_products_are_fast.cache_clear()
     try:
         matrix = numbers(3, 4).T
-        prepared = for_few_rows(matrix)
-        assert isinstance(prepared, MatrixInPanels) == fast
+        prepared = pack_weight(matrix)
+        assert isinstance(prepared, PackedWeight) == fast
         assert fast or prepared.flags.c_contiguous
         np.testing.assert_array_equal(prepared, matrix)
     finally:

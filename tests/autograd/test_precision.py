@@ -18,7 +18,7 @@ from autograd import DeviceError, Layer, Parameter, ParameterBuffer, Tensor, bac
 from autograd.op import Dispatch, Operation, operations
 from autograd.optim import Adam, adam_update
 from autograd.parameters import ALIGNMENT, glorot_uniform, ones, scaled_normal
-from autograd.precision import WideGradient, dtype_named, in_float32, is_bfloat16, rounded, widened
+from autograd.precision import WideGradient, dtype_named, in_float32, is_bfloat16, rounded, upcast
 from autograd.tensor import PendingGradient, written
 
 BF16 = dtype_named("bfloat16")
@@ -35,15 +35,15 @@ def draw(*shape: int) -> Any:
 @pytest.mark.parametrize(("x", "nearest"), [(1.0, 1.0), (1.00390625, 1.0), (1.01171875, 1.015625), (1e-40, 2.0**-133)])
 def test_numbers_are_rounded_to_the_nearest_and_ties_to_even(x: float, nearest: float) -> None:
     """1.00390625 and 1.01171875 are halfway between two numbers; below 2⁻¹²⁶ the spacing is 2⁻¹³³."""
-    assert widened(rounded(np.float32([x])))[0] == nearest
+    assert upcast(rounded(np.float32([x])))[0] == nearest
 
 
 def test_only_bfloat16_is_widened() -> None:
     for x in (np.ones(2), np.ones(2, np.float32), np.ones(2, np.uint16), np.zeros(2, "V2"), None, 3.0, [1.0]):
         assert not is_bfloat16(x)
-        assert widened(x) is x
+        assert upcast(x) is x
     assert is_bfloat16(draw(2))
-    assert widened(draw(2)).dtype == np.float32
+    assert upcast(draw(2)).dtype == np.float32
 
 
 def test_without_ml_dtypes_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,18 +78,18 @@ def leaves_of(case: OpCase, narrow: Callable[[Any], Any]) -> tuple[list[Any], di
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_an_operation_gives_what_it_gives_in_float32_rounded(case: OpCase) -> None:
     arguments, static = leaves_of(case, lambda x: x)
-    wide_arguments, _ = leaves_of(case, widened)
+    wide_arguments, _ = leaves_of(case, upcast)
     result, wide_result = (operations[case.op](*these, **static) for these in (arguments, wide_arguments))
     dy = np.asarray(np.random.default_rng(3).standard_normal(result.shape)).astype(BF16)
     stored = BF16 if result.shape else np.float32
     backward(result, dy.astype(stored))
     backward(wide_result, dy.astype(np.float32))
     assert result.dtype == stored
-    np.testing.assert_array_equal(widened(result.value), wide_result.value.astype(stored).astype(np.float32))
+    np.testing.assert_array_equal(upcast(result.value), wide_result.value.astype(stored).astype(np.float32))
     for x, wide in zip(arguments, wide_arguments, strict=True):
         if isinstance(x, Tensor):
             assert is_bfloat16(x.grad)
-            np.testing.assert_array_equal(widened(x.grad), widened(rounded(wide.grad)))
+            np.testing.assert_array_equal(upcast(x.grad), upcast(rounded(wide.grad)))
 
 
 def test_gradients_that_meet_are_added_as_they_are_stored() -> None:
@@ -97,7 +97,7 @@ def test_gradients_that_meet_are_added_as_they_are_stored() -> None:
     twice = x * 2.0
     backward(ops.sum(twice * twice + twice))
     assert is_bfloat16(x.grad)
-    np.testing.assert_allclose(widened(x.grad), 8 * widened(x.value) + 2, rtol=2**-6)
+    np.testing.assert_allclose(upcast(x.grad), 8 * upcast(x.value) + 2, rtol=2**-6)
 
 
 def test_what_only_moves_keeps_nothing_and_rounds_nothing() -> None:
@@ -156,9 +156,9 @@ def test_a_wide_gradient_is_written_where_it_is_wanted_and_rounded_only_there() 
     assert (out == 2 * 1.00390625).all()
     array = written(gradient)
     assert is_bfloat16(array)
-    assert (widened(array) == 1).all()
+    assert (upcast(array) == 1).all()
     gradient.add_to(array)
-    assert (widened(array) == 2).all()
+    assert (upcast(array) == 2).all()
     of_array = WideGradient(np.full((3, 4), 1.00390625, np.float32), like)
     of_array.add_to(out)
     of_array.finish()
@@ -177,22 +177,22 @@ class Weights(Layer):
 
 def in_step(buffer: ParameterBuffer) -> bool:
     assert buffer.values.dtype == np.float32
-    assert is_bfloat16(buffer.copies)
-    return bool((widened(buffer.copies) == widened(rounded(buffer.values))).all())
+    assert is_bfloat16(buffer.low_precision)
+    return bool((upcast(buffer.low_precision) == upcast(rounded(buffer.values))).all())
 
 
 def test_parameters_are_float32_with_copies_that_operations_read() -> None:
     buffer, single = ParameterBuffer(Weights(), seed=1, dtype="bfloat16"), ParameterBuffer(Weights(), seed=1)
     np.testing.assert_array_equal(buffer.values, single.values)
     assert in_step(buffer)
-    assert single.copies is None
-    assert {name: np.shares_memory(p.value, buffer.copies) for name, p in buffer.named.items()} == {
+    assert single.low_precision is None
+    assert {name: np.shares_memory(p.value, buffer.low_precision) for name, p in buffer.named.items()} == {
         "table": True, "matrix": True, "gain": False,
     }  # fmt: skip
     assert np.shares_memory(buffer.named["gain"].value, buffer.values)
     buffer.values += 1
     assert not in_step(buffer)
-    buffer.refresh_copies()
+    buffer.refresh_low_precision()
     assert in_step(buffer)
 
 
@@ -203,7 +203,7 @@ def test_values_in_memory_of_the_caller_have_copies_that_are_read() -> None:
     )
     assert buffer.values.dtype == np.float32
     assert in_step(buffer)
-    assert np.shares_memory(weights.matrix.value, buffer.copies)
+    assert np.shares_memory(weights.matrix.value, buffer.low_precision)
     assert np.shares_memory(weights.gain.value, values)
     assert np.shares_memory(buffer.gradients, gradients)
 
@@ -213,10 +213,10 @@ def test_gradients_of_parameters_are_not_rounded() -> None:
     x, dy = draw(9, 30), draw(9, 20)
     backward(ops.linear(Tensor(x), weights.matrix, weights.gain), dy)
     assert buffer.gradients.dtype == np.float32
-    np.testing.assert_array_equal(weights.matrix.grad, widened(x).T @ widened(dy))
-    np.testing.assert_allclose(weights.gain.grad, widened(dy).sum(0), rtol=1e-6)
+    np.testing.assert_array_equal(weights.matrix.grad, upcast(x).T @ upcast(dy))
+    np.testing.assert_allclose(weights.gain.grad, upcast(dy).sum(0), rtol=1e-6)
     backward(ops.embedding(weights.table, np.array([2, 2, 0])), dy := draw(3, 30))
-    np.testing.assert_array_equal(weights.table.grad[2], widened(dy)[:2].sum(0))
+    np.testing.assert_array_equal(weights.table.grad[2], upcast(dy)[:2].sum(0))
 
 
 @pytest.mark.parametrize("implementation", ["reference", "kernel"])

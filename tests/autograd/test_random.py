@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from autograd.random import (
     RandomStream,
-    Site,
-    named_site,
+    StreamId,
+    named_stream_id,
     normal,
     permutation,
     philox4x64_10,
@@ -23,7 +23,7 @@ from autograd.random import (
 )
 
 WORDS = st.integers(0, 2**64 - 1)
-SITES = st.builds(Site, seed=WORDS, site=WORDS, update=WORDS, shard=WORDS)
+STREAM_IDS = st.builds(StreamId, seed=WORDS, stream=WORDS, update=WORDS, micro_batch=WORDS)
 HERE = np.empty(0)
 
 # Random123's known answers for philox4x64 with 10 rounds (the file kat_vectors of its distribution), as printed there:
@@ -83,57 +83,65 @@ def test_the_reference_is_numpys_philox_at_every_counter_and_key(counter: list[i
 
 
 @pytest.mark.parametrize("run", [random_words, random_words.reference], ids=["kernel", "reference"])
-@given(site=SITES)
-def test_block_b_of_a_site_has_counter_b_shard_update_0_and_key_seed_site(run: Callable[..., Any], site: Site) -> None:
-    """No two sites share a key and the upper words of a counter, so no block of one is ever a block of the other."""
-    blocks = run(HERE, site=site, count=12).reshape(3, 4).tolist()
-    assert blocks == [block_of([b, site.shard, site.update, 0], [site.seed, site.site]) for b in (1, 2, 3)]
+@given(stream_id=STREAM_IDS)
+def test_block_b_of_a_stream_id_has_counter_b_micro_batch_update_0_and_key_seed_stream_id(
+    run: Callable[..., Any], stream_id: StreamId
+) -> None:
+    """No two stream ids share a key and the upper words of a counter, so they have no block in common."""
+    blocks = run(HERE, stream_id=stream_id, count=12).reshape(3, 4).tolist()
+    assert blocks == [
+        block_of([b, stream_id.micro_batch, stream_id.update, 0], [stream_id.seed, stream_id.stream]) for b in (1, 2, 3)
+    ]
 
 
-@given(SITES, st.integers(0, 21))
-def test_16_bit_numbers_are_the_words_cut_in_four_lowest_bits_first(site: Site, count: int) -> None:
-    words = random_words(HERE, site=site, count=6).tolist()
+@given(STREAM_IDS, st.integers(0, 21))
+def test_16_bit_numbers_are_the_words_cut_in_four_lowest_bits_first(stream_id: StreamId, count: int) -> None:
+    words = random_words(HERE, stream_id=stream_id, count=6).tolist()
     expected = [word >> 16 * i & 0xFFFF for word in words for i in range(4)]
-    assert random_uint16(HERE, site=site, count=count).tolist() == expected[:count]
+    assert random_uint16(HERE, stream_id=stream_id, count=count).tolist() == expected[:count]
 
 
-@given(SITES, st.integers(0, 40))
-def test_reference_is_numpys_philox(site: Site, count: int) -> None:
+@given(STREAM_IDS, st.integers(0, 40))
+def test_reference_is_numpys_philox(stream_id: StreamId, count: int) -> None:
     philox = np.random.Philox(
-        key=np.array([site.seed, site.site], np.uint64), counter=np.array([0, site.shard, site.update, 0], np.uint64)
+        key=np.array([stream_id.seed, stream_id.stream], np.uint64),
+        counter=np.array([0, stream_id.micro_batch, stream_id.update, 0], np.uint64),
     )
-    np.testing.assert_array_equal(random_words.reference(HERE, site=site, count=count), philox.random_raw(count))
-
-
-@given(SITES, st.integers(0, 1000))
-def test_kernel_is_the_reference(site: Site, count: int) -> None:
     np.testing.assert_array_equal(
-        random_words(HERE, site=site, count=count), random_words.reference(HERE, site=site, count=count)
+        random_words.reference(HERE, stream_id=stream_id, count=count), philox.random_raw(count)
     )
 
 
-@given(SITES, st.integers(0, 50), st.integers(0, 50))
-def test_an_element_does_not_depend_on_how_many_are_drawn(site: Site, n: int, more: int) -> None:
+@given(STREAM_IDS, st.integers(0, 1000))
+def test_kernel_is_the_reference(stream_id: StreamId, count: int) -> None:
     np.testing.assert_array_equal(
-        random_uint16(HERE, site=site, count=n + more)[:n], random_uint16(HERE, site=site, count=n)
+        random_words(HERE, stream_id=stream_id, count=count),
+        random_words.reference(HERE, stream_id=stream_id, count=count),
     )
 
 
-def test_a_stream_hands_out_distinct_sites_and_repeats_itself() -> None:
+@given(STREAM_IDS, st.integers(0, 50), st.integers(0, 50))
+def test_an_element_does_not_depend_on_how_many_are_drawn(stream_id: StreamId, n: int, more: int) -> None:
+    np.testing.assert_array_equal(
+        random_uint16(HERE, stream_id=stream_id, count=n + more)[:n], random_uint16(HERE, stream_id=stream_id, count=n)
+    )
+
+
+def test_a_stream_hands_out_distinct_stream_ids_and_repeats_itself() -> None:
     first, again = RandomStream(7, 3, 2), RandomStream(7, 3, 2)
-    sites = [first.next_site() for _ in range(5)]
-    assert len(set(sites)) == 5
-    assert sites == [again.next_site() for _ in range(5)]
-    assert {(site.seed, site.update, site.shard) for site in sites} == {(7, 3, 2)}
+    stream_ids = [first.next_id() for _ in range(5)]
+    assert len(set(stream_ids)) == 5
+    assert stream_ids == [again.next_id() for _ in range(5)]
+    assert {(stream_id.seed, stream_id.update, stream_id.micro_batch) for stream_id in stream_ids} == {(7, 3, 2)}
 
 
-def test_names_have_sites_of_their_own() -> None:
-    assert named_site(1, "encoder") == named_site(1, "encoder")
-    assert len({named_site(1, "encoder"), named_site(1, "decoder"), named_site(2, "encoder")}) == 3
+def test_names_have_stream_ids_of_their_own() -> None:
+    assert named_stream_id(1, "encoder") == named_stream_id(1, "encoder")
+    assert len({named_stream_id(1, "encoder"), named_stream_id(1, "decoder"), named_stream_id(2, "encoder")}) == 3
 
 
 def test_uniform_and_normal_have_their_moments() -> None:
-    u, z = uniform(Site(1, 2), (400, 500)), normal(Site(1, 3), (400, 500))
+    u, z = uniform(StreamId(1, 2), (400, 500)), normal(StreamId(1, 3), (400, 500))
     assert 0 <= u.min() < u.max() < 1
     assert abs(u.mean() - 0.5) < 0.003
     assert abs(u.var() - 1 / 12) < 0.001
@@ -142,8 +150,8 @@ def test_uniform_and_normal_have_their_moments() -> None:
     assert abs((np.abs(z) < 1.96).mean() - 0.95) < 0.003
 
 
-@given(SITES, st.integers(0, 200))
-def test_permutation_is_one(site: Site, n: int) -> None:
-    order = permutation(site, n)
+@given(STREAM_IDS, st.integers(0, 200))
+def test_permutation_is_one(stream_id: StreamId, n: int) -> None:
+    order = permutation(stream_id, n)
     assert sorted(order) == list(range(n))
-    np.testing.assert_array_equal(order, permutation(site, n))
+    np.testing.assert_array_equal(order, permutation(stream_id, n))

@@ -14,7 +14,7 @@ from planting import STATIC, Spoil, arguments_of, planted, spoil_one
 
 from autograd import Tensor, ops
 from autograd.op import Operation, operations
-from autograd.random import Site
+from autograd.random import StreamId
 from autograd.testing import GradientError, check_gradients
 
 LEAVES = [
@@ -103,7 +103,7 @@ TERMS: dict[str, tuple[str, Spoil]] = {
     "cross-entropy without dy": ("cross_entropy", lambda right, dy, x, t: (right[0] / dy, None)),
     "dropout without 1/(1 − rate)": ("dropout", spoil_one(0, lambda dx: 0.6 * dx)),
     "dropout with another mask": (
-        "dropout", lambda right, dy, x: (ops.dropout(dy, rate=0.4, site=Site(5, 2)).value,)
+        "dropout", lambda right, dy, x: (ops.dropout(dy, rate=0.4, stream_id=StreamId(5, 2)).value,)
     ),
     "mean without 1/n": ("mean", spoil_one(0, lambda dx: 9 * dx)),
     "relu everywhere": ("relu", lambda right, dy, x: (dy,)),
@@ -145,17 +145,17 @@ def test_a_missing_sum_over_a_broadcast_axis_is_found(name: str, take: Callable[
         check_gradients(planted(name, unsummed), np.ones((3, 4)), np.arange(1.0, 5.0))
 
 
-@pytest.mark.parametrize("place", [(0, 0), (31, 7), (49, 79)])
+@pytest.mark.parametrize("index", [(0, 0), (31, 7), (49, 79)])
 @pytest.mark.parametrize("name", ["scale", "mean", "softmax"])
-def test_one_wrong_coordinate_among_thousands_is_found(name: str, place: tuple[int, int]) -> None:
+def test_one_wrong_coordinate_among_thousands_is_found(name: str, index: tuple[int, int]) -> None:
     def spoil(dx: Any) -> Any:
         dx = np.array(dx)
-        dx[place] *= 1.5
+        dx[index] *= 1.5
         return dx
 
     wrong = functools.partial(planted(name, spoil_one(0, spoil)), **STATIC.get(name, {}))
     x = np.random.default_rng(0).standard_normal((50, 80))
-    with pytest.raises(GradientError, match=re.escape(f"gradient of argument 0 (x) at {place}: ")):
+    with pytest.raises(GradientError, match=re.escape(f"gradient of argument 0 (x) at {index}: ")):
         check_gradients(wrong, x)
 
 

@@ -12,7 +12,7 @@ from textbook import log_softmax
 
 from autograd.kernels.cpu import panels
 from autograd.kernels.cpu import top_k as tiles
-from autograd.kernels.cpu.panels import MatrixInPanels
+from autograd.kernels.cpu.panels import PackedWeight
 from autograd.ops.top_k import DEPTH, linear_top_k, top, top_k
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -101,7 +101,7 @@ def test_top_k_of_a_projection_in_panels_are_those_of_the_reference(
         for shape in ((n_rows, n_terms), (n_terms, n_columns), n_columns)
     )
     bias = bias if with_bias else None
-    matrix = MatrixInPanels.of(weight.copy())
+    matrix = PackedWeight.of(weight.copy())
     run = linear_top_k.choose((x, matrix, bias), {"n": n, "never": never})
     assert run is (tiles.linear_top_k_in_tiles if n_columns // 12 * 4 > n else linear_top_k.reference)
     np.asarray(matrix)[:, : n_columns // 4 * 4] = np.nan  # so that only the panels can give the product
@@ -117,17 +117,17 @@ def test_top_k_of_a_projection_in_panels_are_those_of_the_reference(
 
 
 @pytest.mark.usefixtures("in_panels")
-@pytest.mark.parametrize("place", [0, 13, 59, 61], ids=["first chunk", "second", "last", "rest"])
+@pytest.mark.parametrize("column", [0, 13, 59, 61], ids=["first chunk", "second", "last", "rest"])
 @pytest.mark.parametrize("greatest", [-300.0, 30.0, 60.0, 2_000.0])
 @pytest.mark.parametrize("never", [[], [0], [61]], ids=str)
 def test_exponentials_do_not_overflow_wherever_the_greatest_number_comes(
-    place: int, greatest: float, never: list[int]
+    column: int, greatest: float, never: list[int]
 ) -> None:
     logits = np.random.default_rng(1).standard_normal((2, 62)).astype(np.float32)
-    logits[0, place] = greatest
+    logits[0, column] = greatest
     with np.errstate(over="raise", invalid="raise"):
         values, columns = tiles.linear_top_k_in_tiles(
-            np.eye(2, dtype=np.float32), MatrixInPanels.of(logits), None, n=3, never=never
+            np.eye(2, dtype=np.float32), PackedWeight.of(logits), None, n=3, never=never
         )
     expected = log_softmax(logits.astype(np.float64))
     expected[:, never] = -np.inf
@@ -141,7 +141,7 @@ def test_numbers_that_are_not_finite_give_no_log_probability() -> None:
     logits[0, 30] = np.nan
     with np.errstate(invalid="ignore"):
         values, _ = tiles.linear_top_k_in_tiles(
-            np.eye(2, dtype=np.float32), MatrixInPanels.of(np.nan_to_num(logits)), logits[0], n=3, never=[]
+            np.eye(2, dtype=np.float32), PackedWeight.of(np.nan_to_num(logits)), logits[0], n=3, never=[]
         )
     assert not (values > -np.inf).any()
 
@@ -149,12 +149,12 @@ def test_numbers_that_are_not_finite_give_no_log_probability() -> None:
 @pytest.mark.usefixtures("in_panels")
 def test_a_part_of_a_matrix_has_no_panels_and_goes_the_references_way() -> None:
     x, weight = np.random.default_rng(1).standard_normal((2, 5)), np.random.default_rng(2).standard_normal((9, 60))
-    of_part = linear_top_k(x, MatrixInPanels.of(weight)[2:7], None, n=3, never=[4])
+    of_part = linear_top_k(x, PackedWeight.of(weight)[2:7], None, n=3, never=[4])
     for found, expected in zip(of_part, linear_top_k.reference(x, weight[2:7], None, n=3, never=[4]), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_of_no_rows_nothing_is_likely() -> None:
-    matrix = MatrixInPanels.of(np.ones((3, 2_000)))
+    matrix = PackedWeight.of(np.ones((3, 2_000)))
     values, columns = linear_top_k(np.ones((0, 3)), matrix, None, n=4, never=[0])
     assert values.shape == columns.shape == (0, 4)

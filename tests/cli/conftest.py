@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import SMALL_MODEL, Trained, said_while, write_parallel_text
+from small_run import SMALL_MODEL, Trained, output_of, write_parallel_text
 from translated_files import PowerCutError, lines_of, run
 
 from cli.train import train
@@ -20,7 +20,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     write_parallel_text(folder, "train", 200, seed=1)
     write_parallel_text(folder, "valid", 20, seed=2)
     arguments = ["--run", str(folder / "run"), "--data.raw", str(folder), *SMALL_MODEL.split()]
-    return Trained(folder / "run", arguments, said_while(lambda: train(arguments)))
+    return Trained(folder / "run", arguments, output_of(lambda: train(arguments)))
 
 
 @pytest.fixture(scope="module")

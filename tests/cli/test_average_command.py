@@ -7,22 +7,22 @@ import shutil
 from pathlib import Path
 
 import pytest
-from small_run import Trained, contents, said_while, translated
+from small_run import Trained, contents, output_of, translated
 
 from cli.average import average
-from minitransformer.system.files import CheckpointError, DamagedError
+from minitransformer.system.files import CheckpointError, CorruptFileError
 
 
 def test_the_average_of_checkpoints_is_a_model_that_translates(trained: Trained, tmp_path: Path) -> None:
     words = ["--run", str(trained.run), "--last", "2", "--output", str(tmp_path / "mean")]
-    said = said_while(lambda: average(words))
-    assert said == f"averaged step-00000040, step-00000060 into {tmp_path / 'mean'}\n"
+    output = output_of(lambda: average(words))
+    assert output == f"averaged step-00000040, step-00000060 into {tmp_path / 'mean'}\n"
     averaged = dataclasses.replace(trained, run=tmp_path / "mean")
     assert translated(averaged, b"one\ntwo\n").count(b"\n") == 2
 
 
 def test_the_average_of_the_last_is_the_last(trained: Trained, tmp_path: Path) -> None:
-    said_while(lambda: average(["--run", str(trained.run), "--last", "1", "--output", str(tmp_path)]))
+    output_of(lambda: average(["--run", str(trained.run), "--last", "1", "--output", str(tmp_path)]))
     last = trained.run / "checkpoints" / "step-00000060"
     assert contents(tmp_path)["model.safetensors"] == contents(last)["model.safetensors"]
 
@@ -32,8 +32,8 @@ def test_an_update_that_a_kill_has_left_two_checkpoints_of_counts_once(trained: 
     shutil.copytree(trained.run, run)
     last = run / "checkpoints" / "step-00000060"
     shutil.copytree(last, last.with_name("step-00000060.replaced"))
-    said = said_while(lambda: average(["--run", str(run), *words]))
-    assert said.startswith("averaged step-00000040, step-00000060 into")
+    output = output_of(lambda: average(["--run", str(run), *words]))
+    assert output.startswith("averaged step-00000040, step-00000060 into")
 
 
 def test_of_two_checkpoints_of_an_update_the_whole_one_is_averaged(trained: Trained, tmp_path: Path) -> None:
@@ -43,11 +43,11 @@ def test_of_two_checkpoints_of_an_update_the_whole_one_is_averaged(trained: Trai
     shutil.copytree(last, last.with_name("step-00000060.replaced"))
     weights = (last / "model.safetensors").read_bytes()
     (last / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
-    said = said_while(lambda: average(["--run", str(run), *words]))
-    assert said.startswith("averaged step-00000060.replaced into")
+    output = output_of(lambda: average(["--run", str(run), *words]))
+    assert output.startswith("averaged step-00000060.replaced into")
     assert (tmp_path / "mean" / "model.safetensors").read_bytes() == weights
     shutil.rmtree(last.with_name("step-00000060.replaced"))
-    with pytest.raises(DamagedError, match="step-00000060/model.safetensors: has changed since it was written"):
+    with pytest.raises(CorruptFileError, match="step-00000060/model.safetensors: has changed since it was written"):
         average(["--run", str(run), *words])
 
 

@@ -43,7 +43,7 @@ def test_a_rank_without_its_config_file_ends_the_other_too(module: str, options:
     assert f"error: {missing}: not found" in done.stderr
 
 
-def test_a_wrong_option_is_told_without_a_traceback(options: list[str]) -> None:
+def test_a_wrong_option_is_reported_without_a_traceback(options: list[str]) -> None:
     done = run_command_on_two("train", options, [*options, "--no-such-option"])
     assert done.returncode != 0
     assert "no-such-option" in done.stderr
@@ -65,23 +65,23 @@ def test_a_rank_that_ends_before_it_starts_mpi_ends_the_other_after_a_set_time()
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "output"),
     [
         (["--model.d-ff", "128"], "model.d_ff is 128 on rank 1"),
         (["--training.seed", "7"], "training.seed is 7 on rank 1"),
     ],
 )
-def test_a_rank_with_another_option_is_told_by_the_options_name(
-    option: list[str], told: str, options: list[str], tmp_path: Path
+def test_a_rank_with_another_option_is_reported_by_the_options_name(
+    option: list[str], output: str, options: list[str], tmp_path: Path
 ) -> None:
     done = run_command_on_two("train", options, [*options, *option])
     assert done.returncode != 0
-    assert f"at the start ranks disagree: {told}" in done.stderr
+    assert f"at the start ranks disagree: {output}" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "data").exists(), "options are compared before data is prepared"
 
 
-def test_a_rank_with_other_token_ids_of_the_same_lengths_is_told(options: list[str], tmp_path: Path) -> None:
+def test_a_rank_with_other_token_ids_of_the_same_lengths_is_reported(options: list[str], tmp_path: Path) -> None:
     directories = [tmp_path / name for name in ("data", "other-data")]
     pairs_of_words = zip(options[::2], options[1::2], strict=True)
     of_data = [word for pair in pairs_of_words if pair[0].startswith("--data.") for word in pair]

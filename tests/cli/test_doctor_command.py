@@ -47,32 +47,32 @@ def in_one_line(screen: str) -> str:
     return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", screen).split())
 
 
-def told_by(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+def output_and_status(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     """Exit status, and what was said in one line."""
     status = doctor(list(arguments))
     return status, in_one_line(capsys.readouterr().out)
 
 
 def test_alone_on_a_healthy_machine_nothing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    status, told = told_by(capsys, "--run", str(tmp_path))
-    assert (status, told.endswith("nothing is wrong")) == (0, True)
-    assert f"ok NumPy {np.__version__} ok BLAS " in told
-    assert f"ok processes 1, on {socket.gethostname()}" in told
-    assert "ok GPU none: CuPy cannot be imported" in told
-    assert "ok data not prepared yet" in told
-    assert "in 2 micro-batches, 2 per process" in told
+    status, output = output_and_status(capsys, "--run", str(tmp_path))
+    assert (status, output.endswith("nothing is wrong")) == (0, True)
+    assert f"ok NumPy {np.__version__} ok BLAS " in output
+    assert f"ok processes 1, on {socket.gethostname()}" in output
+    assert "ok GPU none: CuPy cannot be imported" in output
+    assert "ok data not prepared yet" in output
+    assert "in 2 micro-batches, 2 per process" in output
 
 
 def test_a_run_that_was_trained_is_recognised(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
-    status, told = told_by(capsys, *trained.arguments)
+    status, output = output_and_status(capsys, *trained.arguments)
     assert status == 0
-    assert f"{Transformer.load(trained.run).n_parameters:,} ok batch" in told
-    assert "ok data prepared in" in told
-    status, told = told_by(capsys, *trained.arguments, "--model.d-ff", "24")
+    assert f"{Transformer.load(trained.run).n_parameters:,} ok batch" in output
+    assert "ok data prepared in" in output
+    status, output = output_and_status(capsys, *trained.arguments, "--model.d-ff", "24")
     assert status == 1
-    assert "wrong run" in told
-    assert "holds another run: model.d_ff is" in told
-    assert told.endswith("one thing is wrong; each remedy is in the line that begins with →")
+    assert "wrong run" in output
+    assert "holds another run: model.d_ff is" in output
+    assert output.endswith("one thing is wrong; each remedy is in the line that begins with →")
 
 
 def test_a_directory_that_cannot_be_written_is_wrong(
@@ -87,8 +87,8 @@ def test_a_directory_that_cannot_be_written_is_wrong(
     assert plan.data(apart).remedy == f"set data.directory to another directory: {not_a_directory}"
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
     assert plan.run(RunConfig(run=new)).remedy == f"set run to another directory: {tmp_path} may not be written to"
-    status, told = told_by(capsys, "--run", str(new))
-    assert (status, "one thing is wrong" in told) == (1, True)
+    status, output = output_and_status(capsys, "--run", str(new))
+    assert (status, "one thing is wrong" in output) == (1, True)
 
 
 def test_parameters_are_counted_before_the_data_are_prepared() -> None:
@@ -102,37 +102,37 @@ def test_parameters_are_counted_before_the_data_are_prepared() -> None:
 def test_text_that_is_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     recipe = Path(__file__).resolve().parents[2] / "recipes" / "multi30k-en-de.toml"
     options = "--config", str(recipe), "--data.raw", str(tmp_path), "--run", str(tmp_path / "run")
-    status, told = told_by(capsys, *options)
+    status, output = output_and_status(capsys, *options)
     assert status == 1
-    assert "wrong data 4 files are missing" in told
-    assert "→ prepare the data with download set: they are fetched from data.download_from" in told
-    _, told = told_by(capsys, *options, "--data.download-from", "")
-    assert "→ set data.raw to their folder" in told
+    assert "wrong data 4 files are missing" in output
+    assert "→ prepare the data with download set: they are fetched from data.download_from" in output
+    _, output = output_and_status(capsys, *options, "--data.download-from", "")
+    assert "→ set data.raw to their folder" in output
 
 
 def test_a_gpu_that_is_asked_for_and_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    status, told = told_by(capsys, "--run", str(tmp_path), "--device", "cuda")
+    status, output = output_and_status(capsys, "--run", str(tmp_path), "--device", "cuda")
     assert status == 1
-    assert "wrong GPU none: CuPy cannot be imported" in told
-    assert '→ install it in the clone with pip install -e ".[cuda12]"' in told
+    assert "wrong GPU none: CuPy cannot be imported" in output
+    assert '→ install it in the clone with pip install -e ".[cuda12]"' in output
 
 
-def test_gpus_are_told_whether_the_run_uses_them_or_not(
+def test_gpus_are_reported_whether_the_run_uses_them_or_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     fake_cuda.stand_in_for_cupy()
     monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
-    _, told = told_by(capsys, "--run", str(tmp_path), "--device", "cuda")
-    assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in told
-    _, told = told_by(capsys, "--run", str(tmp_path))
-    assert 'ok GPU 2, not used (device is not "cuda"); CPU' in told
+    _, output = output_and_status(capsys, "--run", str(tmp_path), "--device", "cuda")
+    assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in output
+    _, output = output_and_status(capsys, "--run", str(tmp_path))
+    assert 'ok GPU 2, not used (device is not "cuda"); CPU' in output
     monkeypatch.setattr(fake_cuda, "N_GPUS", -1)
-    status, told = told_by(capsys, "--run", str(tmp_path))
+    status, output = output_and_status(capsys, "--run", str(tmp_path))
     assert status == 0
-    assert "none: CuPy stand-in finds no usable driver" in told
+    assert "none: CuPy stand-in finds no usable driver" in output
 
 
-def test_without_mpi4py_one_process_is_told_what_several_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mpi4py_one_process_is_reported_what_several_need(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -142,21 +142,21 @@ def test_without_mpi4py_one_process_is_told_what_several_need(monkeypatch: pytes
     )
 
 
-def test_processes_that_cannot_speak_are_told_of_by_the_first_alone(
+def test_processes_that_cannot_speak_are_reported_of_by_the_first_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.delitem(sys.modules, "parallel.mpi", raising=False)
-    status, told = told_by(capsys, "--run", str(tmp_path))
+    status, output = output_and_status(capsys, "--run", str(tmp_path))
     assert status == 1
-    assert "wrong launch 2 processes were started, but mpi4py cannot be used" in told
-    assert '→ install it in the clone with pip install -e ".[mpi]"' in told
+    assert "wrong launch 2 processes were started, but mpi4py cannot be used" in output
+    assert '→ install it in the clone with pip install -e ".[mpi]"' in output
     monkeypatch.setenv("PMI_RANK", "1")
-    assert told_by(capsys, "--run", str(tmp_path)) == (1, "")
+    assert output_and_status(capsys, "--run", str(tmp_path)) == (1, "")
 
 
-def test_an_unknown_blas_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_blas_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "threadpool_info", lambda: [{"user_api": "openmp"}])
     assert machine.blas()[0].found.startswith("none that threadpoolctl recognises")
 
@@ -191,14 +191,14 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
     monkeypatch.setenv("PMI_SIZE", "8")
     monkeypatch.setenv("MPI_LOCALNRANKS", "4")
     monkeypatch.setitem(sys.modules, "mpi4py", None)  # it would be an error to look for it
-    _, told = told_by(capsys, "--run", str(tmp_path))
-    assert "wrong shared memory /dev/shm has 31 MB free, too little for 4 processes" in told
-    assert "launch" not in told
+    _, output = output_and_status(capsys, "--run", str(tmp_path))
+    assert "wrong shared memory /dev/shm has 31 MB free, too little for 4 processes" in output
+    assert "launch" not in output
     monkeypatch.setattr(machine, "left_by_mpich", lambda: [Path("/shm/a"), *4 * [Path("/shm/b")]])
-    told = "; no process uses /shm/a, /shm/b, /shm/b and 2 more, which killed ones left: remove them"
-    assert told in shared_memory(1).found
-    assert told in shared_memory(3).found
-    assert told in shared_memory(4).remedy
+    output = "; no process uses /shm/a, /shm/b, /shm/b and 2 more, which killed ones left: remove them"
+    assert output in shared_memory(1).found
+    assert output in shared_memory(3).found
+    assert output in shared_memory(4).remedy
     monkeypatch.setattr(machine, "SHARED_MEMORY", tmp_path / "nothing")
     assert shared_memory(4) == Finding("shared memory", f"this system has no {tmp_path / 'nothing'}")
 
@@ -209,14 +209,14 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
         (4, "exact", "2 per process", ""),
         (3, "exact", "4 per process; 1 of 3 processes will", 'start 2 or 4 processes, or set training.sum to "fast"'),
         (3, "fast", "2 or 3 per process", ""),
-        (9, "fast", "1 per process; 1 of 9 processes will", "raise training.n_shards, or start 8 processes"),
-        (16, "exact", "1 per process; 8 of 16 processes will", "raise training.n_shards, or start 8 processes"),
+        (9, "fast", "1 per process; 1 of 9 processes will", "raise training.n_micro_batches, or start 8 processes"),
+        (16, "exact", "1 per process; 8 of 16 processes will", "raise training.n_micro_batches, or start 8 processes"),
     ],
 )
 def test_processes_that_would_stand_idle_are_wrong(n_ranks: int, order: Any, share: str, remedy: str) -> None:
-    told = batch(RunConfig(training=TrainingConfig(n_shards=8, sum=order)), n_ranks)
-    assert share in told.found
-    assert told.remedy == remedy
+    output = batch(RunConfig(training=TrainingConfig(n_micro_batches=8, sum=order)), n_ranks)
+    assert share in output.found
+    assert output.remedy == remedy
 
 
 class Liar(SerialCommunicator):
@@ -248,7 +248,7 @@ def test_a_sum_that_is_wrong_on_a_rank_is_found() -> None:
     assert "as expected" in honest.found
 
 
-def test_findings_that_differ_are_told_by_rank() -> None:
+def test_findings_that_differ_are_reported_by_rank() -> None:
     alike, free, bound = Finding("a", "1"), Finding("b", "2"), Finding("c", "3", if_ranks_differ="the same")
     assert merged([[alike, free, bound]] * 3) == [alike, free, bound]
     others = [Finding("a", "1"), Finding("b", "4", "mend it"), Finding("c", "5", if_ranks_differ="the same")]
@@ -279,12 +279,12 @@ def command(code: str, *arguments: str) -> list[str]:
 @needs_mpi
 def test_under_mpirun_the_first_speaks_for_all(tmp_path: Path) -> None:
     done = run(command(DOCTOR, "--run", str(tmp_path)))
-    told = in_one_line(done.stdout)
-    assert (done.returncode, done.stdout.count("NumPy"), told.endswith("nothing is wrong")) == (0, 1, True), told
-    assert f"ok processes 2 processes {socket.gethostname()}: ranks 0, 1" in told
-    assert "travel through shared memory; added in one fixed order" in told
-    assert re.search(r"ok sum 17 MB in [\d.]+ ms, [\d.]+ GB/s; checksum \w{8}, as expected", told)
-    done = run(command(DOCTOR, "--run", str(tmp_path), "--training.n-shards", "1"))
+    output = in_one_line(done.stdout)
+    assert (done.returncode, done.stdout.count("NumPy"), output.endswith("nothing is wrong")) == (0, 1, True), output
+    assert f"ok processes 2 processes {socket.gethostname()}: ranks 0, 1" in output
+    assert "travel through shared memory; added in one fixed order" in output
+    assert re.search(r"ok sum 17 MB in [\d.]+ ms, [\d.]+ GB/s; checksum \w{8}, as expected", output)
+    done = run(command(DOCTOR, "--run", str(tmp_path), "--training.n-micro-batches", "1"))
     assert done.returncode != 0
     assert "1 of 2 processes will stand idle" in in_one_line(done.stdout)
 
@@ -298,7 +298,7 @@ def test_ranks_that_differ_are_named(tmp_path: Path) -> None:
         "raise SystemExit(cli.doctor.main())"
     )
     done = run(command(code, "--run", str(tmp_path)))
-    told = in_one_line(done.stdout)
+    output = in_one_line(done.stdout)
     assert done.returncode != 0
-    assert "wrong minitransformer rank 0: code of 0 rank 1: code of 1 → install the same version on all" in told
-    assert "one thing is wrong" in told
+    assert "wrong minitransformer rank 0: code of 0 rank 1: code of 1 → install the same version on all" in output
+    assert "one thing is wrong" in output

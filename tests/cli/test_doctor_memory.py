@@ -16,7 +16,7 @@ from minitransformer.data.prepare import PreparedData
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.doctor import memory
 from minitransformer.training.doctor.finding import Finding
-from minitransformer.training.footprint import in_words, predict
+from minitransformer.training.footprint import format_bytes, predict
 from minitransformer.training.largest_batch import OutOfMemoryError
 from parallel.communicator import SerialCommunicator
 from parallel.placement import Placement
@@ -57,9 +57,9 @@ def test_what_does_not_fit_is_wrong_and_the_remedies_fit(trained: Trained, monke
     needed = megabytes(re.search(f"about ({SIZE})", found_of(trained, *large)[0].found)[1])  # type: ignore[index]
     monkeypatch.setattr(memory, "free_memory", lambda n_processes: needed * 1e6 / n_processes)
     (finding,) = found_of(trained, *large)
-    assert finding.found.endswith(f"; {in_words(needed * 1e6)} free, of which 75% can be relied on: too little")
+    assert finding.found.endswith(f"; {format_bytes(needed * 1e6)} free, of which 75% can be relied on: too little")
     ways = re.findall(r"training\.(\w+) = (\d+) \(", finding.remedy)
-    assert [name for name, _ in ways] == ["n_shards", "batch_tokens"]
+    assert [name for name, _ in ways] == ["n_micro_batches", "batch_tokens"]
     for name, value in ways:
         assert not found_of(trained, *large, f"--training.{name.replace('_', '-')}", value)[0].remedy
     monkeypatch.setattr(memory, "free_memory", lambda n_processes: 1_000.0)
@@ -71,7 +71,7 @@ def test_processes_of_a_machine_share_its_memory(trained: Trained, monkeypatch: 
     assert found_of(trained, n_processes=3)[0].found.endswith("; 3.00 GB free for each of 3 processes")
 
 
-def test_the_process_that_has_least_to_spare_is_told_of(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_that_has_least_to_spare_is_logged(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     class Second(SerialCommunicator):
         rank, size = 1, 2
 
@@ -90,7 +90,7 @@ def test_without_prepared_data_nothing_is_predicted(tmp_path: Path, capsys: pyte
     assert "→ prepare the data first, with the same settings" in plain(capsys.readouterr().out)
 
 
-def test_damaged_data_are_wrong(trained: Trained, tmp_path: Path) -> None:
+def test_corrupt_data_are_wrong(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("[]")
     (finding,) = found_of(trained, "--data.directory", str(tmp_path))
     assert (finding.found, "repare the data again" in finding.remedy) == ("not known", True)
@@ -114,9 +114,9 @@ def test_the_largest_batch_is_tried_only_if_asked(trained: Trained, capsys: pyte
 def test_the_peak_is_at_least_what_the_batch_holds(trained: Trained) -> None:
     larger = "--model.d-model", "512", "--model.d-ff", "4096"  # most of it are moments and gradients
     _, finding = found_of(trained, *larger, try_largest=True)
-    told = re.fullmatch(f"was computed: the process grew by ({SIZE}); predicted ({SIZE})", finding.found)
-    assert told
-    assert 0.75 < megabytes(told[1]) / megabytes(told[4]) < 1.33
+    output = re.fullmatch(f"was computed: the process grew by ({SIZE}); predicted ({SIZE})", finding.found)
+    assert output
+    assert 0.75 < megabytes(output[1]) / megabytes(output[4]) < 1.33
 
 
 def test_a_batch_that_does_not_fit_is_wrong(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_under_mpirun_every_process_tries_its_own_part(trained: Trained) -> None
     assert MPIRUN is not None
     code = "from cli.doctor import main; raise SystemExit(main())"
     done = run([MPIRUN, "-n", "2", sys.executable, "-c", code, *trained.arguments, "--try-largest-batch"])
-    told = plain(re.sub(r"\x1b\[[0-9;]*m", "", done.stdout))
-    assert done.returncode == 0, told
-    assert re.search(r"memory rank \d, which has the least left: about .* free for each of 2 processes", told)
-    assert told.count("was computed: ") in (1, 2)  # once if both processes grew alike
+    output = plain(re.sub(r"\x1b\[[0-9;]*m", "", done.stdout))
+    assert done.returncode == 0, output
+    assert re.search(r"memory rank \d, which has the least left: about .* free for each of 2 processes", output)
+    assert output.count("was computed: ") in (1, 2)  # once if both processes grew alike

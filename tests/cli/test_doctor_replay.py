@@ -1,4 +1,4 @@
-"""minitransformer-doctor --replay: what a divergence capsule says of its cause."""
+"""minitransformer-doctor --replay: what a repro bundle says of its cause."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from small_run import as_command
 
 from cli.doctor import doctor
 from minitransformer import ModelConfig, Transformer
-from minitransformer.training.capsule import Replay, UpdateFacts, write_capsule
 from minitransformer.training.doctor.replay import conclusion
+from minitransformer.training.repro_bundle import Replay, UpdateFacts, write_repro_bundle
 
 SMALL = ModelConfig(vocabulary_size=12, n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
 PAIRS = [(np.array([3, 4, 5]), np.array([6])), (np.array([8]), np.array([7, 9]))]
 
 
-def capsule(folder: Path, value: float | None = None) -> str:
+def bundle(folder: Path, value: float | None = None) -> str:
     model = Transformer(SMALL)
     if value is not None:
         model.parameters.named["decoder.layers.0.feed_forward.hidden.weight"].value[0] = value
-    facts = UpdateFacts(17, 1, 4, [5, 0], seed=3, n_shards=2, learning_rate=1e-3, what="the loss is nan")
-    write_capsule(folder, model, PAIRS, facts, model.parameters.gradients)
+    facts = UpdateFacts(17, 1, 4, [5, 0], seed=3, n_micro_batches=2, learning_rate=1e-3, what="the loss is nan")
+    write_repro_bundle(folder, model, PAIRS, facts, model.parameters.gradients)
     return str(folder)
 
 
 @pytest.mark.parametrize(
-    ("value", "single", "double", "told"),
+    ("value", "single", "double", "output"),
     [
         (np.nan, "first not finite: ", "first not finite: ", "float64 does not help: look at the operation"),
         (3e38, "first not finite: ", "all numbers are finite", "lower the learning rate, or clip (training.clip_"),
@@ -35,15 +35,15 @@ def capsule(folder: Path, value: float | None = None) -> str:
     ],
 )
 def test_both_precisions_lead_to_a_conclusion(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float | None, single: str, double: str, told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float | None, single: str, double: str, output: str
 ) -> None:
-    assert doctor(["--replay", capsule(tmp_path, value)]) == 0
+    assert doctor(["--replay", bundle(tmp_path, value)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[0].startswith(f"float32: {single}")
     assert lines[1].startswith(f"float64: {double}")
     assert lines[2].startswith("conclusion: ")
-    assert told in lines[2]
+    assert output in lines[2]
 
 
 def test_a_sum_that_overflows_is_not_finite() -> None:
@@ -51,7 +51,7 @@ def test_a_sum_that_overflows_is_not_finite() -> None:
     assert conclusion(single, double).startswith("float32 overflows")
 
 
-def test_a_directory_that_is_no_capsule_is_one_line(
+def test_a_directory_that_is_no_repro_bundle_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert as_command("doctor", ["--replay", str(tmp_path)], monkeypatch) == 1
@@ -62,5 +62,5 @@ def test_only_the_first_of_several_processes_speaks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PMI_RANK", "1")
-    assert doctor(["--replay", capsule(tmp_path)]) == 0
+    assert doctor(["--replay", bundle(tmp_path)]) == 0
     assert capsys.readouterr().out == ""

@@ -204,7 +204,7 @@ def test_a_place_that_the_system_refuses_is_one_line_with_the_remedy(
     assert re.fullmatch(r"error: x{300}/\S+: File name too long; choose another path, .*\n", capsys.readouterr().err)
 
 
-def test_a_rehearsal_of_a_run_below_a_file_is_one_line(
+def test_a_resume_check_of_a_run_below_a_file_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = written(tmp_path / "file", "")
@@ -218,8 +218,10 @@ def test_a_lack_of_memory_is_one_line_with_the_remedy(error: MemoryError, capsys
         raise error
 
     assert run_command(fail) == 1
-    said = str(error) or "no details"
-    assert re.fullmatch(rf"error: out of memory \({said}\); use less: a smaller model[^\n]*\n", capsys.readouterr().err)
+    message = str(error) or "no details"
+    assert re.fullmatch(
+        rf"error: out of memory \({message}\); use less: a smaller model[^\n]*\n", capsys.readouterr().err
+    )
 
 
 def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,14 +232,14 @@ def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [(PermissionError(errno.EACCES, "Permission denied", "run"), "run: Permission denied; choose another path, or"),
      (MemoryError("of 3 TiB"), "out of memory (of 3 TiB); use less: "),
      (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device; free some disk"),
      (CorpusError("text: is empty"), "text: is empty")],
 )  # fmt: skip
 def test_what_one_rank_of_several_is_refused_is_one_line_too(
-    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class OneOfTwo(SerialCommunicator):
         size = 2
@@ -253,5 +255,5 @@ def test_what_one_rank_of_several_is_refused_is_one_line_too(
     monkeypatch.setattr("minitransformer.training.train.open_run", fail)
     assert as_command("train", [], monkeypatch) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1].startswith(f"error: {said}")
+    assert lines[1].startswith(f"error: {message}")
     assert lines[2:] == ["aborted", lines[1]]

@@ -42,9 +42,9 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_a_trained_model_is_measured_on_its_validation_data(
     trained: Trained, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = explained(capsys, "--explain-compat", "fairseq", *trained.arguments)
+    output = explained(capsys, "--explain-compat", "fairseq", *trained.arguments)
     first = f"Measured on the trained model of {trained.run}, on the first 16 pairs of its validation data."
-    assert plain(told).startswith(first)
+    assert plain(output).startswith(first)
     store = PreparedData.open(read_options(trained.arguments).data_directory).store("validation")
     sources, targets = zip(*(store.pair(i) for i in range(16)), strict=True)
     model = Transformer.load(trained.run)
@@ -54,19 +54,21 @@ def test_a_trained_model_is_measured_on_its_validation_data(
     for effect in measured:
         change = re.escape(f"{effect.largest_change:.2g}")
         line = f"\n{effect.switch} .* {effect.loss_before:.6f} → {effect.loss_after:.6f} +{change}\n"
-        assert re.search(line, told), effect
-    assert re.search(r"\nlayer_norm_eps +1e-06 +1e-05 ", told)
-    assert re.search(r"\nattention_gain +1 +0\.7071 ", told)
-    assert re.search(r"\nattention_bias +no +yes ", told)
+        assert re.search(line, output), effect
+    assert re.search(r"\nlayer_norm_eps +1e-06 +1e-05 ", output)
+    assert re.search(r"\nattention_gain +1 +0\.7071 ", output)
+    assert re.search(r"\nattention_bias +no +yes ", output)
 
 
 def test_without_a_model_a_small_untrained_one_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    told = explained(capsys, "--run", str(tmp_path), "--explain-compat")
-    assert plain(told).startswith(f"Measured on an untrained tiny model, on random words ({tmp_path} holds no model).")
+    output = explained(capsys, "--run", str(tmp_path), "--explain-compat")
+    assert plain(output).startswith(
+        f"Measured on an untrained tiny model, on random words ({tmp_path} holds no model)."
+    )
     for system in SYSTEMS:
-        assert f"\n{system} " in told
+        assert f"\n{system} " in output
         for switch in CONVENTIONS[system].model:
-            assert f"\n{switch} " in told
+            assert f"\n{switch} " in output
     assert "marian" not in explained(capsys, "--explain-compat=tensor2tensor", "--run", str(tmp_path))
 
 
@@ -82,11 +84,11 @@ def test_a_model_without_its_data_is_not_measured(trained: Trained, tmp_path: Pa
     assert (subject.weights, f"no prepared data in {tmp_path / 'data'}" in subject.what) == (None, True)
 
 
-def test_length_penalties_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    told = explained(capsys, "--explain-compat", "marian", "--run", str(tmp_path))
+def test_length_penalties_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    output = explained(capsys, "--explain-compat", "marian", "--run", str(tmp_path))
     gnmt, length = ([rule(n) ** 0.6 for n in (5, 20, 80)] for rule in (lambda n: (5 + n) / 6, lambda n: n))
-    assert f"(gnmt) of paper at 5, 20, 80 tokens: {', '.join(f'{x:.2f}' for x in gnmt)}\n" in told
-    assert f"(length) of marian at 5, 20, 80 tokens: {', '.join(f'{x:.2f}' for x in length)}\n" in told
+    assert f"(gnmt) of paper at 5, 20, 80 tokens: {', '.join(f'{x:.2f}' for x in gnmt)}\n" in output
+    assert f"(length) of marian at 5, 20, 80 tokens: {', '.join(f'{x:.2f}' for x in length)}\n" in output
 
 
 def test_a_switch_that_the_model_has_is_not_turned() -> None:
@@ -118,6 +120,6 @@ def test_a_system_that_cannot_be_explained_is_refused(system: str, capsys: pytes
 
 
 def test_several_systems_are_explained_in_their_order(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    told = explained(capsys, "--explain-compat", "marian", "fairseq", "--run", str(tmp_path))
-    assert 0 < told.index("\nmarian ") < told.index("\nfairseq ")
-    assert "tensor2tensor" not in told
+    output = explained(capsys, "--explain-compat", "marian", "fairseq", "--run", str(tmp_path))
+    assert 0 < output.index("\nmarian ") < output.index("\nfairseq ")
+    assert "tensor2tensor" not in output

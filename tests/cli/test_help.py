@@ -112,9 +112,9 @@ def test_score_without_a_kind_names_both_kinds(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as caught:
         score([])
     assert caught.value.code == 2
-    said = capsys.readouterr().err
-    assert "bleu" in said
-    assert "pairs" in said
+    output = capsys.readouterr().err
+    assert "bleu" in output
+    assert "pairs" in output
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,7 +25,7 @@ DATA = [
     "--data.validation-target", "valid.de", "--data.vocabulary-size", "40",
 ]  # fmt: skip
 TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-heads 2 --model.d-k 8 --model.d-v 8
-    --training.max-updates 16 --training.batch-tokens 100 --training.n-shards 2 --training.warmup-steps 12
+    --training.max-updates 16 --training.batch-tokens 100 --training.n-micro-batches 2 --training.warmup-steps 12
     --training.log-every 5 --training.validate-every 6 --training.checkpoint-every 4
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
 OF_THE_CLOCK = {

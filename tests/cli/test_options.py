@@ -125,7 +125,7 @@ def test_a_preset_may_be_named_in_the_file_and_be_overruled(tmp_path: Path) -> N
     [(["--preset", "huge"], "('tiny', 'small', 'base', 'big', 'parsing', "),
      (["--compat", "opennmt"], "('paper', 'tensor2tensor', 'fairseq', 'marian')")],
 )  # fmt: skip
-def test_an_unknown_preset_or_system_is_told_the_known_ones(
+def test_an_unknown_preset_or_system_is_reported_the_known_ones(
     words: list[str], known: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -148,7 +148,7 @@ def test_every_preset_can_be_trained_with_the_conventions_of_every_system(preset
         (
             "[training]\nshuffle = 3",
             "'training.shuffle'",
-            "known here: max_updates, batch_tokens, n_shards, warmup_steps",
+            "known here: max_updates, batch_tokens, n_micro_batches, warmup_steps",
         ),
         ("[training]\nwarmup_step = 3", "'training.warmup_step'", "did you mean 'training.warmup_steps'?"),
         ("[trainig]\nseed = 3", "'trainig'", "did you mean 'training'?"),
@@ -174,7 +174,7 @@ def test_an_unknown_key_names_the_file_and_the_similar_key_or_all(
         ("training = 3", "training must be a table of settings; got 3"),
         ('[training]\nseed = "1"', "training.seed must be a whole number; got '1'"),
         ('device = "gpu"', "device must be one of ('cpu', 'cuda'); got 'gpu'"),
-        ("[training]\nn_shards = 3", "training.n_shards must be a power of two; got 3"),
+        ("[training]\nn_micro_batches = 3", "training.n_micro_batches must be a power of two; got 3"),
         ("preset = 3", "preset must be one of ('tiny', 'small', "),
         (
             'compat = ["marian"]',
@@ -232,14 +232,14 @@ def train_words(words: list[str], *_: BytesIO) -> int:
     ],
     ids=["translate", "train", "parse"],
 )
-def test_a_file_without_an_option_is_told_how_to_give_it(
+def test_a_file_without_an_option_is_reported_how_to_give_it(
     command: Callable[[list[str], BytesIO, BytesIO], int], remedy: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"test.en: it follows no option; to .*{remedy}"):
         command(["--beam", "1", "test.en"], BytesIO(), BytesIO())
 
 
-def test_a_misspelt_option_is_told_a_similar_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_option_is_reported_a_similar_one(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         translate(["--beem", "1"], BytesIO(), BytesIO())
     assert "Perhaps you meant: --beam INT" in plain(capsys.readouterr().err)
@@ -256,7 +256,7 @@ def test_an_option_without_its_value_is_refused(name: str, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--training.n-shards", "3"], "n_shards must be a power of two; got 3"),
+        (["--training.n-micro-batches", "3"], "n_micro_batches must be a power of two; got 3"),
         (["--training.max-updates", "0"], "max_updates must be at least 1 and less than"),
         (["--training.batch-tokens", str(10**19)], "batch_tokens must be at least 1"),
         (["--data.vocabulary-size", str(10**10)], "vocabulary_size must be at least 1"),
@@ -273,7 +273,7 @@ def test_a_value_that_makes_no_sense_ends_with_status_2_and_says_why(
     with pytest.raises(SystemExit) as caught:
         read_options(words)
     assert caught.value.code == 2
-    assert message in capsys.readouterr().err.replace("│\n│ ", "")
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
@@ -314,7 +314,7 @@ def test_prepare_starts_from_the_preset_as_training_does(
     ("text", "message"),
     [(f"a = {'[' * 5_000}", "cannot be read as TOML"), (f"a = {'9' * 5_000}", "cannot be read as TOML")],
 )  # fmt: skip
-def test_a_file_that_was_damaged_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_was_corrupt_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "recipe.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_options(["--config", str(tmp_path / "recipe.toml")])

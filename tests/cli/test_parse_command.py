@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_run import Trained, as_command, said_while, written
+from small_run import Trained, as_command, output_of, written
 from toy_treebank import write_toy_treebank
 
 from cli.parse import parse
@@ -24,7 +24,7 @@ from minitransformer.system.files import CheckpointError
 SMALL_PARSER = """--preset parsing-small --data.train-trees t.mrg --data.validation-trees v.mrg
     --data.vocabulary-size 60 --data.leaf-symbols tags
     --model.n-layers 1 --model.d-model 32 --model.d-ff 64 --model.n-heads 2 --model.d-k 16 --model.d-v 16
-    --model.p-drop 0 --training.max-updates 500 --training.batch-tokens 400 --training.n-shards 2
+    --model.p-drop 0 --training.max-updates 500 --training.batch-tokens 400 --training.n-micro-batches 2
     --training.warmup-steps 60 --training.log-every 50 --training.validate-every 250 --training.checkpoint-every 500
     --training.keep-checkpoints 1 --training.average-checkpoints 1"""
 HEAD_OF_SUMMARY = "-- All --"
@@ -48,7 +48,7 @@ def trained_parser(tmp_path_factory: pytest.TempPathFactory) -> TrainedParser:
     write_toy_treebank(folder / "t.mrg", 400, seed=1)
     write_toy_treebank(folder / "v.mrg", 30, seed=2)
     arguments = ["--run", str(folder / "run"), "--data.raw", str(folder), *SMALL_PARSER.split()]
-    return TrainedParser(folder, said_while(lambda: train(arguments)))
+    return TrainedParser(folder, output_of(lambda: train(arguments)))
 
 
 def parsed(trained_parser: TrainedParser, source: str | bytes, *options: str) -> list[str]:

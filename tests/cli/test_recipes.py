@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
-from small_run import NUMBERS, said_while
+from small_run import NUMBERS, output_of
 from toy_treebank import toy_tree
 
 from cli.prepare import prepare_data
@@ -45,7 +45,7 @@ def test_the_model_is_the_papers(name: str) -> None:
 def test_training_is_the_papers(name: str) -> None:
     """Sections 5.1 to 5.4 and 6.1: batches, updates, warm-up, Adam; checkpoints ten minutes apart, 5 or 20 averaged."""
     training, size = recipe(name).training, size_of(name)
-    assert (training.batch_tokens, training.n_shards, training.warmup_steps) == (25_000, 8, 4_000)
+    assert (training.batch_tokens, training.n_micro_batches, training.warmup_steps) == (25_000, 8, 4_000)
     assert training.max_updates == {"base": 100_000, "big": 300_000}[size]
     assert (training.beta1, training.beta2, training.eps) == (0.9, 0.98, 1e-9)
     assert (training.learning_rate_factor, training.clip_norm) == (1, None)
@@ -114,8 +114,8 @@ def test_every_recipe_prepares_and_trains_an_update(path: Path, tmp_path: Path) 
     words = ["--config", str(path), "--run", str(tmp_path / "run"), "--data.raw", str(tmp_path / "raw")]
     words += ["--data.directory", str(tmp_path / "data"), "--data.vocabulary-size"]
     words += ["24" if data.tokenizer == "word" else "40"]  # the toy trees have few words
-    assert "training pairs" in said_while(lambda: prepare_data(words))
-    assert "training cost: " in said_while(lambda: train([*words, *SIZES.split()]))
+    assert "training pairs" in output_of(lambda: prepare_data(words))
+    assert "training cost: " in output_of(lambda: train([*words, *SIZES.split()]))
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["updates"] == 1
     assert results["flops"] > 0

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_run import Trained, as_command, said_while, translated
+from small_run import Trained, as_command, output_of, translated
 
 from cli.report import report
 
@@ -24,31 +24,33 @@ def data_of(page: Path) -> dict[str, object]:
 def test_a_page_of_the_runs_own_translation(trained: Trained, tmp_path: Path) -> None:
     page = tmp_path / "new" / "page.html"
     words = ["attention", "one two", "--run", str(trained.run), "--output", str(page), "--beam", "2"]
-    said = said_while(lambda: report(words))
+    output = output_of(lambda: report(words))
     translation = translated(trained, b"one two\n").decode().strip()
-    assert said == f"{translation}\nwrote {page}\n"
+    assert output == f"{translation}\nwrote {page}\n"
     assert data_of(page)["translation"] == translation
 
 
 def test_a_page_of_a_given_translation(trained: Trained, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     words = ["attention", "one", "--run", str(trained.run), "--output", str(page), "--target", "<script> 'zwei'"]
-    said_while(lambda: report(words))
+    output_of(lambda: report(words))
     assert data_of(page)["translation"] == "<script> 'zwei'"
 
 
 def test_arguments_that_are_not_utf8_are_read_with_replacements(trained: Trained, tmp_path: Path) -> None:
     page, word = tmp_path / "page.html", os.fsdecode(b"caf\xe9")
     words = ["attention", f"one {word}", "--run", str(trained.run), "--output", str(page), "--target", f"é {word}"]
-    said = said_while(lambda: report(words)).splitlines()
-    assert said[:2] == [f"warning: the {name} is not UTF-8; read with replacements" for name in ("sentence", "target")]
+    output = output_of(lambda: report(words)).splitlines()
+    assert output[:2] == [
+        f"warning: the {name} is not UTF-8; read with replacements" for name in ("sentence", "target")
+    ]
     assert data_of(page)["translation"] == "é caf\ufffd"
 
 
 @pytest.mark.parametrize("name", ["a.png", "A.SVG"])
 def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
     words = ["attention", "one two", "--run", str(trained.run), "--output", str(tmp_path / name)]
-    said_while(lambda: report([*words, "--kinds", "alignment", "decoder", "--heads", "2", "--no-end"]))
+    output_of(lambda: report([*words, "--kinds", "alignment", "decoder", "--heads", "2", "--no-end"]))
     assert (tmp_path / name).stat().st_size > 1_000
 
 
@@ -68,7 +70,7 @@ def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
         (["one", "--output", f"{__file__}/a.png"], "a.png: cannot be written"),
     ],
 )
-def test_what_cannot_be_drawn_is_said_in_one_line(
+def test_what_cannot_be_drawn_is_reported_in_one_line(
     options: list[str],
     problem: str,
     trained: Trained,
@@ -78,9 +80,9 @@ def test_what_cannot_be_drawn_is_said_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert as_command("report", ["attention", *options, "--run", str(trained.run)], monkeypatch) == 1
-    said = capsys.readouterr().err
-    assert re.fullmatch(r"error: [^\n]+\n", said)
-    assert problem in said
+    output = capsys.readouterr().err
+    assert re.fullmatch(r"error: [^\n]+\n", output)
+    assert problem in output
     assert list(tmp_path.iterdir()) == []
 
 

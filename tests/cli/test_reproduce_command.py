@@ -48,7 +48,7 @@ def test_standard_output_that_takes_nothing_is_not_mistaken_for_the_file(
     assert (tmp_path / "table1.json").exists()
 
 
-def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_told(
+def test_without_matplotlib_nothing_is_measured_and_the_remedy_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(("matplotlib", "minitransformer.report."))]:

@@ -24,7 +24,7 @@ def options(folder: Path, *rows: str, budget: int = 20) -> Table3Options:
     recipe = folder / "recipe.toml"
     recipe.write_text(
         f'[data]\nraw = "{folder}"\ntrain_source = ["train.en"]\ntrain_target = ["train.de"]\nheld_out = 5\n'
-        "vocabulary_size = 40\n[training]\nbatch_tokens = 200\nn_shards = 1\n",
+        "vocabulary_size = 40\n[training]\nbatch_tokens = 200\nn_micro_batches = 1\n",
         encoding="utf-8",
     )
     return Table3Options(
@@ -36,9 +36,9 @@ def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, caps
     assert reproduce_table3(options(tmp_path, "E")) == 0
     out, error = capsys.readouterr()
     assert "[2 of 2] table3-E, seed 1" in error
-    table, verdicts, title, claims, counts, provenance = out.split("\n\n")
+    table, outcomes, title, claims, counts, provenance = out.split("\n\n")
     assert [line.split(" |")[0] for line in table.splitlines()[2:]] == ["| base", "| (E) learned positions"]
-    assert len(verdicts.splitlines()) == 4
+    assert len(outcomes.splitlines()) == 4
     assert title.startswith("What the paper concludes")
     assert claims.startswith("- (E) learned positions do nearly the same as sinusoids: perplexity ")
     assert counts.startswith("Of all comparisons ")
@@ -48,9 +48,9 @@ def test_rows_are_trained_and_printed_and_not_trained_again(tmp_path: Path, caps
     assert not checkpoints.exists()
     checkpoints.mkdir()  # what is left if it is killed before it has removed them
     assert reproduce_table3(options(tmp_path, "E")) == 0
-    again, said = capsys.readouterr()
+    again, output = capsys.readouterr()
     assert again == out
-    assert said == ""
+    assert output == ""
     assert not checkpoints.exists()
     (tmp_path / "table3" / "table3.md").unlink()
     (tmp_path / "table3" / "table3.md").mkdir()
@@ -73,14 +73,16 @@ def test_a_corpus_without_text_of_its_own_is_the_demonstrations_and_a_missing_on
         reproduce_table3(Table3Options(rows=("Z",), directory=tmp_path))
 
 
-def test_a_missing_text_is_told_with_what_this_command_can_do_and_prepared_text_suffices(tmp_path: Path) -> None:
+def test_a_missing_text_is_reported_with_what_this_command_can_do_and_prepared_text_suffices(tmp_path: Path) -> None:
     asked = options(tmp_path, "base")
     assert asked.corpus is not None
     (tmp_path / "train.en").rename(tmp_path / "elsewhere")
-    with pytest.raises(CorpusError, match=r"train\.en: not found; set raw in \[data\] .* --data\.raw FOLDER$") as told:
+    with pytest.raises(
+        CorpusError, match=r"train\.en: not found; set raw in \[data\] .* --data\.raw FOLDER$"
+    ) as caught:
         reproduce_table3(asked)
     (tmp_path / "elsewhere").rename(tmp_path / "train.en")
-    words = str(told.value).partition("minitransformer-prepare ")[2].replace("FOLDER", str(tmp_path)).split()
+    words = str(caught.value).partition("minitransformer-prepare ")[2].replace("FOLDER", str(tmp_path)).split()
     assert prepare_data(words) == 0
     (tmp_path / "train.en").unlink()
     assert reproduce_table3(asked) == 0

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import Trained, contents, plain, said_while, translated
+from small_run import Trained, contents, output_of, plain, translated
 
 from cli.command import run_command
 from cli.prepare import prepare_data
 from cli.train import train
 from minitransformer.config import ConfigError
-from minitransformer.system.files import CheckpointError, DamagedError
-from minitransformer.training.alone import alone_in
+from minitransformer.system.files import CheckpointError, CorruptFileError
+from minitransformer.training.run_lock import run_lock
 from parallel.communicator import SerialCommunicator
 
 
@@ -85,8 +85,8 @@ def test_results_have_signature_code_and_configuration(trained: Trained) -> None
 
 def test_a_finished_run_says_so_and_changes_nothing(trained: Trained) -> None:
     before = contents(trained.run)
-    said = said_while(lambda: train(trained.arguments))
-    assert "finished after 60 updates; nothing is left to do" in plain(said)
+    output = output_of(lambda: train(trained.arguments))
+    assert "finished after 60 updates; nothing is left to do" in plain(output)
     assert contents(trained.run) == before
 
 
@@ -100,7 +100,7 @@ def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trai
     of_run = json.loads((tmp_path / "run" / "run.json").read_text())
     del of_run["model"]["normalisation"]
     (tmp_path / "run" / "run.json").write_text(json.dumps(of_run))
-    with pytest.raises(DamagedError, match=r"run\.json: does not hold the settings of a run; remove it"):
+    with pytest.raises(CorruptFileError, match=r"run\.json: does not hold the settings of a run; remove it"):
         train([*trained.arguments, "--run", str(tmp_path / "run")])
 
 
@@ -116,8 +116,8 @@ def test_more_updates_go_on_from_where_the_run_ended(trained: Trained, tmp_path:
         (tmp_path / "copy" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / path).write_bytes(content)
     arguments = [*trained.arguments, "--run", str(tmp_path / "copy"), "--training.max-updates", "70"]
-    said = said_while(lambda: train(arguments))
-    assert "going on from update 60 of 70" in said
+    output = output_of(lambda: train(arguments))
+    assert "going on from update 60 of 70" in output
     assert json.loads((tmp_path / "copy" / "results.json").read_text())["updates"] == 70
 
 
@@ -129,7 +129,7 @@ def in_bfloat16(trained: Trained, run: Path) -> list[str]:
 
 
 def test_a_run_in_bfloat16_learns_and_is_translated_with_in_float32(trained: Trained, tmp_path: Path) -> None:
-    log = said_while(lambda: train(in_bfloat16(trained, tmp_path / "run")))
+    log = output_of(lambda: train(in_bfloat16(trained, tmp_path / "run")))
     losses = [float(loss) for loss in re.findall(r"^step \d+, epoch \d+: loss ([\d.]+)", log, re.M)]
     of_float32 = [float(loss) for loss in re.findall(r"^step \d+, epoch \d+: loss ([\d.]+)", trained.log, re.M)]
     assert losses != of_float32[:3]
@@ -143,9 +143,9 @@ def test_bfloat16_without_ml_dtypes_is_refused_with_the_remedy(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    said = said_while(lambda: run_command(lambda: train(in_bfloat16(trained, tmp_path / "run"))), 1)
+    output = output_of(lambda: run_command(lambda: train(in_bfloat16(trained, tmp_path / "run"))), 1)
     assert re.search(
-        r'^error: device: precision "bfloat16" needs ml_dtypes, .* or use precision "float32"$', said, re.M
+        r'^error: device: precision "bfloat16" needs ml_dtypes, .* or use precision "float32"$', output, re.M
     )
 
 
@@ -154,13 +154,13 @@ def test_prepared_data_is_what_training_would_have_made(trained: Trained, tmp_pa
     first = words.index("--data.raw")
     data = words[first : words.index("--training.max-updates")]
     data = [word for word in data if not re.fullmatch(r"\d+", word) or word == "40"]
-    said = said_while(lambda: prepare_data(["--run", str(tmp_path), *data]))
-    assert "200 training pairs (dropped: none), 20 validation pairs" in said
+    output = output_of(lambda: prepare_data(["--run", str(tmp_path), *data]))
+    assert "200 training pairs (dropped: none), 20 validation pairs" in output
     assert contents(tmp_path / "data") == contents(trained.run / "data")
 
 
 def test_a_run_that_another_process_trains_is_left_to_it(trained: Trained) -> None:
-    with alone_in(trained.run, SerialCommunicator()):
+    with run_lock(trained.run, SerialCommunicator()):
         before = contents(trained.run)
         with pytest.raises(CheckpointError, match="another process is training there"):
             train(trained.arguments)

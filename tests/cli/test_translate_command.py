@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_run import Trained, as_command, said_while, translated
+from small_run import Trained, as_command, output_of, translated
 
 from cli.train import train
 from minitransformer import Transformer
@@ -130,7 +130,7 @@ def test_a_model_of_a_systems_conventions_is_translated_with_by_them(
 ) -> None:
     """From its own directory alone: nobody has to name them again."""
     words = [*trained.arguments, "--run", str(tmp_path / "run"), "--compat", system, "--training.max-updates", "2"]
-    run = Trained(tmp_path / "run", words, said_while(lambda: train(words)))
+    run = Trained(tmp_path / "run", words, output_of(lambda: train(words)))
     config = Transformer.load(run.run).config
     assert config == compatible(config, system)
     options = ["--n-best", "2", "--alpha", "2"]
@@ -166,7 +166,7 @@ def test_a_search_that_makes_no_sense_is_refused_in_one_line(
     assert re.fullmatch(r"error: [^\n]+\n", capsys.readouterr().err)
 
 
-def test_a_model_whose_weights_are_not_finite_is_told_in_one_line(
+def test_a_model_whose_weights_are_not_finite_is_reported_in_one_line(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"

@@ -14,7 +14,7 @@ from translated_files import lines_of, run
 from minitransformer.inference import resumable
 from minitransformer.inference.resumable import ResumeError, progress_file
 from minitransformer.inference.translator import Translator
-from minitransformer.system.files import DamagedError
+from minitransformer.system.files import CorruptFileError
 
 
 @pytest.mark.parametrize(
@@ -71,20 +71,20 @@ def test_an_output_that_was_changed_is_noticed(translator: Translator, half_done
         ({"n_bytes": -1}, "its first -1 bytes have changed since they were written"),
         (
             {"n_lines": "8"},
-            r"progress\.json: is damaged, or of another kind: expected an object with n_lines \(int\), ",
+            r"progress\.json: is corrupt, or of another kind: expected an object with n_lines \(int\), ",
         ),
         ({"n_lines": True}, "expected an object with"),
         ({"made_with": None}, r"output \(str\), made_with \(dict\), done \(bool\); remove it"),
         ({"more": 1}, "expected an object with"),
     ],
 )
-def test_a_note_that_is_damaged_is_refused_and_changes_nothing(
+def test_a_note_that_is_corrupt_is_refused_and_changes_nothing(
     translator: Translator, half_done: Path, changes: dict[str, Any], message: str
 ) -> None:
     note = progress_file(half_done / "out")
     note.write_text(json.dumps(json.loads(note.read_text()) | changes))
     before = contents(half_done)
-    with pytest.raises((ResumeError, DamagedError), match=message):
+    with pytest.raises((ResumeError, CorruptFileError), match=message):
         run(translator, half_done, resume=True)
     assert contents(half_done) == before
 

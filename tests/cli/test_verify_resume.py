@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import SMALL_MODEL, contents, plain, said_while, write_parallel_text
+from small_run import SMALL_MODEL, contents, output_of, plain, write_parallel_text
 
 from cli.train import train
 from minitransformer.config import ConfigError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training import state as state_module
 from minitransformer.training.largest_batch import OutOfMemoryError
-from minitransformer.training.rehearsal import ResumeCheckError
+from minitransformer.training.resume_check import ResumeCheckError
 from minitransformer.training.state import TrainingState
 
 
@@ -26,11 +26,11 @@ def arguments(tmp_path: Path) -> list[str]:
 
 def test_it_says_what_was_compared_and_leaves_nothing(arguments: list[str], tmp_path: Path) -> None:
     before = contents(tmp_path)
-    said = plain(said_while(lambda: train([*arguments, "--verify-resume", "7"])))
-    assert "7 updates in one go" in said
-    assert "the same command again: 4 updates from the checkpoint after update 3" in said
-    assert "the same, bit for bit: 22,272 parameters, 44,544 moments of Adam" in said
-    assert "5 logged losses" in said
+    output = plain(output_of(lambda: train([*arguments, "--verify-resume", "7"])))
+    assert "7 updates in one go" in output
+    assert "the same command again: 4 updates from the checkpoint after update 3" in output
+    assert "the same, bit for bit: 22,272 parameters, 44,544 moments of Adam" in output
+    assert "5 logged losses" in output
     assert contents(tmp_path) == before
 
 

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from cuda_kernels import needs_gpu, registered
 
-from autograd import Blocks, RandomStream, Tensor, backward, to_device, to_host
+from autograd import RandomStream, Segments, Tensor, backward, to_device, to_host
 from autograd.array import Device, device_of
 from autograd.op import operations
 from autograd.optim import Adam
-from autograd.precision import rounded, widened
-from autograd.random import Site, random_words
+from autograd.precision import rounded, upcast
+from autograd.random import StreamId, random_words
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import SearchConfig, beam_search
-from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
 RELATIVE = {"float32": 1e-5, "float64": 1e-13}
-SITE = Site(seed=5, site=1, update=3, shard=2)
+STREAM_ID = StreamId(seed=5, stream=1, update=3, micro_batch=2)
 RANDOM = np.random.default_rng(8)
-SOURCE, TARGET = Blocks.of_lengths([7, 1, 30, 4]), Blocks.of_lengths([3, 9, 1, 33])
+SOURCE, TARGET = Segments.of_lengths([7, 1, 30, 4]), Segments.of_lengths([3, 9, 1, 33])
 
 
 def draw(*shape: int) -> Any:
@@ -44,10 +44,10 @@ class OpCase:
         return f"{self.op} {self.name}".strip()
 
 
-def attention_case(name: str, spans: Any, **static: Any) -> OpCase:
-    n_queries, n_keys = spans.queries.n_tokens, spans.keys.n_tokens
+def attention_case(name: str, mask: Any, **static: Any) -> OpCase:
+    n_queries, n_keys = mask.queries.n_tokens, mask.keys.n_tokens
     arguments = draw(n_queries, 2, 8), draw(n_keys, 2, 8), draw(n_keys, 2, 5)
-    return OpCase("attention", arguments, {"spans": spans, **static}, name)
+    return OpCase("attention", arguments, {"mask": mask, **static}, name)
 
 
 CASES = [
@@ -77,10 +77,10 @@ CASES = [
     OpCase(
         "add_norm",
         (draw(70, 128), draw(70, 128), draw(128), draw(128)),
-        {"rate": 0.3, "site": SITE},
+        {"rate": 0.3, "stream_id": STREAM_ID},
         name="of a width that has a kernel, with dropout",
     ),
-    OpCase("dropout", (draw(70, 33),), {"rate": 0.3, "site": SITE}),
+    OpCase("dropout", (draw(70, 33),), {"rate": 0.3, "stream_id": STREAM_ID}),
     OpCase("cross_entropy", (draw(70, 33), RANDOM.integers(0, 33, 70)), {"smoothing": 0.1}),
     OpCase("cross_entropy", (draw(70, 33), RANDOM.integers(0, 33, 70)), name="without smoothing"),
     OpCase(
@@ -88,10 +88,10 @@ CASES = [
         (draw(70, 33), draw(20, 33), draw(20), RANDOM.integers(0, 20, 70)),
         {"smoothing": 0.1},
     ),
-    attention_case("of the encoder", self_attention_spans(SOURCE)),
-    attention_case("of the decoder", causal_spans(TARGET)),
-    attention_case("to the source, with dropout", encoder_decoder_spans(TARGET, SOURCE), rate=0.2, site=SITE),
-    attention_case("of neighbours", self_attention_spans(SOURCE, 2)),
+    attention_case("of the encoder", self_attention_mask(SOURCE)),
+    attention_case("of the decoder", causal_mask(TARGET)),
+    attention_case("to the source, with dropout", encoder_decoder_mask(TARGET, SOURCE), rate=0.2, stream_id=STREAM_ID),
+    attention_case("of neighbours", self_attention_mask(SOURCE, 2)),
 ]
 
 
@@ -148,8 +148,8 @@ def test_value_and_gradients_of_every_operation_equal_numpy_in_float64(
 @pytest.mark.parametrize("count", [1, 4, 5, 100_003])
 def test_random_bits_equal_those_of_numpy(implementation: None, count: int) -> None:
     like = to_device(np.empty(0), "cuda")
-    expected = random_words(np.empty(0), site=SITE, count=count)
-    assert np.array_equal(to_host(random_words(like, site=SITE, count=count)), expected)
+    expected = random_words(np.empty(0), stream_id=STREAM_ID, count=count)
+    assert np.array_equal(to_host(random_words(like, stream_id=STREAM_ID, count=count)), expected)
 
 
 VARIATIONS = {
@@ -222,8 +222,8 @@ def test_an_update_in_bfloat16_leaves_values_and_copies_in_step(implementation: 
     model = model_on("cuda", "paper", "bfloat16")
     backward(model.loss(Batch.from_token_ids(SOURCES, TARGETS)))
     Adam(model.parameters).step(1e-3, 1)
-    values, copies = to_host(model.parameters.values), to_host(model.parameters.copies)
-    assert np.array_equal(widened(copies), widened(rounded(values)))
+    values, low_precision = to_host(model.parameters.values), to_host(model.parameters.low_precision)
+    assert np.array_equal(upcast(low_precision), upcast(rounded(values)))
 
 
 @needs_gpu

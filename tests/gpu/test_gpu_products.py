@@ -10,7 +10,7 @@ from cuda_kernels import needs_gpu
 
 from autograd.array import namespace_of_device, to_device
 from autograd.kernels.cuda.products import multiplied, product
-from autograd.precision import rounded, widened
+from autograd.precision import rounded, upcast
 
 OFF = {"float32": 2e-5, "bfloat16": 4e-3}  # a sum of 37,000 products, one after the other in float32, is off by 3e-6
 SHAPES = {"attention": (3_001, 512, 512), "hidden": (3_001, 512, 2_048), "vocabulary": (3_001, 512, 37_000)}
@@ -67,4 +67,4 @@ def test_a_captured_product_computes_with_what_is_there_when_it_is_launched() ->
         gradient[...] = 0
         compute()
         for of_graph, x in zip(replayed, (y, gradient), strict=True):
-            assert bool((widened(of_graph) == widened(x)).all())
+            assert bool((upcast(of_graph) == upcast(x)).all())

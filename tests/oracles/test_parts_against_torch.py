@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from against_torch import DTYPES, assert_near, compare, random_arrays, torch, twin_of
 
-from autograd import Blocks, KeySpans, Layer, Parameter, ParameterBuffer, ops
+from autograd import KeyRanges, Layer, Parameter, ParameterBuffer, Segments, ops
 from autograd.optim import Adam, adam_update, clip, sum_squares
 from autograd.parameters import scaled_normal
 from minitransformer import ModelConfig
-from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 from minitransformer.model.stacks import EncoderLayer
 
 functional = torch.nn.functional
@@ -84,9 +84,9 @@ def torch_attention(q: Any, k: Any, v: Any, queries: list[int], keys: list[int],
     return attended.transpose(1, 2)[is_token(queries)]
 
 
-def compare_attention(queries: list[int], keys: list[int], spans: KeySpans, dtype: str, *, causal: bool) -> None:
+def compare_attention(queries: list[int], keys: list[int], mask: KeyRanges, dtype: str, *, causal: bool) -> None:
     compare(
-        lambda q, k, v: ops.attention(q, k, v, spans=spans),
+        lambda q, k, v: ops.attention(q, k, v, mask=mask),
         lambda q, k, v: torch_attention(q, k, v, queries, keys, causal=causal),
         random_arrays((sum(queries), 3, 5), (sum(keys), 3, 5), (sum(keys), 3, 2), dtype=dtype),
     )
@@ -96,15 +96,15 @@ def compare_attention(queries: list[int], keys: list[int], spans: KeySpans, dtyp
 @pytest.mark.parametrize("name", LENGTHS)
 def test_attention_to_whole_sentences_equals_torch(name: str, dtype: str) -> None:
     queries, keys = LENGTHS[name]
-    spans = encoder_decoder_spans(Blocks.of_lengths(queries), Blocks.of_lengths(keys))
-    compare_attention(queries, keys, spans, dtype, causal=False)
+    mask = encoder_decoder_mask(Segments.of_lengths(queries), Segments.of_lengths(keys))
+    compare_attention(queries, keys, mask, dtype, causal=False)
 
 
 @in_both_dtypes
 @pytest.mark.parametrize("name", LENGTHS)
 def test_causal_attention_equals_torch(name: str, dtype: str) -> None:
     lengths, _ = LENGTHS[name]
-    compare_attention(lengths, lengths, causal_spans(Blocks.of_lengths(lengths)), dtype, causal=True)
+    compare_attention(lengths, lengths, causal_mask(Segments.of_lengths(lengths)), dtype, causal=True)
 
 
 class TwoMatrices(Layer):
@@ -220,13 +220,13 @@ def test_an_encoder_layer_equals_torch(norm: Any, changes: Any, dtype: str) -> N
     layer = EncoderLayer(config)
     buffer = ParameterBuffer(layer, seed=6, dtype=dtype)
     buffer.values += 0.2 * np.random.default_rng(7).standard_normal(buffer.values.shape)
-    twin, blocks = torch_encoder_layer(layer, config), Blocks.of_lengths([5, 5])
+    twin, segments = torch_encoder_layer(layer, config), Segments.of_lengths([5, 5])
 
     def packed_through_torch(x: Any) -> Any:
         return twin(x.reshape(2, 5, 12)).reshape(10, 12)
 
     x = random_arrays((10, 12), dtype=dtype)
-    compare(lambda x: layer(x, self_attention_spans(blocks)), packed_through_torch, x, roundings=10)
+    compare(lambda x: layer(x, self_attention_mask(segments)), packed_through_torch, x, roundings=10)
     gradients = in_torchs_shape(layer, "grad")
     for name, parameter in twin.named_parameters():
         if config.attention_bias or not name.startswith("self_attn") or not name.endswith("bias"):

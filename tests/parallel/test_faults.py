@@ -45,14 +45,14 @@ def skipped(update: int, in_a_row: int) -> str:
 def test_a_fault_of_one_rank_is_the_same_to_all_as_to_one_process(
     n_ranks: int, fault: str, way: str, tmp_path: Path
 ) -> None:
-    """Every event, the bits of the parameters after every update, and every byte of the one capsule."""
+    """Every event, the bits of the parameters after every update, and every byte of the one repro bundle."""
     alone, together = corpus_in(tmp_path / "alone"), corpus_in(tmp_path / "together")
     expected = train_with_faults(SerialCommunicator(), alone, fault)
     assert run_ranks(n_ranks, "train_with_faults", together, fault, way) == [expected] * n_ranks
-    capsule = contents(together / "run" / "divergence")
-    assert capsule == contents(alone / "run" / "divergence")
-    assert {name.split("/")[0] for name in capsule} == {"step-00000010"}
-    norms = json.loads(capsule["step-00000010/update.json"])["norms"]
+    bundle = contents(together / "run" / "divergence")
+    assert bundle == contents(alone / "run" / "divergence")
+    assert {name.split("/")[0] for name in bundle} == {"step-00000010"}
+    norms = json.loads(bundle["step-00000010/update.json"])["norms"]
     wrong = {name: of["gradient"] for name, of in norms.items() if not isinstance(of["gradient"], float)}
     assert wrong == ({} if fault == "loss nan" else {SPOILT_PARAMETER: fault.split()[1]})
     assert min(of["gradient"] for name, of in norms.items() if name not in wrong) > 0

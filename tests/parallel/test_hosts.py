@@ -129,8 +129,8 @@ def test_the_ranks_of_a_host_that_is_cut_off_end_after_a_set_time(hosts: Hosts, 
             wait_until((tmp_path / "rank 1 adds up").exists)
             assert len(ranks_in(tmp_path)) >= 2
             ip("link", "set", hosts.links[1], "down")
-            told = re.compile("has waited 5 s for the other ranks, in MPI_(Barrier|Sendrecv)")
-            wait_until(lambda: bool(told.search((tmp_path / "errors").read_text(encoding="utf-8"))))
+            message = re.compile("has waited 5 s for the other ranks, in MPI_(Barrier|Sendrecv)")
+            wait_until(lambda: bool(message.search((tmp_path / "errors").read_text(encoding="utf-8"))))
             wait_until(lambda: not ranks_in(tmp_path))
         finally:
             process.kill()

@@ -27,19 +27,19 @@ class OneOfTwo(SerialCommunicator):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (KeyboardInterrupt(), "interrupted; ending all ranks\n"),
         (LaunchError("no way", "walk"), "failed; ending all ranks\nerror: no way; walk\n"),
     ],
 )
 def test_what_needs_no_traceback_has_none(
-    error: BaseException, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    error: BaseException, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("parallel.launch.SECONDS_TO_FORWARD", 0.0)
     with pytest.raises(type(error)), all_or_none(OneOfTwo(), (LaunchError,)):
         raise error
-    assert capsys.readouterr().err == f"rank 0 of 2 ({socket.gethostname()}) {told}"
+    assert capsys.readouterr().err == f"rank 0 of 2 ({socket.gethostname()}) {message}"
 
 
 def test_a_log_that_cannot_be_written_keeps_no_rank_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from mpirun import needs_mpi, run_ranks
 from summing_ranks import N_SUMMED, summand
 
-from parallel.bfloat16 import round_to_bfloat16, widen_to_float32
+from parallel.bfloat16 import round_to_bfloat16, upcast_to_float32
 from parallel.communicator import shard_of_rank
-from parallel.exchange_schedule import Exchange, exchange_schedule
+from parallel.send_receive_schedule import SendReceive, send_receive_schedule
 from parallel.tree import CHUNK, add_along_tree, subtrees_within, tree_of
 
 NODES = st.lists(st.integers(0, 5), min_size=1, max_size=24).map(
@@ -35,7 +35,7 @@ def n_ranks_in(nodes: list[list[int]]) -> int:
 def test_every_rank_receives_from_one_rank_of_every_other_node(nodes: list[list[int]]) -> None:
     for own in nodes:
         for rank in own:
-            senders = [exchange.partner for exchange in exchange_schedule(nodes, rank) if exchange.receives]
+            senders = [call.partner for call in send_receive_schedule(nodes, rank) if call.receives]
             assert [sum(partner in ranks for partner in senders) for ranks in nodes] == [
                 int(ranks != own) for ranks in nodes
             ]
@@ -43,16 +43,16 @@ def test_every_rank_receives_from_one_rank_of_every_other_node(nodes: list[list[
 
 @given(NODES)
 def test_both_ranks_of_an_exchange_know_who_sends(nodes: list[list[int]]) -> None:
-    every = {rank: list(exchange_schedule(nodes, rank)) for rank in range(n_ranks_in(nodes))}
+    every = {rank: list(send_receive_schedule(nodes, rank)) for rank in range(n_ranks_in(nodes))}
     for rank, of_rank in every.items():
-        for exchange in of_rank:
-            assert Exchange(rank, exchange.receives, exchange.sends) in every[exchange.partner]
+        for call in of_rank:
+            assert SendReceive(rank, call.receives, call.sends) in every[call.partner]
 
 
 @given(NODES)
 def test_no_ranks_wait_in_a_circle(nodes: list[list[int]]) -> None:
     """Two ranks whose next exchange is with each other go on; if there always are two, all exchanges end."""
-    left = {rank: list(exchange_schedule(nodes, rank)) for rank in range(n_ranks_in(nodes))}
+    left = {rank: list(send_receive_schedule(nodes, rank)) for rank in range(n_ranks_in(nodes))}
     while any(left.values()):
         met = [
             rank for rank, of_rank in left.items()
@@ -65,9 +65,7 @@ def test_no_ranks_wait_in_a_circle(nodes: list[list[int]]) -> None:
 
 def test_ranks_of_one_machine_share_the_work() -> None:
     """Three on one, two on the other: the third one's partner is the first, which so has two."""
-    partners = {
-        rank: [exchange.partner for exchange in exchange_schedule([[0, 1, 2], [3, 4]], rank)] for rank in range(5)
-    }
+    partners = {rank: [call.partner for call in send_receive_schedule([[0, 1, 2], [3, 4]], rank)] for rank in range(5)}
     assert partners == {0: [3], 1: [4], 2: [3], 3: [0, 2], 4: [1]}
 
 
@@ -109,7 +107,7 @@ def test_what_is_narrowed_is_rounded_to_the_nearest_bfloat16() -> None:
     assert numbers.size > CHUNK
     bits, back = np.empty(numbers.size, np.uint16), np.empty(numbers.size, np.float32)
     round_to_bfloat16(numbers, bits)
-    widen_to_float32(bits, back)
+    upcast_to_float32(bits, back)
     with np.errstate(all="ignore"):
         expected = numbers.astype(ml_dtypes.bfloat16).astype(np.float32)
     assert np.array_equal(back, expected, equal_nan=True)
@@ -144,8 +142,8 @@ def test_through_shared_memory_nothing_is_rounded(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_what_is_not_float32_is_not_rounded(tmp_path: Path) -> None:
-    told = "HostReducer: only float32 is sent in bfloat16; got gradients of float64"
-    assert run_ranks(2, "round_what_is_not_float32", tmp_path) == [told] * 2
+    message = "HostReducer: only float32 is sent in bfloat16; got gradients of float64"
+    assert run_ranks(2, "round_what_is_not_float32", tmp_path) == [message] * 2
 
 
 @needs_mpi

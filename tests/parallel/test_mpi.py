@@ -28,7 +28,7 @@ from mpirun import (
     start_ranks,
     wait_until,
 )
-from summing_ranks import N_SHARDS, N_SUMMED, NODE_GROUPS, summand
+from summing_ranks import N_MICRO_BATCHES, N_SUMMED, NODE_GROUPS, summand
 from training_ranks import MODEL, TRAINING, corpus_in, parameters_of, train
 
 from minitransformer import Transformer
@@ -42,7 +42,7 @@ from parallel.communicator import ALIGNMENT, SerialCommunicator, working_ranks
 @pytest.mark.parametrize("n_ranks", [2, 3, 4, 8])
 def test_all_ranks_end_with_the_sum_along_the_tree_of_the_working_ones(n_ranks: int, tmp_path: Path) -> None:
     of_ranks = run_ranks(n_ranks, "sum_summands", tmp_path)
-    sums = [summand(rank) for rank in range(working_ranks(n_ranks, N_SHARDS))]
+    sums = [summand(rank) for rank in range(working_ranks(n_ranks, N_MICRO_BATCHES))]
     while len(sums) > 1:
         sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
     expected = hashlib.blake2b(sums[0]).hexdigest()
@@ -90,22 +90,22 @@ def test_every_rank_learns_the_same(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_the_barrier_opens_when_the_last_rank_has_come(tmp_path: Path) -> None:
-    assert run_ranks(3, "meet_at_barrier", tmp_path) == [True] * 3
+    assert run_ranks(3, "wait_at_barrier", tmp_path) == [True] * 3
 
 
 @needs_mpi
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "message"),
     [("raise_on_one_rank", "ValueError: on purpose"), ("exit_on_one_rank", "SystemExit: out of here")],
 )
 def test_an_exception_on_one_rank_ends_all_within_five_seconds_with_its_traceback(
-    program: str, told: str, tmp_path: Path
+    program: str, message: str, tmp_path: Path
 ) -> None:
     done = start_ranks(3, program, tmp_path)
     assert time.time() - (tmp_path / "raised").stat().st_mtime < 5
     assert done.returncode != 0
     assert f"rank 1 of 3 ({socket.gethostname()}) failed; ending all ranks" in done.stderr
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 @needs_mpi
@@ -124,7 +124,7 @@ def test_a_rank_that_is_frozen_ends_all_after_a_set_time(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("program", "what"),
     [("freeze_rank_0_at_work", "MPI_Ibarrier, for what rank 0 does alone"), ("freeze_before_barrier", "MPI_Barrier"),
-     ("freeze_before_first_meeting", "MPI_Comm_split"),
+     ("freeze_before_split", "MPI_Comm_split"),
      ("freeze_before_allocation", "MPI_Allgather")],
 )  # fmt: skip
 def test_a_rank_that_is_frozen_while_others_wait_for_it_elsewhere_ends_all_too(
@@ -170,13 +170,13 @@ def test_mpirun_of_another_mpi_library_is_an_error_that_names_the_remedy(tmp_pat
 
 
 @pytest.fixture(scope="module")
-def trained_alone(told_alone: dict[str, Any]) -> Any:
+def trained_alone(logged_alone: dict[str, Any]) -> Any:
     """The parameters after six updates in one process on one thread."""
-    return parameters_of(told_alone["directory"])
+    return parameters_of(logged_alone["directory"])
 
 
 @pytest.fixture(scope="module")
-def told_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def logged_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a process alone tells of six updates."""
     directory = corpus_in(tmp_path_factory.mktemp("alone"))
     return train(SerialCommunicator(), directory, "6", "1") | {"directory": directory}
@@ -199,13 +199,13 @@ def test_training_on_threads_gives_the_same_bits(n_threads: int, trained_alone: 
 
 
 @needs_mpi
-@pytest.mark.parametrize(("n_ranks", "shards"), [(1, [8]), (2, [4, 4]), (3, [4, 4, 0]), (4, [2] * 4)])
+@pytest.mark.parametrize(("n_ranks", "micro_batches"), [(1, [8]), (2, [4, 4]), (3, [4, 4, 0]), (4, [2] * 4)])
 def test_training_in_processes_gives_the_same_bits_on_every_rank(
-    n_ranks: int, shards: list[int], trained_alone: Any, told_alone: dict[str, Any], tmp_path: Path
+    n_ranks: int, micro_batches: list[int], trained_alone: Any, logged_alone: dict[str, Any], tmp_path: Path
 ) -> None:
     results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1)
-    assert [result["shards"] for result in results] == shards
-    assert [result["flops"] for result in results] == [told_alone["flops"]] * n_ranks
+    assert [result["micro_batches"] for result in results] == micro_batches
+    assert [result["flops"] for result in results] == [logged_alone["flops"]] * n_ranks
     assert all(result["finished"] for result in results)
     way = 'gradients travel through shared memory; added in one fixed order (training.sum = "exact")'
     assert [result["way"] for result in results] == [way if n_ranks > 1 else "gradients stay in one process"] * n_ranks
@@ -225,12 +225,12 @@ def test_training_in_bfloat16_gives_the_same_bits_on_every_rank(way: str, tmp_pa
 
 
 @needs_mpi
-@pytest.mark.parametrize(("n_ranks", "shards"), [(2, [4, 4]), (3, [2, 3, 3])])
+@pytest.mark.parametrize(("n_ranks", "micro_batches"), [(2, [4, 4]), (3, [2, 3, 3])])
 def test_in_the_fast_order_all_processes_train_and_agree_with_each_other(
-    n_ranks: int, shards: list[int], trained_alone: Any, tmp_path: Path
+    n_ranks: int, micro_batches: list[int], trained_alone: Any, tmp_path: Path
 ) -> None:
     results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 6, 1, "cpu", "", "", "fast")
-    assert [result["shards"] for result in results] == shards
+    assert [result["micro_batches"] for result in results] == micro_batches
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path, rank), parameters_of(tmp_path)), f"rank {rank}"
     # The learning rate reaches 0.18; rounding in another order moves a parameter by 1e-4 of that at most.
@@ -251,7 +251,7 @@ def test_processes_end_with_the_bits_of_one_after_fifty_updates(
     n_ranks: int, trained_long_alone: Any, tmp_path: Path
 ) -> None:
     results = run_ranks(n_ranks, "train", corpus_in(tmp_path), 50, 1)
-    assert [result["shards"] for result in results] == [8 // n_ranks] * n_ranks
+    assert [result["micro_batches"] for result in results] == [8 // n_ranks] * n_ranks
     for rank in range(n_ranks):
         assert np.array_equal(parameters_of(tmp_path, rank), trained_long_alone), f"rank {rank}"
 
@@ -266,18 +266,18 @@ def test_a_process_keeps_the_moments_of_its_part_alone(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_training_resumed_in_another_number_of_processes_gives_the_same_bits(
-    trained_alone: Any, told_alone: dict[str, Any], tmp_path: Path
+    trained_alone: Any, logged_alone: dict[str, Any], tmp_path: Path
 ) -> None:
     run_ranks(4, "train", corpus_in(tmp_path), 3, 1)
     results = run_ranks(2, "train", tmp_path, 6, 2)
     assert [result["first update"] for result in results] == [3, 3]
-    assert [result["flops"] for result in results] == [told_alone["flops"]] * 2
+    assert [result["flops"] for result in results] == [logged_alone["flops"]] * 2
     assert np.array_equal(parameters_of(tmp_path), trained_alone)
 
 
 @needs_mpi
 def test_every_rank_reads_its_own_part_of_a_batch_and_says_how_long_all_waited(tmp_path: Path) -> None:
-    of_ranks = run_ranks(2, "train_and_tell", corpus_in(tmp_path))
+    of_ranks = run_ranks(2, "train_and_report", corpus_in(tmp_path))
     for update in range(2):
         first, second = (of_rank["read"][update] for of_rank in of_ranks)
         assert first
@@ -306,8 +306,8 @@ def test_training_that_sends_gradients_in_bfloat16_rounds_where_there_are_messag
     kind: str, trained_alone: Any, tmp_path: Path
 ) -> None:
     results = run_ranks(2, "train", corpus_in(tmp_path), 6, 1, "cpu", kind, "", "exact", "float32", "bfloat16")
-    said = {"messages": ", rounded to bfloat16; ", "shared": "shared memory, where nothing is rounded to bfloat16; "}
-    assert all(said[kind] in result["way"] for result in results)
+    logged = {"messages": ", rounded to bfloat16; ", "shared": "shared memory, where nothing is rounded to bfloat16; "}
+    assert all(logged[kind] in result["way"] for result in results)
     assert np.array_equal(parameters_of(tmp_path, 0), parameters_of(tmp_path, 1))
     assert np.array_equal(parameters_of(tmp_path), trained_alone) == (kind == "shared")
     distance = np.linalg.norm(parameters_of(tmp_path) - trained_alone)

@@ -55,7 +55,7 @@ def test_a_line_a_machine_tells_its_ranks_and_gpus() -> None:
     assert describe([Placement(cores, host="a"), Placement(cores, host="a")]) == ["a: ranks 0, 1"]
 
 
-def test_numbers_in_a_row_are_told_by_their_ends() -> None:
+def test_numbers_in_a_row_are_reported_by_their_ends() -> None:
     assert [numbered("rank", n) for n in ([4], [0, 1], [0, 1, 2], [0, 2, 3])] == [
         "rank 4", "ranks 0, 1", "ranks 0 to 2", "ranks 0, 2, 3",
     ]  # fmt: skip
@@ -118,10 +118,12 @@ def test_on_the_cpu_no_gpu_is_looked_for() -> None:
 
 
 @pytest.mark.usefixtures("cupy")
-@pytest.mark.parametrize(("n_gpus", "told"), [(0, "the driver sees no GPU"), (-1, "finds no usable driver .cudaError")])
-def test_a_machine_without_a_gpu_is_told_in_plain_words(
-    n_gpus: int, told: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("n_gpus", "message"), [(0, "the driver sees no GPU"), (-1, "finds no usable driver .cudaError")]
+)
+def test_a_machine_without_a_gpu_is_reported_in_plain_words(
+    n_gpus: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake_cuda, "N_GPUS", n_gpus)
-    with pytest.raises(DeviceError, match=rf'device: .*{told}.*nvidia-smi lists a GPU, or use device "cpu"'):
+    with pytest.raises(DeviceError, match=rf'device: .*{message}.*nvidia-smi lists a GPU, or use device "cpu"'):
         choose_placements("cuda", SerialCommunicator())

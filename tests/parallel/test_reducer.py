@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from mpirun import MPIRUN, needs_mpi, run, run_ranks
 from small_run import SMALL_MODEL, write_parallel_text
-from summing_ranks import N_SHARDS, N_SUMMED, summand
+from summing_ranks import N_MICRO_BATCHES, N_SUMMED, summand
 
 from parallel import cuda_aware, reducer
 from parallel.communicator import SerialCommunicator, working_ranks
@@ -49,10 +49,10 @@ def description_of(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(reducer, "reads_gpu_memory", lambda: aware)
         monkeypatch.setattr(fake_cuda.nccl, "available", available)
         monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: SimpleNamespace(allreduce_array=None))
-        said = choose_reducer(World(others), cupy, 8).description
-        assert said.startswith("gradients travel ")
-        assert said.endswith(FIXED)
-        return said.removeprefix("gradients travel ").removesuffix(FIXED)
+        logged = choose_reducer(World(others), cupy, 8).description
+        assert logged.startswith("gradients travel ")
+        assert logged.endswith(FIXED)
+        return logged.removeprefix("gradients travel ").removesuffix(FIXED)
 
     return choose
 
@@ -71,7 +71,7 @@ def test_an_mpi_library_that_reads_gpus_where_nccl_cannot_be_used(description_of
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "told"),
+    ("mine", "theirs", "message"),
     [
         (False, False, "says that it does not read the memory of GPUs"),
         (True, False, "says that it does not read the memory of GPUs"),
@@ -80,17 +80,17 @@ def test_an_mpi_library_that_reads_gpus_where_nccl_cannot_be_used(description_of
     ],
 )
 def test_pinned_memory_where_neither_can(
-    mine: bool | None, theirs: bool | None, told: str, description_of: Any
+    mine: bool | None, theirs: bool | None, message: str, description_of: Any
 ) -> None:
-    said = description_of([("here", "0000:00:00.0", True, theirs)], aware=mine)
+    logged = description_of([("here", "0000:00:00.0", True, theirs)], aware=mine)
     because = "ranks 0, 1 share a GPU, which NCCL refuses"
-    assert said == f"through pinned host memory, because {because}, and MPI 1.2 {told}"
-    said = description_of([("here", "0000:01:00.0", True, theirs)], aware=mine, available=False)
-    assert said == f"through pinned host memory, because CuPy finds no NCCL on rank 0, and MPI 1.2 {told}"
+    assert logged == f"through pinned host memory, because {because}, and MPI 1.2 {message}"
+    logged = description_of([("here", "0000:01:00.0", True, theirs)], aware=mine, available=False)
+    assert logged == f"through pinned host memory, because CuPy finds no NCCL on rank 0, and MPI 1.2 {message}"
 
 
 def sum_in_tree_of(n_ranks: int) -> str:
-    sums = [summand(rank) for rank in range(working_ranks(n_ranks, N_SHARDS))]
+    sums = [summand(rank) for rank in range(working_ranks(n_ranks, N_MICRO_BATCHES))]
     while len(sums) > 1:
         sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
     return hashlib.blake2b(sums[0]).hexdigest()
@@ -115,7 +115,7 @@ def test_with_every_transport_the_fast_sum_is_that_of_all_ranks(way: str, tmp_pa
 
 
 @needs_mpi
-def test_nccl_is_told_what_it_must_know(tmp_path: Path) -> None:
+def test_nccl_is_reported_what_it_must_know(tmp_path: Path) -> None:
     """Its id comes from rank 0, after the GPU was chosen; partners send and receive halves in a group."""
     kind, stream = fake_cuda.nccl.NCCL_FLOAT32, 7
     exact = [result["calls"] for result in run_ranks(3, "sum_on_gpus", tmp_path, "NCCL", "exact")]
@@ -123,9 +123,9 @@ def test_nccl_is_told_what_it_must_know(tmp_path: Path) -> None:
     assert exact[0][:2] == [["get_unique_id"], ["communicator", 3, identifier, 0, 0]]
     assert [calls[0] for calls in exact[1:]] == [["communicator", 3, identifier, rank, rank] for rank in (1, 2)]
     rest = N_SUMMED - 3_000_000  # two pieces; rank 2 is idle and is told
-    told = [["bcast", size, kind, 0, stream] for size in (3_000_000, rest)]
-    assert exact[2][1:] == told
-    assert [call for call in exact[1][1:] if call[0] == "bcast"] == told
+    message = [["bcast", size, kind, 0, stream] for size in (3_000_000, rest)]
+    assert exact[2][1:] == message
+    assert [call for call in exact[1][1:] if call[0] == "bcast"] == message
     assert exact[1][1:5] == [[way, 1_500_000, kind, 0, stream] for way in ("send", "recv")] * 2
     fast = [result["calls"] for result in run_ranks(3, "sum_on_gpus", tmp_path, "NCCL", "fast")]
     assert [calls[-1] for calls in fast] == [["allReduce", N_SUMMED, kind, fake_cuda.nccl.NCCL_SUM, stream]] * 3
@@ -249,7 +249,7 @@ def test_training_says_where_its_processes_are_and_how_gradients_travel(tmp_path
         "--training.sum",
         "fast",
     ]
-    options += ["--training.max-updates", "2", "--training.n-shards", "4"]
+    options += ["--training.max-updates", "2", "--training.n-micro-batches", "4"]
     assert MPIRUN is not None
     done = run([MPIRUN, "-n", "3", sys.executable, "-c", code, *options])
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The tree of shards: who computes which, and that threads change nothing in the sum."""
+"""The tree of micro-batches: who computes which, and that threads change nothing in the sum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import parallel.communicator
 from autograd import RandomStream, backward
 from autograd.parameters import ALIGNMENT, Parameter
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.gradient import GradientAccumulator
 from parallel.communicator import SerialCommunicator, micro_batches_of_rank, shard_of_rank, working_ranks
 
 SIZES = st.integers(1, 70)
@@ -26,41 +26,43 @@ CONFIG = ModelConfig(
 )  # fmt: skip
 
 
-@given(size=SIZES, n_shards=POWERS_OF_TWO)
-def test_every_shard_belongs_to_one_rank_in_the_order_of_ranks(size: int, n_shards: int) -> None:
-    owned = [shard for rank in range(size) for shard in micro_batches_of_rank(rank, size, n_shards)]
-    assert owned == list(range(n_shards))
+@given(size=SIZES, n_micro_batches=POWERS_OF_TWO)
+def test_every_micro_batch_belongs_to_one_rank_in_the_order_of_ranks(size: int, n_micro_batches: int) -> None:
+    owned = [micro_batch for rank in range(size) for micro_batch in micro_batches_of_rank(rank, size, n_micro_batches)]
+    assert owned == list(range(n_micro_batches))
 
 
-@given(size=SIZES, n_shards=POWERS_OF_TWO)
-def test_working_ranks_are_the_largest_power_of_two_that_ranks_and_shards_allow(size: int, n_shards: int) -> None:
-    n_working = working_ranks(size, n_shards)
+@given(size=SIZES, n_micro_batches=POWERS_OF_TWO)
+def test_working_ranks_are_the_largest_power_of_two_that_ranks_and_micro_batches_allow(
+    size: int, n_micro_batches: int
+) -> None:
+    n_working = working_ranks(size, n_micro_batches)
     assert n_working.bit_count() == 1
-    assert n_working <= min(size, n_shards) < 2 * n_working
+    assert n_working <= min(size, n_micro_batches) < 2 * n_working
 
 
-@given(size=SIZES, n_shards=POWERS_OF_TWO)
-def test_working_ranks_share_equally_and_the_others_are_idle(size: int, n_shards: int) -> None:
-    n_working = working_ranks(size, n_shards)
-    shares = [len(micro_batches_of_rank(rank, size, n_shards)) for rank in range(size)]
-    assert shares == [n_shards // n_working] * n_working + [0] * (size - n_working)
+@given(size=SIZES, n_micro_batches=POWERS_OF_TWO)
+def test_working_ranks_share_equally_and_the_others_are_idle(size: int, n_micro_batches: int) -> None:
+    n_working = working_ranks(size, n_micro_batches)
+    shares = [len(micro_batches_of_rank(rank, size, n_micro_batches)) for rank in range(size)]
+    assert shares == [n_micro_batches // n_working] * n_working + [0] * (size - n_working)
 
 
-@given(size=SIZES, n_shards=POWERS_OF_TWO)
-def test_in_the_fast_order_all_ranks_share_as_evenly_as_can_be(size: int, n_shards: int) -> None:
-    owned = [list(micro_batches_of_rank(rank, size, n_shards, "fast")) for rank in range(size)]
-    assert [shard for shards in owned for shard in shards] == list(range(n_shards))
-    n_working = working_ranks(size, n_shards, "fast")
-    assert n_working == min(size, n_shards)
-    shares = [len(shards) for shards in owned]
+@given(size=SIZES, n_micro_batches=POWERS_OF_TWO)
+def test_in_the_fast_order_all_ranks_share_as_evenly_as_can_be(size: int, n_micro_batches: int) -> None:
+    owned = [list(micro_batches_of_rank(rank, size, n_micro_batches, "fast")) for rank in range(size)]
+    assert [micro_batch for micro_batches in owned for micro_batch in micro_batches] == list(range(n_micro_batches))
+    n_working = working_ranks(size, n_micro_batches, "fast")
+    assert n_working == min(size, n_micro_batches)
+    shares = [len(micro_batches) for micro_batches in owned]
     assert max(shares[:n_working]) - min(shares[:n_working]) <= 1
     assert shares[n_working:] == [0] * (size - n_working)
 
 
-@given(size=POWERS_OF_TWO, n_shards=POWERS_OF_TWO)
-def test_a_rank_holds_the_leaves_of_one_subtree(size: int, n_shards: int) -> None:
-    n_each, n_working = len(micro_batches_of_rank(0, size, n_shards)), working_ranks(size, n_shards)
-    assert all(micro_batches_of_rank(rank, size, n_shards).start % n_each == 0 for rank in range(n_working))
+@given(size=POWERS_OF_TWO, n_micro_batches=POWERS_OF_TWO)
+def test_a_rank_holds_the_leaves_of_one_subtree(size: int, n_micro_batches: int) -> None:
+    n_each, n_working = len(micro_batches_of_rank(0, size, n_micro_batches)), working_ranks(size, n_micro_batches)
+    assert all(micro_batches_of_rank(rank, size, n_micro_batches).start % n_each == 0 for rank in range(n_working))
 
 
 @given(size=SIZES, n_elements=st.integers(0, 20_000))
@@ -80,7 +82,7 @@ def model() -> Transformer:
     return Transformer(CONFIG, seed=2, dtype="float32")
 
 
-def shard(number: int) -> Batch:
+def micro_batch(number: int) -> Batch:
     random = np.random.default_rng(number)
     sentences = [
         [random.integers(3, 17, random.integers(0, 7)).tolist() for _ in range(3)] for _ in ("source", "target")
@@ -89,16 +91,16 @@ def shard(number: int) -> Batch:
 
 
 def stream(number: int) -> RandomStream:
-    return RandomStream(seed=1, update=5, shard=number)
+    return RandomStream(seed=1, update=5, micro_batch=number)
 
 
-def summed(shards: list[Batch | None], streams: list[RandomStream], *, n_threads: int) -> tuple[float, Any]:
-    """Loss and gradients of shards, on ``n_threads``; what stood in the gradients before must not matter."""
+def summed(micro_batches: list[Batch | None], streams: list[RandomStream], *, n_threads: int) -> tuple[float, Any]:
+    """Loss and gradients of micro-batches, on ``n_threads``; what stood in the gradients before must not matter."""
     of_model = model()
     of_model.parameters.gradients[...] = 7.0
-    gradient = ShardedGradient(of_model, n_threads=n_threads)
+    gradient = GradientAccumulator(of_model, n_threads=n_threads)
     with threadpool_limits(1, user_api="blas"):
-        loss = gradient.compute(shards, streams)
+        loss = gradient.compute(micro_batches, streams)
     return float(loss), gradients_of(of_model)
 
 
@@ -108,12 +110,12 @@ def gradients_of(of_model: Transformer) -> Any:
 
 def gradient_alone(number: int) -> tuple[float, Any]:
     of_model = model()
-    loss = of_model.loss(shard(number), stream(number))
+    loss = of_model.loss(micro_batch(number), stream(number))
     backward(loss)
     return float(loss), gradients_of(of_model)
 
 
-EIGHT = [shard(number) for number in range(8)]
+EIGHT = [micro_batch(number) for number in range(8)]
 
 
 def eight_streams() -> list[RandomStream]:
@@ -136,64 +138,64 @@ def test_the_order_of_the_tree_shows_in_the_bits() -> None:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 4])
-def test_the_loss_is_the_sum_over_shards_in_float64(n_threads: int) -> None:
+def test_the_loss_is_the_sum_over_micro_batches_in_float64(n_threads: int) -> None:
     loss, _ = summed(EIGHT, eight_streams(), n_threads=n_threads)
     assert loss == pytest.approx(sum(gradient_alone(number)[0] for number in range(8)), rel=1e-15)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("empty", [0, 1])
-def test_an_empty_shard_contributes_nothing(empty: int, n_threads: int) -> None:
-    shards: list[Batch | None] = [EIGHT[3], EIGHT[3]]
-    shards[empty] = None
-    loss, got = summed(shards, [stream(3), stream(3)], n_threads=n_threads)
+def test_an_empty_micro_batch_contributes_nothing(empty: int, n_threads: int) -> None:
+    micro_batches: list[Batch | None] = [EIGHT[3], EIGHT[3]]
+    micro_batches[empty] = None
+    loss, got = summed(micro_batches, [stream(3), stream(3)], n_threads=n_threads)
     expected_loss, expected = gradient_alone(3)
     assert loss == expected_loss
     assert np.array_equal(got, expected)
 
 
-def test_a_batch_of_empty_shards_leaves_a_gradient_of_zero() -> None:
+def test_a_batch_of_empty_micro_batches_leaves_a_gradient_of_zero() -> None:
     loss, got = summed([None] * 4, [stream(number) for number in range(4)], n_threads=2)
     assert loss == 0
     assert not got.any()
 
 
 def test_an_idle_rank_has_a_loss_of_zero() -> None:
-    gradient = ShardedGradient(model(), n_threads=1)
+    gradient = GradientAccumulator(model(), n_threads=1)
     assert float(gradient.compute([], [])) == 0
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_buffers_of_an_earlier_batch_leave_no_trace_in_the_next(n_threads: int) -> None:
-    of_model, next_shards = model(), [None, *EIGHT[1:4], None, None, None, EIGHT[7]]
-    gradient = ShardedGradient(of_model, n_threads=n_threads)
+    of_model, next_micro_batches = model(), [None, *EIGHT[1:4], None, None, None, EIGHT[7]]
+    gradient = GradientAccumulator(of_model, n_threads=n_threads)
     with threadpool_limits(1, user_api="blas"):
         gradient.compute(EIGHT, eight_streams())
-        gradient.compute(next_shards, eight_streams())
-    assert np.array_equal(gradients_of(of_model), summed(next_shards, eight_streams(), n_threads=1)[1])
+        gradient.compute(next_micro_batches, eight_streams())
+    assert np.array_equal(gradients_of(of_model), summed(next_micro_batches, eight_streams(), n_threads=1)[1])
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 8])
-def test_as_many_shards_are_computed_at_once_as_there_are_threads(
+def test_as_many_micro_batches_are_computed_at_once_as_there_are_threads(
     n_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first ``n_threads`` shards wait for each other: on fewer threads the last of them would never begin."""
+    """The first ``n_threads`` micro-batches wait for each other: on fewer threads the last would never begin."""
     of_model, together, lock, began = model(), Barrier(n_threads), Lock(), []
     compute_loss = of_model.loss
 
-    def loss(batch: Batch, of_shard: RandomStream) -> Any:
+    def loss(batch: Batch, of_micro_batch: RandomStream) -> Any:
         with lock:
-            began.append(of_shard)
+            began.append(of_micro_batch)
             is_early = len(began) <= n_threads
         if is_early:
             try:
                 together.wait(timeout=10)
             except BrokenBarrierError:
-                pytest.fail(f"{n_threads} shards were not computed at once")
-        return compute_loss(batch, of_shard)
+                pytest.fail(f"{n_threads} micro-batches were not computed at once")
+        return compute_loss(batch, of_micro_batch)
 
     monkeypatch.setattr(of_model, "loss", loss)
-    ShardedGradient(of_model, n_threads=n_threads).compute(EIGHT, eight_streams())
+    GradientAccumulator(of_model, n_threads=n_threads).compute(EIGHT, eight_streams())
     assert len(began) == 8
 
 
@@ -206,18 +208,18 @@ def test_the_shared_embedding_is_the_last_parameter_whose_gradient_is_final(monk
         receive(parameter, *arguments, **keywords)
 
     monkeypatch.setattr(Parameter, "receive_gradient", noted)
-    backward(of_model.loss(shard(0), stream(0)))
+    backward(of_model.loss(micro_batch(0), stream(0)))
     names = {id(parameter): name for name, parameter in of_model.named_parameters()}
     assert len({id(parameter) for parameter in received}) == len(names)
     assert names[id(received[-1])] == "source_embedding.weight"
 
 
-def test_every_shard_needs_a_stream() -> None:
+def test_every_micro_batch_needs_a_stream() -> None:
     with pytest.raises(ValueError, match="shorter"):
         summed(EIGHT, eight_streams()[:7], n_threads=1)
 
 
-def test_an_error_in_one_shard_is_raised_from_any_thread() -> None:
+def test_an_error_in_one_micro_batch_is_raised_from_any_thread() -> None:
     broken = Batch.from_token_ids([[3]], [[10_000]])
     with pytest.raises(IndexError):
         summed([*EIGHT[:7], broken], eight_streams(), n_threads=4)

@@ -20,8 +20,8 @@ def test_a_call_that_takes_too_long_ends_all(capsys: pytest.CaptureFixture[str])
     ended = threading.Event()
     with Watchdog(3, 0.05, ended.set).waiting("a sum"):
         assert ended.wait(timeout=30)
-    told = f"rank 3 ({socket.gethostname()}) has waited 0.05 s for the other ranks, in a sum: one of them is frozen"
-    assert told in capsys.readouterr().err
+    message = f"rank 3 ({socket.gethostname()}) has waited 0.05 s for the other ranks, in a sum: one of them is frozen"
+    assert message in capsys.readouterr().err
 
 
 class Unwritable(io.StringIO):

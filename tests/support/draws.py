@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from autograd import Blocks, KeySpans
+from autograd import KeyRanges, Segments
 
 KINDS = ("normal", "large", "tiny", "ties", "equal rows", "mixed")
 AXES = "BTSDHKVW"
@@ -50,13 +50,13 @@ class Draw:
         return tuple(self.sizes[axis] if isinstance(axis, str) else axis for axis in axes)
 
     @cached_property
-    def spans(self) -> KeySpans:
-        """Spans of B blocks of 1 … T queries over 1 … S keys each."""
+    def mask(self) -> KeyRanges:
+        """Spans of B segments of 1 … T queries over 1 … S keys each."""
         query_lengths = self.random.integers(1, self.sizes["T"] + 1, self.sizes["B"])
-        keys = Blocks.of_lengths(self.random.integers(1, self.sizes["S"] + 1, self.sizes["B"]))
+        keys = Segments.of_lengths(self.random.integers(1, self.sizes["S"] + 1, self.sizes["B"]))
         start, length = np.repeat(keys.starts, query_lengths), np.repeat(keys.lengths, query_lengths)
         ends = np.sort(self.random.integers(0, length, (2, len(length))), axis=0)
-        return KeySpans(start + ends[0], start + ends[1] + 1, Blocks.of_lengths(query_lengths), keys)
+        return KeyRanges(start + ends[0], start + ends[1] + 1, Segments.of_lengths(query_lengths), keys)
 
     def _units(self, axes: tuple[str | int, ...]) -> Any:
         x = self.random.standard_normal(self.shape(axes))
@@ -71,11 +71,11 @@ class Draw:
         return 10 ** self.random.uniform(low, high)
 
 
-def whole_spans(query_lengths: list[int], key_lengths: list[int]) -> KeySpans:
-    """Every query sees all keys of its block."""
-    queries, keys = Blocks.of_lengths(query_lengths), Blocks.of_lengths(key_lengths)
+def full_mask(query_lengths: list[int], key_lengths: list[int]) -> KeyRanges:
+    """Every query sees all keys of its segment."""
+    queries, keys = Segments.of_lengths(query_lengths), Segments.of_lengths(key_lengths)
     first = np.repeat(keys.starts, query_lengths)
-    return KeySpans(first, first + np.repeat(keys.lengths, query_lengths), queries, keys)
+    return KeyRanges(first, first + np.repeat(keys.lengths, query_lengths), queries, keys)
 
 
 def normal(*shape: int, seed: int = 0) -> Any:

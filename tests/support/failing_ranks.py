@@ -29,7 +29,7 @@ def exchange_values(world: Communicator, directory: Path) -> dict[str, Any]:
     }
 
 
-def meet_at_barrier(world: Communicator, directory: Path) -> bool:
+def wait_at_barrier(world: Communicator, directory: Path) -> bool:
     if world.rank == 1:
         time.sleep(0.3)
         (directory / "rank 1 has come").touch()
@@ -72,7 +72,7 @@ def freeze_before_barrier(world: Communicator, directory: Path) -> None:
     impatient.barrier()
 
 
-def freeze_before_first_meeting(world: Communicator, directory: Path) -> None:
+def freeze_before_split(world: Communicator, directory: Path) -> None:
     if world.rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     impatient_world(2)

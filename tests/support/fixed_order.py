@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autograd import BlockMask, ops
+from autograd import AttentionMask, ops
 from autograd.op import Dispatch
 
 
@@ -39,23 +39,23 @@ def linear_transposed(x: Any, weight: Any) -> Any:
     return product(x, weight.T), None
 
 
-def mask_of_all(spans: BlockMask, n_keys: int) -> Any:
+def mask_of_all(mask: AttentionMask, n_keys: int) -> Any:
     """Which of all keys each query sees.  Shapes: returns (T, n_keys), True where it does."""
-    queries, keys = spans.queries, spans.keys
-    mask = np.zeros((queries.n_tokens, n_keys), bool)
-    for i, (b, place) in enumerate(zip(queries.block_of_token, queries.place_in_block, strict=True)):
+    queries, keys = mask.queries, mask.keys
+    allowed = np.zeros((queries.n_tokens, n_keys), bool)
+    for i, (b, position) in enumerate(zip(queries.segment_of_token, queries.position_in_segment, strict=True)):
         sees = slice(keys.starts[b], keys.starts[b] + keys.lengths[b])
-        mask[i, sees] = True if spans.block_mask is None else spans.block_mask[b, place, : keys.lengths[b]]
-    return mask
+        allowed[i, sees] = True if mask.padded_mask is None else mask.padded_mask[b, position, : keys.lengths[b]]
+    return allowed
 
 
-def attention(q: Any, k: Any, v: Any, *, spans: BlockMask, **no_dropout: Any) -> Any:
-    """Over all keys of the batch, key after key; those outside a span contribute an exact zero."""
+def attention(q: Any, k: Any, v: Any, *, mask: AttentionMask, **no_dropout: Any) -> Any:
+    """Over all keys of the batch, key after key; those outside a range contribute an exact zero."""
     assert not any(no_dropout.values())
     scores = np.zeros((len(q), q.shape[1], len(k)))
     for i in range(q.shape[2]):
         scores += q[:, :, i, None] * k[:, :, i].T
-    sees = mask_of_all(spans, len(k))
+    sees = mask_of_all(mask, len(k))
     scores = np.where(sees[:, None], scores / math.sqrt(q.shape[2]), -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     total, y = np.zeros(q.shape[:2]), np.zeros((*q.shape[:2], v.shape[2]))

@@ -28,7 +28,6 @@ from minitransformer.parsing.plain import plain
 from minitransformer.system.checksums import checksums_of, write_checksums
 from minitransformer.system.files import CheckpointError, read_json, write_text
 from minitransformer.training.callbacks import MetricsFile, TrainingReport
-from minitransformer.training.capsule import UpdateFacts, replay_capsule, write_capsule
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
     Snapshot,
@@ -36,6 +35,7 @@ from minitransformer.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from minitransformer.training.repro_bundle import UpdateFacts, replay_repro_bundle, write_repro_bundle
 from minitransformer.training.run_data import open_or_prepare
 from minitransformer.training.state import TrainingState
 
@@ -176,12 +176,20 @@ def write_half_translated(directory: Path) -> None:
     translate_four_lines(directory, resume=False)
 
 
-def write_capsule_of_update(directory: Path) -> None:
+def write_repro_bundle_of_update(directory: Path) -> None:
     model, pairs = Transformer(TINY, seed=1), [(np.array([3, 4]), np.array([5])), (np.array([6]), np.array([7, 8]))]
     facts = UpdateFacts(
-        step=17, epoch=1, place=4, pairs=[5, 0], seed=3, n_shards=2, learning_rate=1e-3, what="the loss is nan", code=""
+        step=17,
+        epoch=1,
+        batch_index=4,
+        pairs=[5, 0],
+        seed=3,
+        n_micro_batches=2,
+        learning_rate=1e-3,
+        what="the loss is nan",
+        code="",
     )
-    write_capsule(directory, model, pairs, facts, model.parameters.gradients)
+    write_repro_bundle(directory, model, pairs, facts, model.parameters.gradients)
     (directory / "checksums.json").unlink()
 
 
@@ -233,7 +241,7 @@ READERS: dict[str, Reader] = {
         also_allowed=(SystemExit,),
     ),
     "metrics": Reader(write_metrics, lambda directory: MetricsFile(directory).begin(TrainingState(step=5), 9)),
-    "capsule": Reader(write_capsule_of_update, replay_capsule),
+    "repro-bundle": Reader(write_repro_bundle_of_update, replay_repro_bundle),
     "translation": Reader(
         write_half_translated, lambda directory: translate_four_lines(directory, resume=True), changes_others=True
     ),

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import strategies as st
 
 from autograd import ops
-from autograd.random import Site
+from autograd.random import StreamId
 
-SITE = Site(seed=5, site=1)
+STREAM_ID = StreamId(seed=5, stream=1)
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 NUMBERS = 2**16  # what a 16-bit number can be
 RATES = st.floats(0, 1, exclude_max=True)
 STANDARD_ERRORS = 5  # what is counted may be so many off: a true statement fails one time in 1.7 million
 
 
-def mask_of(rate: float, site: Site, *shape: int, dtype: Any = "float64") -> Any:
+def mask_of(rate: float, stream_id: StreamId, *shape: int, dtype: Any = "float64") -> Any:
     """What dropout multiplies with."""
-    return ops.dropout(np.ones(shape, dtype), rate=rate, site=site).value
+    return ops.dropout(np.ones(shape, dtype), rate=rate, stream_id=stream_id).value
 
 
 def bits(x: Any) -> tuple[Any, ...]:

@@ -27,15 +27,15 @@ class Metered(np.ndarray):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
         plain = [x.view(np.ndarray) if isinstance(x, Metered) else x for x in inputs]
-        room = tuple(x.view(np.ndarray) if isinstance(x, Metered) else x for x in out) if out else None
-        result = getattr(ufunc, method)(*plain, **({"out": room} if room else {}), **more)
+        buffers = tuple(x.view(np.ndarray) if isinstance(x, Metered) else x for x in out) if out else None
+        result = getattr(ufunc, method)(*plain, **({"out": buffers} if buffers else {}), **more)
         if ufunc is np.matmul and min(np.ndim(x) for x in plain) > 1:
             (*stack, m, k), n = plain[0].shape, plain[1].shape[-1]
             METER.products.append((m, k, n, int(np.prod(stack, dtype=int))))
         if not isinstance(result, np.ndarray):
             return result
         METER.dtypes.add(result.dtype.name if result.ndim else "")
-        if room is None:
+        if buffers is None:
             METER.fresh.append(result.size)
             return result.view(Metered)
         return out[0]

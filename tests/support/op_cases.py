@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from draws import Draw, whole_spans
+from draws import Draw, full_mask
 from textbook import attention, cross_entropy, layer_norm, log_softmax, softmax
 
-from autograd import Blocks, ops
-from autograd.random import Site
+from autograd import Segments, ops
+from autograd.random import StreamId
 from autograd.tensor import written
 from autograd.testing import STEP
 
-SITE = Site(seed=5, site=1)
-UNEQUAL = whole_spans([1, 30, 2], [30, 1, 3])
+STREAM_ID = StreamId(seed=5, stream=1)
+UNEQUAL = full_mask([1, 30, 2], [30, 1, 3])
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ def add_norm_step(x: Any, y: Any, gain: Any, bias: Any) -> float:
     return layer_norm_step(x + y, gain, bias)
 
 
-def dropped(y: Any, rate: float = 0.4, site: Site = SITE) -> Any:
-    return y * ops.dropout(np.ones_like(y), rate=rate, site=site).value
+def dropped(y: Any, rate: float = 0.4, stream_id: StreamId = STREAM_ID) -> Any:
+    return y * ops.dropout(np.ones_like(y), rate=rate, stream_id=stream_id).value
 
 
-def add_norm_with_dropout(x: Any, y: Any, gain: Any, bias: Any, rate: float, site: Site, eps: float) -> Any:
-    return layer_norm(x + dropped(y, rate, site), gain, bias, eps)
+def add_norm_with_dropout(x: Any, y: Any, gain: Any, bias: Any, rate: float, stream_id: StreamId, eps: float) -> Any:
+    return layer_norm(x + dropped(y, rate, stream_id), gain, bias, eps)
 
 
 def attention_step(q: Any, k: Any, v: Any) -> float:
@@ -112,8 +112,8 @@ LINEAR = [
     OpCase("embedding", lambda d: (d("S", "D"), d.integers(d.sizes["S"], "T")), lambda table, ids: table[ids]),
     OpCase(
         "dropout", lambda d: (d("T", "D"),),
-        lambda x, rate, site: x * ops.dropout(np.ones_like(x), rate=rate, site=site).value,
-        lambda d: {"rate": 0.4, "site": SITE},
+        lambda x, rate, stream_id: x * ops.dropout(np.ones_like(x), rate=rate, stream_id=stream_id).value,
+        lambda d: {"rate": 0.4, "stream_id": STREAM_ID},
     ),
 ]  # fmt: skip
 
@@ -154,12 +154,12 @@ def linear_relu_step(x: Any, weight: Any, bias: Any) -> float:
     return 1e-3 / (1 + np.abs(x).sum(1).max(initial=0) + x.shape[1])
 
 
-def attention_arguments(d: Draw, queries: Blocks, keys: Blocks) -> tuple[Any, ...]:
+def attention_arguments(d: Draw, queries: Segments, keys: Segments) -> tuple[Any, ...]:
     return d.mild(queries.n_tokens, "H", "K"), d.mild(keys.n_tokens, "H", "K"), d(keys.n_tokens, "H", "V")
 
 
-def of_drawn_spans(d: Draw) -> tuple[Any, ...]:
-    return attention_arguments(d, d.spans.queries, d.spans.keys)
+def of_drawn_mask(d: Draw) -> tuple[Any, ...]:
+    return attention_arguments(d, d.mask.queries, d.mask.keys)
 
 
 CURVED = [
@@ -183,7 +183,7 @@ CURVED = [
     ),
     OpCase(
         "add_norm", lambda d: (d("B", "T", "D"), d("B", "T", "D"), d("D"), d("D")), add_norm_with_dropout,
-        lambda d: {"rate": 0.4, "site": SITE, "eps": 1e-5}, name="dropout",
+        lambda d: {"rate": 0.4, "stream_id": STREAM_ID, "eps": 1e-5}, name="dropout",
         step=lambda x, y, gain, bias: add_norm_step(x, dropped(y), gain, bias),
     ),
     OpCase("cross_entropy", logits_and_targets("W", 1), cross_entropy, name="without smoothing"),
@@ -214,13 +214,13 @@ CURVED = [
         "linear_cross_entropy", projected_targets(5, 4, bias=False), linear_cross_entropy,
         lambda d: {"smoothing": 0.1, "over": "V-2", "impossible": 0}, name="over V-2",
     ),
-    OpCase("attention", of_drawn_spans, attention, lambda d: {"spans": d.spans}, step=attention_step),
+    OpCase("attention", of_drawn_mask, attention, lambda d: {"mask": d.mask}, step=attention_step),
     OpCase(
         "attention", lambda d: attention_arguments(d, UNEQUAL.queries, UNEQUAL.keys), attention,
-        lambda d: {"spans": UNEQUAL}, name="blocks of 1 and 30", step=attention_step,
+        lambda d: {"mask": UNEQUAL}, name="segments of 1 and 30", step=attention_step,
     ),
     OpCase(
-        "attention", of_drawn_spans, attention, lambda d: {"spans": d.spans, "rate": 0.4, "site": SITE},
+        "attention", of_drawn_mask, attention, lambda d: {"mask": d.mask, "rate": 0.4, "stream_id": STREAM_ID},
         name="dropout", step=attention_step,
     ),
 ]  # fmt: skip

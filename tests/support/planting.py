@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from draws import whole_spans
+from draws import full_mask
 
 from autograd.op import Operation, operations
-from autograd.random import Site
+from autograd.random import StreamId
 
-SITE = Site(seed=5, site=1)
-SPANS = whole_spans([1, 2], [2, 1])
+STREAM_ID = StreamId(seed=5, stream=1)
+MASK = full_mask([1, 2], [2, 1])
 Spoil = Callable[..., tuple[Any, ...]]  # of the right gradients, the incoming one and the arguments
 
 
@@ -42,11 +42,11 @@ STATIC: dict[str, dict[str, Any]] = {
     "scale": {"factor": -2.5},
     "reshape": {"shape": (9,)},
     "getitem": {"index": np.array([2, 0, 2])},
-    "dropout": {"rate": 0.4, "site": SITE},
-    "add_norm": {"rate": 0.4, "site": SITE},
+    "dropout": {"rate": 0.4, "stream_id": STREAM_ID},
+    "add_norm": {"rate": 0.4, "stream_id": STREAM_ID},
     "cross_entropy": {"smoothing": 0.1},
     "linear_cross_entropy": {"smoothing": 0.1},
-    "attention": {"spans": SPANS, "rate": 0.4, "site": SITE},
+    "attention": {"mask": MASK, "rate": 0.4, "stream_id": STREAM_ID},
 }
 
 

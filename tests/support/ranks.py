@@ -16,12 +16,12 @@ from failing_ranks import (
     exit_on_one_rank,
     freeze_before_allocation,
     freeze_before_barrier,
-    freeze_before_first_meeting,
+    freeze_before_split,
     freeze_one_rank,
     freeze_rank_0_at_work,
-    meet_at_barrier,
     raise_on_one_rank,
     return_nothing,
+    wait_at_barrier,
     wait_patiently,
 )
 from summing_ranks import (
@@ -37,7 +37,7 @@ from summing_ranks import (
     sum_rounded,
     sum_summands,
 )
-from training_ranks import train, train_and_tell, train_on_stand_in_for_gpu, train_with_faults
+from training_ranks import train, train_and_report, train_on_stand_in_for_gpu, train_with_faults
 
 from parallel.launch import all_or_none, communicator
 
@@ -46,10 +46,10 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     for program in (
         sum_summands, sum_rounded, round_what_is_not_float32, count_what_leaves, sum_by_the_library,
         sum_in_fast_order, sum_on_gpus,
-        ask_whether_mpi_reads_gpus, sum_often, begin_with_values, share_no_memory, exchange_values, meet_at_barrier,
+        ask_whether_mpi_reads_gpus, sum_often, begin_with_values, share_no_memory, exchange_values, wait_at_barrier,
         raise_on_one_rank, exit_on_one_rank, die_on_one_rank, freeze_one_rank, freeze_rank_0_at_work,
-        freeze_before_barrier, freeze_before_allocation, freeze_before_first_meeting,
-        wait_patiently, add_up_for_ever, disagree, return_nothing, train, train_and_tell,
+        freeze_before_barrier, freeze_before_allocation, freeze_before_split,
+        wait_patiently, add_up_for_ever, disagree, return_nothing, train, train_and_report,
         train_on_stand_in_for_gpu, train_with_faults,
     )
 }  # fmt: skip

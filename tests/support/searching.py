@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from autograd import Blocks, KeySpans, Tensor, no_tape
+from autograd import KeyRanges, Segments, Tensor, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, _Search
-from minitransformer.model.spans import causal_spans
+from minitransformer.model.masks import causal_mask
 from minitransformer.model.symbols import END
 
 W = 6  # unknown, start, end and three words
@@ -92,22 +92,22 @@ class SearchWithoutCache(_Search):
 
     def _decode(self, length: int) -> Any:
         k = self.log_p.shape[1]
-        of_source = self.memory.spans(k)
-        blocks = Blocks.of_lengths(np.full(len(self.ids), length))
-        queries = Blocks.of_lengths(np.full(len(self.sentences), k * length))
+        of_source = self.memory.mask(k)
+        segments = Segments.of_lengths(np.full(len(self.ids), length))
+        queries = Segments.of_lengths(np.full(len(self.sentences), k * length))
         first, last = (np.repeat(ends[::k], k * length) for ends in (of_source.first, of_source.last))
         decoded = self.model.decode(
             self.ids.reshape(-1),
-            blocks.place_in_block,
+            segments.position_in_segment,
             self.memory.keys_values,
-            causal_spans(blocks, self.model.config.neighbourhood),
-            KeySpans(first, last, queries, of_source.keys),
+            causal_mask(segments, self.model.config.neighbourhood),
+            KeyRanges(first, last, queries, of_source.keys),
         )
         return Tensor(decoded.value[length - 1 :: length].copy())
 
     def _select(self, sentences: Any) -> None:
         self.cache_index = self.cache_index[sentences]
-        self.memory.keep(sentences)
+        self.memory.select(sentences)
 
 
 def search_without_cache(

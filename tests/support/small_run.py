@@ -21,7 +21,7 @@ NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five"
 SMALL_MODEL = """--data.train-source train.en --data.train-target train.de --data.vocabulary-size 40
     --data.validation-source valid.en --data.validation-target valid.de
     --model.n-layers 1 --model.d-model 32 --model.d-ff 64 --model.n-heads 2 --model.d-k 16 --model.d-v 16
-    --training.max-updates 60 --training.batch-tokens 300 --training.n-shards 2 --training.warmup-steps 30
+    --training.max-updates 60 --training.batch-tokens 300 --training.n-micro-batches 2 --training.warmup-steps 30
     --training.log-every 10 --training.validate-every 30 --training.checkpoint-every 20
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
 
@@ -43,11 +43,11 @@ def write_parallel_text(folder: Path, name: str, n: int, seed: int) -> None:
         (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
 
 
-def said_while(command: Callable[[], int], status: int = 0) -> str:
+def output_of(command: Callable[[], int], status: int = 0) -> str:
     """What a command writes on stderr; it must return this status."""
-    with contextlib.redirect_stderr(io.StringIO()) as said, log_shown(say):
+    with contextlib.redirect_stderr(io.StringIO()) as output, log_shown(say):
         assert command() == status
-    return said.getvalue()
+    return output.getvalue()
 
 
 def translated(trained: Trained, source: bytes, *options: str) -> bytes:

@@ -20,7 +20,7 @@ from parallel.cuda_aware import reads_gpu_memory
 from parallel.reducer import GradientReducer, choose_reducer
 
 N_SUMMED = ELEMENTS_AT_ONCE + 5  # more than is sent at once
-N_SHARDS = 8
+N_MICRO_BATCHES = 8
 
 COPIES = ("upload", "read")  # between host and device, as the stand-in for CuPy calls them
 
@@ -54,13 +54,17 @@ class Sums:
 
 
 def sums_of(
-    world: Communicator, size: int, n_shards: int = N_SHARDS, order: SumOrder = "exact", sent_in: SentIn = "float32"
+    world: Communicator,
+    size: int,
+    n_micro_batches: int = N_MICRO_BATCHES,
+    order: SumOrder = "exact",
+    sent_in: SentIn = "float32",
 ) -> Sums:
-    return Sums(choose_reducer(world, None, n_shards, order, sent_in, n_threads=2), size)
+    return Sums(choose_reducer(world, None, n_micro_batches, order, sent_in, n_threads=2), size)
 
 
-def sums_of_each_kind(size: int, n_shards: int = N_SHARDS) -> dict[str, Sums]:
-    return {kind: sums_of(world_of_kind(kind), size, n_shards) for kind in NODE_GROUPS}
+def sums_of_each_kind(size: int, n_micro_batches: int = N_MICRO_BATCHES) -> dict[str, Sums]:
+    return {kind: sums_of(world_of_kind(kind), size, n_micro_batches) for kind in NODE_GROUPS}
 
 
 def world_of_kind(kind: str) -> Communicator:
@@ -89,7 +93,7 @@ def sum_rounded(world: Communicator, directory: Path, kind: str) -> str:
 
 
 def round_what_is_not_float32(world: Communicator, directory: Path) -> str:
-    reducer = choose_reducer(world_of_kind("messages"), None, N_SHARDS, sent_in="bfloat16")
+    reducer = choose_reducer(world_of_kind("messages"), None, N_MICRO_BATCHES, sent_in="bfloat16")
     with pytest.raises(ValueError, match="only float32 is sent") as error:
         reducer.allocate(9, np.float64)
     return str(error.value)
@@ -147,7 +151,7 @@ def sum_on_gpus(
     reducer.DEVICE_ELEMENTS_AT_ONCE, device_reducer.PINNED_BYTES = 3_000_000, 10_000_000
     reducer.reads_gpu_memory = lambda: way == "MPI"
     placement = choose_placements("cuda", world)[world.rank]
-    chosen = choose_reducer(cast(Communicator, GpuAwareWorld(world)), cupy, N_SHARDS, order, sent_in)
+    chosen = choose_reducer(cast(Communicator, GpuAwareWorld(world)), cupy, N_MICRO_BATCHES, order, sent_in)
     sums = Sums(chosen, N_SUMMED)
     fake_cuda.CALLS[:] = [call for call in fake_cuda.CALLS if call[0] not in COPIES]
     array = sums.allreduce(cupy.asarray(summand(world.rank)))
@@ -160,7 +164,7 @@ def sum_on_gpus(
 
 
 def ranks_that_work(world: Communicator, order: SumOrder) -> range:
-    return range(working_ranks(world.size, N_SHARDS, order))
+    return range(working_ranks(world.size, N_MICRO_BATCHES, order))
 
 
 def distance_of_sum(found: Any, world: Communicator, order: SumOrder) -> float:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from autograd import KeySpans, ops
-from autograd.random import Site
+from autograd import KeyRanges, ops
+from autograd.random import StreamId
 
 
 def log_softmax(x: Any) -> Any:
@@ -39,18 +39,20 @@ def cross_entropy(logits: Any, targets: Any, smoothing: float = 0.0, **conventio
     return -(smoothed_targets(logits.shape, targets, smoothing, **convention) * log_softmax(logits)).sum()
 
 
-def attention(q: Any, k: Any, v: Any, spans: KeySpans, rate: float = 0.0, site: Site | None = None) -> Any:
+def attention(q: Any, k: Any, v: Any, mask: KeyRanges, rate: float = 0.0, stream_id: StreamId | None = None) -> Any:
     """By a boolean mask over all pairs of tokens."""
     scores = np.einsum("thk,shk->hts", q, k) / np.sqrt(q.shape[-1])
-    allowed = np.where(spans.mask(), np.exp(scores), 0)
+    allowed = np.where(mask.matrix(), np.exp(scores), 0)
     weights = allowed / allowed.sum(-1, keepdims=True)
-    return np.einsum("hts,shv->thv", weights * _dropout_of_weights(spans, q.shape[1], rate, site), v)
+    return np.einsum("hts,shv->thv", weights * _dropout_of_weights(mask, q.shape[1], rate, stream_id), v)
 
 
-def _dropout_of_weights(spans: KeySpans, n_heads: int, rate: float, site: Site | None) -> Any:
-    """Drawn for (block, head, place of query, place of key), read for (head, query, key)."""
-    queries, keys = spans.queries, spans.keys
+def _dropout_of_weights(mask: KeyRanges, n_heads: int, rate: float, stream_id: StreamId | None) -> Any:
+    """Drawn for (segment, head, position of query, position of key), read for (head, query, key)."""
+    queries, keys = mask.queries, mask.keys
     ones = np.ones((len(queries), n_heads, queries.longest, keys.longest))
-    mask = ops.dropout(ones, rate=rate, site=site).value if rate else ones
-    of_pairs = mask[queries.block_of_token[:, None], :, queries.place_in_block[:, None], keys.place_in_block]
+    kept = ops.dropout(ones, rate=rate, stream_id=stream_id).value if rate else ones
+    of_pairs = kept[
+        queries.segment_of_token[:, None], :, queries.position_in_segment[:, None], keys.position_in_segment
+    ]
     return of_pairs.transpose(2, 0, 1)

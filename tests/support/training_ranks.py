@@ -11,7 +11,7 @@ from unittest import mock
 import fake_cuda
 import numpy as np
 import pytest
-from summing_ranks import N_SHARDS, world_of_kind
+from summing_ranks import N_MICRO_BATCHES, world_of_kind
 
 from autograd import to_host
 from autograd.array import Device
@@ -31,7 +31,8 @@ MODEL = ModelConfig(
     vocabulary_size=23, n_layers=1, d_model=8, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.1, p_drop_attention=0.1,
 )  # fmt: skip
 TRAINING = TrainingConfig(
-    max_updates=6, batch_tokens=60, n_shards=N_SHARDS, warmup_steps=4, clip_norm=1.0, log_every=2, checkpoint_every=3,
+    max_updates=6, batch_tokens=60, n_micro_batches=N_MICRO_BATCHES, warmup_steps=4, clip_norm=1.0,
+    log_every=2, checkpoint_every=3,
 )  # fmt: skip
 
 FAULTY_BATCHES = {(0, 1), (1, 0), (1, 1), (2, 2), (2, 3)}  # by epoch and place: one alone, two in a row, and two again
@@ -68,7 +69,7 @@ def train(
     return {
         "first update": first_update,
         "finished": finished,
-        "shards": len(trainer.shards),
+        "micro_batches": len(trainer.micro_batches),
         "moments": len(trainer.adam.m),
         "epoch": trainer.state.epoch,
         "flops": trainer.state.flops,
@@ -85,7 +86,7 @@ def log_into(lines: list[str]) -> None:
     logger.addHandler(handler)
 
 
-def train_and_tell(world: Communicator, directory: Path) -> dict[str, Any]:
+def train_and_report(world: Communicator, directory: Path) -> dict[str, Any]:
     """Two updates: which pairs this rank reads for each, and what it says of itself."""
     read: list[list[int]] = []
 
@@ -130,7 +131,8 @@ class WitnessingMonitor(Callback):
 def train_with_faults(world: Communicator, directory: Path, fault: str, way: str = "") -> dict[str, Any]:
     """Train until that is given up, with a patience of two updates; return what this rank has seen.
 
-    In FAULTY_BATCHES the rank that computes the last shard, and no other, has the fault: "loss nan", "gradient inf" …
+    In FAULTY_BATCHES the rank that computes the last micro-batch, and no other, has the fault: "loss nan", "gradient
+    inf" …
     """
     config, store = dataclasses.replace(TRAINING, max_updates=99), TokenStore(directory / "data", "train")
     if way:
@@ -142,7 +144,10 @@ def train_with_faults(world: Communicator, directory: Path, fault: str, way: str
 
     def compute_with_fault(*arguments: Any) -> Any:
         loss = compute(*arguments)
-        if N_SHARDS - 1 in trainer.shards and (trainer.state.epoch, trainer.state.next_batch - 1) in FAULTY_BATCHES:
+        if (
+            N_MICRO_BATCHES - 1 in trainer.micro_batches
+            and (trainer.state.epoch, trainer.state.next_batch - 1) in FAULTY_BATCHES
+        ):
             if of_what == "loss":
                 return loss * float(value)
             model.parameters.named[SPOILT_PARAMETER].view_of(model.parameters.gradients)[0, 0] = float(value)

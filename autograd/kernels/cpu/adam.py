@@ -16,7 +16,7 @@ def adam_update_in_pieces(
     gradients: Array,
     m: Array,
     v: Array,
-    copies: Array | None,
+    low_precision: Array | None,
     scalars: Array,
     scale: Array,
     *,
@@ -42,5 +42,5 @@ def adam_update_in_pieces(
         b += eps
         np.divide(np.multiply(m_piece, step_size, out=a), b, out=a)
         values[piece] -= a
-        if copies is not None:
-            copies[piece] = values[piece]
+        if low_precision is not None:
+            low_precision[piece] = values[piece]

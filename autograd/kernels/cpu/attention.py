@@ -10,22 +10,22 @@ import numpy as np
 from autograd.array import Array
 from autograd.kernels.cpu.head_rows import HeadRows
 from autograd.kernels.cpu.sums import weighted_sums
+from autograd.masks import AttentionMask
 from autograd.ops.attention import attention, check_shapes
-from autograd.random import Site
-from autograd.spans import BlockMask
+from autograd.random import StreamId
 from autograd.tensor import Backward
 
 FEW = 12  # rows; a product with fewer uses the transposed view, others a transposed copy
 SAFE_SCORE = 40.0  # exp(±40), and sums of thousands of them, neither overflow nor lose digits in float32
 
 
-def _plain(*qkv: Array, spans: BlockMask, rate: float = 0.0, site: Site | None = None) -> bool:
-    return not (rate and site) and spans.keys.longest > 0
+def _plain(*qkv: Array, mask: AttentionMask, rate: float = 0.0, stream_id: StreamId | None = None) -> bool:
+    return not (rate and stream_id) and mask.keys.longest > 0
 
 
 @attention.kernel("cpu", supports=_plain)
 def attention_unnormalised(
-    q: Array, k: Array, v: Array, *, spans: BlockMask, **no_dropout: Any
+    q: Array, k: Array, v: Array, *, mask: AttentionMask, **no_dropout: Any
 ) -> tuple[Array, Backward]:
     """Return y_i = Σ_j e_ij v_j / t_i with e_ij = exp(s_ij) and t_i = Σ_j e_ij; only large scores are shifted.
 
@@ -36,14 +36,14 @@ def attention_unnormalised(
     rounding errors to full steps.
     Saves: q, k and v padded to (B, H, longest, ·), e, 1/t, and y.
     """
-    check_shapes(q, k, v, spans)
+    check_shapes(q, k, v, mask)
     scale, n_heads = 1 / math.sqrt(q.shape[-1]), q.shape[1]
-    queries, keys = HeadRows(spans.queries, n_heads, len(q)), HeadRows(spans.keys, n_heads, len(k))
+    queries, keys = HeadRows(mask.queries, n_heads, len(q)), HeadRows(mask.keys, n_heads, len(k))
     q_rows, k_rows, v_rows = queries.of(q), keys.of(k), keys.of(v)
     e = q_rows @ _transposed(k_rows, q_rows.shape[2])
     e *= scale
-    _clear(e, spans)
-    _exponentiate(e, spans.bias(np, q.dtype))
+    _clear(e, mask)
+    _exponentiate(e, mask.bias(np, q.dtype))
     inverse_total = 1 / queries.packed(weighted_sums(e, np.ones(e.shape[3], e.dtype))[..., None])
     y = queries.packed(e @ v_rows)
     y *= inverse_total
@@ -54,7 +54,7 @@ def attention_unnormalised(
         ds = dy_rows @ _transposed(v_rows, q_rows.shape[2])
         ds -= queries.of(np.vecdot(dy, y)[..., None])
         ds *= e
-        _clear(ds, spans)
+        _clear(ds, mask)
         dv = e.swapaxes(2, 3) @ dy_rows
         ds *= scale
         dk = ds.swapaxes(2, 3) @ q_rows
@@ -63,11 +63,11 @@ def attention_unnormalised(
     return y, backward
 
 
-def _clear(scores: Array, spans: BlockMask) -> None:
+def _clear(scores: Array, mask: AttentionMask) -> None:
     """Set the scores of queries with one key only to 0, in place."""
-    blocks, places = spans.lone
-    if len(blocks):
-        scores[blocks, :, places] = 0
+    segments, positions = mask.lone
+    if len(segments):
+        scores[segments, :, positions] = 0
 
 
 def _transposed(rows: Array, n_factors: int) -> Array:

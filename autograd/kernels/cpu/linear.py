@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array
-from autograd.kernels.cpu.panels import MatrixInPanels, small_products_are_fast
-from autograd.ops.linear import check_linear, for_few_rows, linear, linear_relu
+from autograd.kernels.cpu.panels import PackedWeight, small_products_are_fast
+from autograd.ops.linear import check_linear, linear, linear_relu, pack_weight
 from autograd.tensor import Backward, PendingGradient
 
 FEW = 8  # rows; up to so many are cheaper one by one: OpenBLAS would first copy the matrix into another order
@@ -31,7 +31,7 @@ class PendingMatmul(PendingGradient):
 
 def _product(x: Array, weight: Array) -> Array:
     """Return x W: by panels if W has them; row by row if x has few rows and W is wide; else by one product."""
-    if isinstance(weight, MatrixInPanels):
+    if isinstance(weight, PackedWeight):
         return weight.product(x)
     n_columns = weight.shape[1]
     if len(x) > FEW or n_columns < PIECE:
@@ -84,7 +84,7 @@ def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> t
     return y, backward
 
 
-@for_few_rows.kernel("cpu", supports=lambda weight: small_products_are_fast())
+@pack_weight.kernel("cpu", supports=lambda weight: small_products_are_fast())
 def in_panels(weight: Array) -> Array:
-    """Return the matrix with a copy of itself in panels: see ``MatrixInPanels``."""
-    return MatrixInPanels.of(weight)
+    """Return the matrix with a copy of itself in panels: see ``PackedWeight``."""
+    return PackedWeight.of(weight)

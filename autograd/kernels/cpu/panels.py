@@ -26,7 +26,7 @@ LARGEST_RESULT = 4_000_000  # numbers; a larger result is in memory, slow to wri
 WITH_SMALL_KERNELS = {"SkylakeX", "Cooperlake", "SapphireRapids"}  # OpenBLAS's names of the CPUs with these kernels
 
 
-class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
+class PackedWeight(np.ndarray[Any, np.dtype[Any]]):
     """A matrix W (I, O) with a copy of itself in panels; ``product`` maps x (T, I) to x W (T, O).
 
     Other code can use it as a NumPy array.  Results of computations with it and slices of it have no panels.
@@ -35,9 +35,9 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
     _panels: list[tuple[slice, slice, Array]] | None = None  # terms, columns, and panels (P, terms, columns of one)
 
     @classmethod
-    def of(cls, matrix: Array) -> MatrixInPanels:
+    def of(cls, matrix: Array) -> PackedWeight:
         """Return ``matrix`` with its panels, which are not updated when the matrix changes."""
-        in_panels: MatrixInPanels = np.ascontiguousarray(matrix).view(cls)
+        in_panels: PackedWeight = np.ascontiguousarray(matrix).view(cls)
         n_terms, n_columns = matrix.shape
         whole = n_columns - n_columns % COLUMNS
         in_panels._panels = [
@@ -77,13 +77,11 @@ class MatrixInPanels(np.ndarray[Any, np.dtype[Any]]):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Compute as with any array.  Raises: TypeError if this matrix is the output."""
-        if any(isinstance(out, MatrixInPanels) for out in options.get("out", ())):
+        if any(isinstance(out, PackedWeight) for out in options.get("out", ())):
             raise TypeError(
                 f"{ufunc.__name__}: a matrix in panels cannot be written to, because its panels would not be updated"
             )
-        return getattr(ufunc, method)(
-            *(np.asarray(x) if isinstance(x, MatrixInPanels) else x for x in inputs), **options
-        )
+        return getattr(ufunc, method)(*(np.asarray(x) if isinstance(x, PackedWeight) else x for x in inputs), **options)
 
 
 def _cut(matrix: Array, width: int) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autograd.array import Array, FloatArray, IntArray
-from autograd.kernels.cpu.panels import COLUMNS, MatrixInPanels, groups_of_rows
+from autograd.kernels.cpu.panels import COLUMNS, PackedWeight, groups_of_rows
 from autograd.ops.softmax import log_normaliser
 from autograd.ops.top_k import DEPTH, linear_top_k, top_of_rows
 
@@ -23,12 +23,12 @@ MARGIN = 40.0  # nats by which a number may exceed the shift of its exponential:
 
 def _has_classes_enough(x: Array, weight: Array, bias: Array | None, *, n: int, never: Sequence[int]) -> bool:
     del bias, never
-    return isinstance(weight, MatrixInPanels) and len(x) > 0 and weight.n_panels // DEPTH * COLUMNS > n
+    return isinstance(weight, PackedWeight) and len(x) > 0 and weight.n_panels // DEPTH * COLUMNS > n
 
 
 @linear_top_k.kernel("cpu", supports=_has_classes_enough)
 def linear_top_k_in_tiles(
-    x: Array, weight: MatrixInPanels, bias: Array | None, *, n: int, never: Sequence[int]
+    x: Array, weight: PackedWeight, bias: Array | None, *, n: int, never: Sequence[int]
 ) -> tuple[FloatArray, IntArray]:
     """Compute ``linear_top_k`` for a weight in panels."""
     found = []
@@ -48,7 +48,7 @@ class _Tiles:
     Shapes: numbers (blocks · DEPTH, G · h, COLUMNS), rest (G · h, W mod COLUMNS), log_normaliser (G · h, 1).
     """
 
-    def __init__(self, groups: Array, weight: MatrixInPanels, bias: Array | None, never: Sequence[int]) -> None:
+    def __init__(self, groups: Array, weight: PackedWeight, bias: Array | None, never: Sequence[int]) -> None:
         n_groups, height, _ = groups.shape
         self.n_panels, self.n_rows, dtype = weight.n_panels, n_groups * height, np.result_type(groups, weight)
         n_blocks = -(-self.n_panels // DEPTH)

@@ -14,11 +14,15 @@ THREADS = 256
 
 
 def _is_supported(
-    values: Array, gradients: Array, m: Array, v: Array, copies: Array | None, scalars: Array, scale: Array,
+    values: Array, gradients: Array, m: Array, v: Array, low_precision: Array | None, scalars: Array, scale: Array,
     **static: float,
 ) -> bool:  # fmt: skip
     are_float32 = all(x.dtype == np.float32 for x in (values, gradients, m, v))
-    return are_float32 and scalars.dtype == scale.dtype == np.float64 and (copies is None or is_bfloat16(copies))
+    return (
+        are_float32
+        and scalars.dtype == scale.dtype == np.float64
+        and (low_precision is None or is_bfloat16(low_precision))
+    )
 
 
 @adam_update.kernel("cuda", supports=_is_supported)
@@ -27,7 +31,7 @@ def adam_update_in_one_pass(
     gradients: Array,
     m: Array,
     v: Array,
-    copies: Array | None,
+    low_precision: Array | None,
     scalars: Array,
     scale: Array,
     *,
@@ -41,5 +45,5 @@ def adam_update_in_one_pass(
     if n:
         launch(
             SOURCE, KERNEL, -(-n // THREADS), THREADS,
-            values, gradients, m, v, copies, np.int64(n), scalars, scale, *constants,
+            values, gradients, m, v, low_precision, np.int64(n), scalars, scale, *constants,
         )  # fmt: skip

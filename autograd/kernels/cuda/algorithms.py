@@ -142,10 +142,10 @@ def _read(path: Path) -> dict[str, dict[str, list[int]]]:
     try:
         everything = json.loads(path.read_bytes())
         algorithms = [words for of_card in everything.values() for words in of_card.values()]
-        is_whole = all(len(words) == N_WORDS and all(map(_is_word, words)) for words in algorithms)
+        is_valid = all(len(words) == N_WORDS and all(map(_is_word, words)) for words in algorithms)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
-    return everything if is_whole else {}
+    return everything if is_valid else {}
 
 
 def _is_word(x: object) -> bool:

@@ -12,12 +12,12 @@ struct Tile {
     int first, end, first_other, end_other;
 };
 
-struct Place {  // of a warp
+struct Task {  // of a warp
     Tile tile;
     int head;
     bool exists;
 
-    __device__ Place(const Tile* tiles, int n_tiles, int n_heads) {
+    __device__ Task(const Tile* tiles, int n_tiles, int n_heads) {
         const long long index = static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32;
         exists = index / n_heads < n_tiles;
         tile = exists ? tiles[index / n_heads] : Tile{0, 0, 0, 0};
@@ -25,7 +25,7 @@ struct Place {  // of a warp
     }
 };
 
-struct Span {
+struct KeyRange {
     int first, last;
     __device__ __forceinline__ bool has(int key) const { return first <= key && key < last; }
     // The gradient of a score divided by its weight; exactly 0 for a single key, whose weight is 1 for any score.
@@ -34,8 +34,8 @@ struct Span {
     }
 };
 
-__device__ __forceinline__ Span span_of(const Span* spans, int row, int end) {
-    return row < end ? spans[row] : Span{0, 0};
+__device__ __forceinline__ KeyRange range_of(const KeyRange* ranges, int row, int end) {
+    return row < end ? ranges[row] : KeyRange{0, 0};
 }
 
 template <typename Of>
@@ -45,20 +45,20 @@ __device__ __forceinline__ float reduce_over_group(float x) {  // the four lanes
 }
 
 template <int kWidth>
-__device__ void forward(const bf16* q, const bf16* k, const bf16* v, const Tile* tiles, const Span* spans, bf16* y,
+__device__ void forward(const bf16* q, const bf16* k, const bf16* v, const Tile* tiles, const KeyRange* ranges, bf16* y,
                         float* log_normalisers, int n_tiles, int n_heads, float scale) {
-    const Place place(tiles, n_tiles, n_heads);
-    if (!place.exists) return;  // a whole warp
-    const Tile tile = place.tile;
-    const Rows<kWidth> queries(q, place.head, n_heads, tile.end);
-    const Rows<kWidth> keys(k, place.head, n_heads, tile.end_other), values(v, place.head, n_heads, tile.end_other);
+    const Task task(tiles, n_tiles, n_heads);
+    if (!task.exists) return;  // a whole warp
+    const Tile tile = task.tile;
+    const Rows<kWidth> queries(q, task.head, n_heads, tile.end);
+    const Rows<kWidth> keys(k, task.head, n_heads, tile.end_other), values(v, task.head, n_heads, tile.end_other);
     const LeftRows<kWidth> a(queries, tile.first);
-    Span sees[2];
+    KeyRange sees[2];
     float greatest[2], total[2] = {0, 0}, sum[kWidth / 8][4] = {};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = tile.first + lane_group() + 8 * half;
-        sees[half] = span_of(spans, row, tile.end);
+        sees[half] = range_of(ranges, row, tile.end);
         greatest[half] = Max::kNeutral;
     }
     for (int key = tile.first_other; key < tile.end_other; key += 16) {
@@ -90,12 +90,12 @@ __device__ void forward(const bf16* q, const bf16* k, const bf16* v, const Tile*
         as_a(score, weights);
         add_product(sum, weights, values, key);
     }
-    store_rows<kWidth>(y, place.head, n_heads, tile.first, tile.end, sum, 1 / total[0], 1 / total[1]);
+    store_rows<kWidth>(y, task.head, n_heads, tile.first, tile.end, sum, 1 / total[0], 1 / total[1]);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = tile.first + lane_group() + 8 * half;
         if (lane_of_group() == 0 && row < tile.end)
-            log_normalisers[static_cast<long long>(row) * n_heads + place.head] = greatest[half] + logf(total[half]);
+            log_normalisers[static_cast<long long>(row) * n_heads + task.head] = greatest[half] + logf(total[half]);
     }
 }
 
@@ -108,14 +108,14 @@ __device__ __forceinline__ float dot(unsigned x, unsigned y) {
 // Computes dq, and <dy, y> of every query for backward_of_keys: ds = p (dp - <dy, y>).
 template <int kWidth>
 __device__ void backward_of_queries(const bf16* q, const bf16* k, const bf16* v, const bf16* y, const bf16* dy,
-                                    const Tile* tiles, const Span* spans, const float* log_normalisers, bf16* dq,
+                                    const Tile* tiles, const KeyRange* ranges, const float* log_normalisers, bf16* dq,
                                     float* of_outputs, int n_tiles, int n_heads, float scale) {
-    const Place place(tiles, n_tiles, n_heads);
-    if (!place.exists) return;  // a whole warp
-    const Tile tile = place.tile;
-    const Rows<kWidth> queries(q, place.head, n_heads, tile.end), outputs(y, place.head, n_heads, tile.end);
-    const Rows<kWidth> of_y(dy, place.head, n_heads, tile.end);
-    const Rows<kWidth> keys(k, place.head, n_heads, tile.end_other), values(v, place.head, n_heads, tile.end_other);
+    const Task task(tiles, n_tiles, n_heads);
+    if (!task.exists) return;  // a whole warp
+    const Tile tile = task.tile;
+    const Rows<kWidth> queries(q, task.head, n_heads, tile.end), outputs(y, task.head, n_heads, tile.end);
+    const Rows<kWidth> of_y(dy, task.head, n_heads, tile.end);
+    const Rows<kWidth> keys(k, task.head, n_heads, tile.end_other), values(v, task.head, n_heads, tile.end_other);
     const LeftRows<kWidth> a(queries, tile.first), a_dy(of_y, tile.first);
     float along[2] = {0, 0}, log_normaliser[2], sum[kWidth / 8][4] = {};
 #pragma unroll
@@ -126,13 +126,13 @@ __device__ void backward_of_queries(const bf16* q, const bf16* k, const bf16* v,
 #pragma unroll
         for (int i = 0; i < 4; ++i) along[i % 2] += dot(of_y_here[i], y_here[i]);
     }
-    Span sees[2];
+    KeyRange sees[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = tile.first + lane_group() + 8 * half;
-        const long long index = static_cast<long long>(row) * n_heads + place.head;
+        const long long index = static_cast<long long>(row) * n_heads + task.head;
         along[half] = reduce_over_group<Sum>(along[half]);
-        sees[half] = span_of(spans, row, tile.end);
+        sees[half] = range_of(ranges, row, tile.end);
         log_normaliser[half] = row < tile.end ? log_normalisers[index] : 0.0f;
         if (lane_of_group() == 0 && row < tile.end) of_outputs[index] = along[half];
     }
@@ -151,19 +151,19 @@ __device__ void backward_of_queries(const bf16* q, const bf16* k, const bf16* v,
         as_a(score, of_score);
         add_product(sum, of_score, keys, key);
     }
-    store_rows<kWidth>(dq, place.head, n_heads, tile.first, tile.end, sum, scale, scale);
+    store_rows<kWidth>(dq, task.head, n_heads, tile.first, tile.end, sum, scale, scale);
 }
 
 // Computes dk and dv: the same with keys as rows.
 template <int kWidth>
 __device__ void backward_of_keys(const bf16* q, const bf16* k, const bf16* v, const bf16* dy, const Tile* tiles,
-                                 const Span* spans, const float* log_normalisers, const float* of_outputs, bf16* dk,
-                                 bf16* dv, int n_tiles, int n_heads, float scale) {
-    const Place place(tiles, n_tiles, n_heads);
-    if (!place.exists) return;  // a whole warp
-    const Tile tile = place.tile;
-    const Rows<kWidth> keys(k, place.head, n_heads, tile.end), values(v, place.head, n_heads, tile.end);
-    const Rows<kWidth> queries(q, place.head, n_heads, tile.end_other), of_y(dy, place.head, n_heads, tile.end_other);
+                                 const KeyRange* ranges, const float* log_normalisers, const float* of_outputs,
+                                 bf16* dk, bf16* dv, int n_tiles, int n_heads, float scale) {
+    const Task task(tiles, n_tiles, n_heads);
+    if (!task.exists) return;  // a whole warp
+    const Tile tile = task.tile;
+    const Rows<kWidth> keys(k, task.head, n_heads, tile.end), values(v, task.head, n_heads, tile.end);
+    const Rows<kWidth> queries(q, task.head, n_heads, tile.end_other), of_y(dy, task.head, n_heads, tile.end_other);
     const LeftRows<kWidth> a(keys, tile.first), a_v(values, tile.first);
     float of_keys[kWidth / 8][4] = {}, of_values[kWidth / 8][4] = {};
     for (int query = tile.first_other; query < tile.end_other; query += 16) {
@@ -174,8 +174,8 @@ __device__ void backward_of_keys(const bf16* q, const bf16* k, const bf16* v, co
         for (int i = 0; i < 8; ++i) {
             const int row = query + 8 * (i / 4) + 2 * lane_of_group() + i % 2;
             const int key = tile.first + lane_group() + 8 * (i % 4 / 2);
-            const long long index = static_cast<long long>(row) * n_heads + place.head;
-            const Span sees = span_of(spans, row, tile.end_other);
+            const long long index = static_cast<long long>(row) * n_heads + task.head;
+            const KeyRange sees = range_of(ranges, row, tile.end_other);
             const bool seen = sees.has(key);
             float &w = weight[i / 4][i % 4], &d = of_score[i / 4][i % 4];
             w = seen ? expf(w * scale - log_normalisers[index]) : 0.0f;
@@ -187,29 +187,30 @@ __device__ void backward_of_keys(const bf16* q, const bf16* k, const bf16* v, co
         as_a(of_score, a_of_query);
         add_product(of_keys, a_of_query, queries, query);
     }
-    store_rows<kWidth>(dk, place.head, n_heads, tile.first, tile.end, of_keys, scale, scale);
-    store_rows<kWidth>(dv, place.head, n_heads, tile.first, tile.end, of_values, 1, 1);
+    store_rows<kWidth>(dk, task.head, n_heads, tile.first, tile.end, of_keys, scale, scale);
+    store_rows<kWidth>(dv, task.head, n_heads, tile.first, tile.end, of_values, 1, 1);
 }
 
-#define ATTENTION(width)                                                                                               \
-    extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                          \
-        attention_forward_##width(const bf16* q, const bf16* k, const bf16* v, const Tile* tiles, const Span* spans,   \
-                                  bf16* y, float* log_normalisers, int n_tiles, int n_heads, float scale) {            \
-        forward<width>(q, k, v, tiles, spans, y, log_normalisers, n_tiles, n_heads, scale);                            \
-    }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_backward_of_queries_##width(                   \
-        const bf16* q, const bf16* k, const bf16* v, const bf16* y, const bf16* dy, const Tile* tiles,                 \
-        const Span* spans, const float* log_normalisers, bf16* dq, float* of_outputs, int n_tiles, int n_heads,        \
-        float scale) {                                                                                                 \
-        backward_of_queries<width>(q, k, v, y, dy, tiles, spans, log_normalisers, dq, of_outputs, n_tiles, n_heads,    \
-                                   scale);                                                                             \
-    }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_backward_of_keys_##width(                      \
-        const bf16* q, const bf16* k, const bf16* v, const bf16* dy, const Tile* tiles, const Span* spans,             \
-        const float* log_normalisers, const float* of_outputs, bf16* dk, bf16* dv, int n_tiles, int n_heads,           \
-        float scale) {                                                                                                 \
-        backward_of_keys<width>(q, k, v, dy, tiles, spans, log_normalisers, of_outputs, dk, dv, n_tiles, n_heads,      \
-                                scale);                                                                                \
+#define ATTENTION(width)                                                                                             \
+    extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                        \
+        attention_forward_##width(const bf16* q, const bf16* k, const bf16* v, const Tile* tiles,                    \
+                                  const KeyRange* ranges, bf16* y, float* log_normalisers, int n_tiles, int n_heads, \
+                                  float scale) {                                                                     \
+        forward<width>(q, k, v, tiles, ranges, y, log_normalisers, n_tiles, n_heads, scale);                         \
+    }                                                                                                                \
+    extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_backward_of_queries_##width(                 \
+        const bf16* q, const bf16* k, const bf16* v, const bf16* y, const bf16* dy, const Tile* tiles,               \
+        const KeyRange* ranges, const float* log_normalisers, bf16* dq, float* of_outputs, int n_tiles, int n_heads, \
+        float scale) {                                                                                               \
+        backward_of_queries<width>(q, k, v, y, dy, tiles, ranges, log_normalisers, dq, of_outputs, n_tiles, n_heads, \
+                                   scale);                                                                           \
+    }                                                                                                                \
+    extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_backward_of_keys_##width(                    \
+        const bf16* q, const bf16* k, const bf16* v, const bf16* dy, const Tile* tiles, const KeyRange* ranges,      \
+        const float* log_normalisers, const float* of_outputs, bf16* dk, bf16* dv, int n_tiles, int n_heads,         \
+        float scale) {                                                                                               \
+        backward_of_keys<width>(q, k, v, dy, tiles, ranges, log_normalisers, of_outputs, dk, dv, n_tiles, n_heads,   \
+                                scale);                                                                              \
     }
 
 ATTENTION(16)

@@ -8,9 +8,9 @@ import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import launch
+from autograd.masks import AttentionMask, KeyRanges
 from autograd.ops.attention import attention, check_shapes
-from autograd.random import Site
-from autograd.spans import BlockMask, KeySpans
+from autograd.random import StreamId
 from autograd.tensor import Backward
 from autograd.tiles import tiles_of
 
@@ -26,7 +26,7 @@ def kernel_name(of_pass: str, width: int) -> str:
 
 
 def _empty_gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
-    """Allocate dq, dk and dv; dk and dv are set to 0, because some keys may belong to no block.
+    """Allocate dq, dk and dv; dk and dv are set to 0, because some keys may belong to no segment.
 
     If their shapes are equal they are slices of one array, in reverse order, like the parameters of self-attention.  So
     the gradients of the weights can be computed as one stack of products.
@@ -40,24 +40,24 @@ def _empty_gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]
 
 
 def _is_supported(
-    q: Array, k: Array, v: Array, *, spans: BlockMask, rate: float = 0.0, site: Site | None = None
+    q: Array, k: Array, v: Array, *, mask: AttentionMask, rate: float = 0.0, stream_id: StreamId | None = None
 ) -> bool:
     stored = all(str(x.dtype) == "bfloat16" and x.flags.c_contiguous for x in (q, k, v))
     widths = q.shape[-1] == v.shape[-1] and q.shape[-1] in WIDTHS
-    return stored and widths and isinstance(spans, KeySpans) and not (rate and site)
+    return stored and widths and isinstance(mask, KeyRanges) and not (rate and stream_id)
 
 
 @attention.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
 def attention_in_tiles(
-    q: Array, k: Array, v: Array, *, spans: KeySpans, **no_dropout: object
+    q: Array, k: Array, v: Array, *, mask: KeyRanges, **no_dropout: object
 ) -> tuple[Array, Backward]:
     """Compute the reference's result, 16 queries by 16 keys at a time, with a running maximum and sum for softmax.
 
     Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4.
     Saves: q, k, v, y, and the logarithm of the softmax denominator of every query and head (T, H).
     """
-    check_shapes(q, k, v, spans)
-    xp, tiles, (n_queries, n_heads, width) = namespace(q), tiles_of(spans, q), q.shape
+    check_shapes(q, k, v, mask)
+    xp, tiles, (n_queries, n_heads, width) = namespace(q), tiles_of(mask, q), q.shape
     y, log_normalisers = xp.empty_like(q), xp.empty((n_queries, n_heads), np.float32)
 
     def run(of_pass: str, of_rows: Array, *arrays: Array) -> None:
@@ -68,7 +68,7 @@ def attention_in_tiles(
                 np.int32(n_tiles), np.int32(n_heads), np.float32(1 / math.sqrt(width)),
             )  # fmt: skip
 
-    run("forward", tiles.of_queries, q, k, v, tiles.of_queries, tiles.spans, y, log_normalisers)
+    run("forward", tiles.of_queries, q, k, v, tiles.of_queries, tiles.ranges, y, log_normalisers)
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dy = xp.ascontiguousarray(dy, dtype=q.dtype)
@@ -76,10 +76,10 @@ def attention_in_tiles(
         along = xp.empty_like(log_normalisers)
         run(
             "backward_of_queries", tiles.of_queries,
-            q, k, v, y, dy, tiles.of_queries, tiles.spans, log_normalisers, dq, along,
+            q, k, v, y, dy, tiles.of_queries, tiles.ranges, log_normalisers, dq, along,
         )  # fmt: skip
         run(
-            "backward_of_keys", tiles.of_keys, q, k, v, dy, tiles.of_keys, tiles.spans, log_normalisers, along, dk, dv
+            "backward_of_keys", tiles.of_keys, q, k, v, dy, tiles.of_keys, tiles.ranges, log_normalisers, along, dk, dv
         )  # fmt: skip
         return dq, dk, dv
 

@@ -9,12 +9,12 @@ struct bf16 {  // the upper half of a float32
 __device__ __forceinline__ float load(float x) { return x; }
 __device__ __forceinline__ float load(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
 
-__device__ __forceinline__ void store(float& place, float x) { place = x; }
+__device__ __forceinline__ void store(float& out, float x) { out = x; }
 // Rounds to nearest, ties to even; a NaN stays a NaN, because its quiet bit is set.
-__device__ __forceinline__ void store(bf16& place, float x) {
+__device__ __forceinline__ void store(bf16& out, float x) {
     const unsigned bits = __float_as_uint(x);
     const unsigned rounded = x != x ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u);
-    place.bits = static_cast<unsigned short>(rounded >> 16);
+    out.bits = static_cast<unsigned short>(rounded >> 16);
 }
 
 constexpr unsigned kWholeWarp = 0xffffffffu;

@@ -7,11 +7,11 @@ constexpr int kWarps = 8, kDrawsOfABlock = 16, kDrawsOfAWarp = 32 * kDrawsOfABlo
 
 // Each thread computes a block of four words.
 extern "C" __global__ void __launch_bounds__(256)
-    philox_words(word* words, long long n_words, word seed, word site, word update, const word* update_at,
-                 word shard) {
+    philox_words(word* words, long long n_words, word seed, word stream, word update, const word* update_at,
+                 word micro_batch) {
     const long long block = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
     word of_block[4];
-    philox_block(site_of(seed, site, update, update_at, shard), block, of_block);
+    philox_block(stream_id_of(seed, stream, update, update_at, micro_batch), block, of_block);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
         if (4 * block + i < n_words) words[4 * block + i] = of_block[i];
@@ -20,12 +20,12 @@ extern "C" __global__ void __launch_bounds__(256)
 // Every thread of a warp draws 16 numbers, four to a word, lowest bits first; the warp then passes over its 512 elements
 // in order, so that neighbours in memory are read by neighbours.
 template <typename T>
-__device__ void dropout(const T* x, T* y, long long n, const Site& site, int threshold, float scale) {
+__device__ void dropout(const T* x, T* y, long long n, const StreamId& stream_id, int threshold, float scale) {
     __shared__ word words[kWarps][kDrawsOfAWarp / 4];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const long long group = static_cast<long long>(blockIdx.x) * kWarps + warp, first = group * kDrawsOfAWarp;
     word of_block[4];
-    philox_block(site, group * 32 + lane, of_block);
+    philox_block(stream_id, group * 32 + lane, of_block);
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[warp][4 * lane + i] = of_block[i];
     __syncwarp();
@@ -35,11 +35,11 @@ __device__ void dropout(const T* x, T* y, long long n, const Site& site, int thr
     }
 }
 
-#define DROPOUT(T)                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                      \
-        dropout_##T(const T* x, T* y, long long n, word seed, word site, word update, const word* update_at,       \
-                    word shard, int threshold, float scale) {                                                      \
-        dropout(x, y, n, site_of(seed, site, update, update_at, shard), threshold, scale);                         \
+#define DROPOUT(T)                                                                                             \
+    extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                  \
+        dropout_##T(const T* x, T* y, long long n, word seed, word stream, word update, const word* update_at, \
+                    word micro_batch, int threshold, float scale) {                                            \
+        dropout(x, y, n, stream_id_of(seed, stream, update, update_at, micro_batch), threshold, scale);        \
     }
 
 DROPOUT(float)

@@ -7,7 +7,7 @@ import numpy as np
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.ops.dropout import dropout, threshold_and_scale
-from autograd.random import Site, random_words
+from autograd.random import StreamId, random_words
 from autograd.tensor import Backward
 
 SOURCE, WORDS = "dropout.cu", "philox_words"
@@ -20,21 +20,27 @@ def kernel_name(dtype: object) -> str:
     return f"dropout_{STORAGE[str(dtype)]}"
 
 
-def numbers_of(site: Site) -> tuple[np.uint64 | Array | None, ...]:
-    """Return a site as arguments of a kernel: the update by value or by address, seed, id and micro-batch by value."""
-    is_number = isinstance(site.update, int | np.integer)
-    update, update_at = (site.update, None) if is_number else (0, site.update)
-    return np.uint64(site.seed), np.uint64(site.site), np.uint64(update), update_at, np.uint64(site.shard)
+def numbers_of(stream_id: StreamId) -> tuple[np.uint64 | Array | None, ...]:
+    """Return the numbers of a stream id as arguments of a kernel: the update by value or by address."""
+    is_number = isinstance(stream_id.update, int | np.integer)
+    update, update_at = (stream_id.update, None) if is_number else (0, stream_id.update)
+    return (
+        np.uint64(stream_id.seed),
+        np.uint64(stream_id.stream),
+        np.uint64(update),
+        update_at,
+        np.uint64(stream_id.micro_batch),
+    )
 
 
 @random_words.kernel("cuda")
-def random_words_by_blocks(like: Array, *, site: Site, count: int) -> Array:
+def random_words_by_blocks(like: Array, *, stream_id: StreamId, count: int) -> Array:
     """Return the reference's words; each thread computes four."""
     words = namespace(like).empty(count, np.uint64)
     if count:
         launch(
             SOURCE, WORDS, -(-count // (THREADS * WORDS_OF_A_THREAD)), THREADS,
-            words, np.int64(count), *numbers_of(site),
+            words, np.int64(count), *numbers_of(stream_id),
         )  # fmt: skip
     return words
 
@@ -44,7 +50,7 @@ def _is_stored(x: Array, **static: object) -> bool:
 
 
 @dropout.kernel("cuda", supports=_is_stored, takes_bfloat16=True)
-def dropout_in_one_pass(x: Array, *, rate: float, site: Site) -> tuple[Array, Backward]:
+def dropout_in_one_pass(x: Array, *, rate: float, stream_id: StreamId) -> tuple[Array, Backward]:
     """Compute the reference's result; the thread that reads an element draws its mask.
 
     Saves: nothing.
@@ -57,7 +63,7 @@ def dropout_in_one_pass(x: Array, *, rate: float, site: Site) -> tuple[Array, Ba
         if n:
             launch(
                 SOURCE, kernel_name(values.dtype), -(-n // (THREADS * ELEMENTS_OF_A_THREAD)), THREADS, values, out,
-                np.int64(n), *numbers_of(site), np.int32(threshold), np.float32(scale),
+                np.int64(n), *numbers_of(stream_id), np.int32(threshold), np.float32(scale),
             )  # fmt: skip
         return out
 

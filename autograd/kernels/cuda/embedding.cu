@@ -10,17 +10,17 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps)
     sort_ids(const long long* ids, long long* sorted_ids, long long* order, int n) {
     __shared__ int others[32 * kWarps];
     const int here = blockIdx.x * blockDim.x + threadIdx.x, id = here < n ? static_cast<int>(ids[here]) : 0;
-    int place = 0;
+    int position = 0;
     for (int start = 0; start < n; start += blockDim.x) {
         const int size = n - start < static_cast<int>(blockDim.x) ? n - start : blockDim.x, other = start + threadIdx.x;
         if (other < n) others[threadIdx.x] = static_cast<int>(ids[other]);
         __syncthreads();
-        for (int i = 0; i < size; ++i) place += others[i] < id + (start + i < here);
+        for (int i = 0; i < size; ++i) position += others[i] < id + (start + i < here);
         __syncthreads();  // until all threads have read others
     }
     if (here < n) {
-        sorted_ids[place] = id;
-        order[place] = here;
+        sorted_ids[position] = id;
+        order[position] = here;
     }
 }
 

@@ -16,7 +16,7 @@ struct alignas(4 * sizeof(T)) Four {
 };
 
 struct Dropout {
-    Site site;
+    StreamId stream_id;
     int threshold;  // 0: nothing is dropped
     float scale;
 };
@@ -55,7 +55,7 @@ __device__ __forceinline__ unsigned kept_of_row(const Dropout& dropout, long lon
     __syncwarp();  // until the words of the previous row have been read
     for (int block = lane(); block < kWidth / 16; block += 32) {
         word of_block[4];
-        philox_block(dropout.site, row * (kWidth / 16) + block, of_block);
+        philox_block(dropout.stream_id, row * (kWidth / 16) + block, of_block);
 #pragma unroll
         for (int i = 0; i < 4; ++i) words[4 * block + i] = of_block[i];
     }
@@ -205,16 +205,16 @@ __device__ void backward(const T* d_result, const T* x, const T* y, const float*
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_forward_##T##_##width(                 \
         const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics, long long n_rows, \
-        float eps, word seed, word site, word update, const word* update_at, word shard, int threshold,               \
+        float eps, word seed, word stream, word update, const word* update_at, word micro_batch, int threshold,       \
         float scale) {                                                                                                \
-        const Dropout dropout{site_of(seed, site, update, update_at, shard), threshold, scale};                       \
+        const Dropout dropout{stream_id_of(seed, stream, update, update_at, micro_batch), threshold, scale};          \
         forward<true, T, width>(x, y, gain, bias, result, statistics, n_rows, eps, dropout);                          \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_backward_##T##_##width(                \
         const T* d_result, const T* x, const T* y, const float* gain, const float* statistics, T* dx, T* dy,          \
-        float* of_parameters, long long n_rows, word seed, word site, word update, const word* update_at, word shard, \
-        int threshold, float scale) {                                                                                 \
-        const Dropout dropout{site_of(seed, site, update, update_at, shard), threshold, scale};                       \
+        float* of_parameters, long long n_rows, word seed, word stream, word update, const word* update_at,           \
+        word micro_batch, int threshold, float scale) {                                                               \
+        const Dropout dropout{stream_id_of(seed, stream, update, update_at, micro_batch), threshold, scale};          \
         backward<true, T, width>(d_result, x, y, gain, statistics, dx, dy, of_parameters, n_rows, dropout);           \
     }
 

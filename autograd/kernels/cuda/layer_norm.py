@@ -14,7 +14,7 @@ from autograd.kernels.cuda.linear import sum_of_rows
 from autograd.ops.add_norm import add_norm
 from autograd.ops.dropout import threshold_and_scale
 from autograd.ops.layer_norm import layer_norm
-from autograd.random import Site
+from autograd.random import StreamId
 from autograd.tensor import Backward
 
 SOURCE = "layer_norm.cu"
@@ -46,7 +46,14 @@ def layer_norm_in_registers(x: Array, gain: Array, bias: Array, *, eps: float = 
 
 
 def _is_supported_sum(
-    x: Array, y: Array, gain: Array, bias: Array, *, rate: float = 0.0, site: Site | None = None, eps: float = 1e-6
+    x: Array,
+    y: Array,
+    gain: Array,
+    bias: Array,
+    *,
+    rate: float = 0.0,
+    stream_id: StreamId | None = None,
+    eps: float = 1e-6,
 ) -> bool:
     alike = y.dtype == x.dtype and y.shape == x.shape and y.flags.c_contiguous
     return alike and _is_supported(x, gain, bias)
@@ -54,14 +61,21 @@ def _is_supported_sum(
 
 @add_norm.kernel("cuda", supports=_is_supported_sum, takes_bfloat16=True)
 def add_norm_in_registers(
-    x: Array, y: Array, gain: Array, bias: Array, *, rate: float = 0.0, site: Site | None = None, eps: float = 1e-6
+    x: Array,
+    y: Array,
+    gain: Array,
+    bias: Array,
+    *,
+    rate: float = 0.0,
+    stream_id: StreamId | None = None,
+    eps: float = 1e-6,
 ) -> tuple[Array, Backward]:
     """Compute the reference's result in one pass over memory each way; the mask is drawn twice and never stored.
 
     Saves: x, y, and two numbers per row: mean and 1/standard deviation.
     """
-    threshold, scale = threshold_and_scale(rate) if site else (0, 1.0)
-    of_mask = (*numbers_of(site or Site(0, 0)), np.int32(threshold), np.float32(scale))
+    threshold, scale = threshold_and_scale(rate) if stream_id else (0, 1.0)
+    of_mask = (*numbers_of(stream_id or StreamId(0, 0)), np.int32(threshold), np.float32(scale))
     return _normalised("add_norm", [x, y], gain, bias, eps, of_mask)
 
 

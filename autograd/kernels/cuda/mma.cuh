@@ -134,8 +134,8 @@ __device__ __forceinline__ void store_rows(bf16* all, int head, int n_heads, int
         for (int half = 0; half < 2; ++half) {
             const int r = row + lane_group() + 8 * half;
             const float scale = half ? of_lower : of_upper;
-            bf16* place = all + (static_cast<long long>(r) * n_heads + head) * kWidth + 8 * tile + 2 * lane_of_group();
+            bf16* out = all + (static_cast<long long>(r) * n_heads + head) * kWidth + 8 * tile + 2 * lane_of_group();
             if (r < end)
-                *reinterpret_cast<unsigned*>(place) = pack(c[tile][2 * half] * scale, c[tile][2 * half + 1] * scale);
+                *reinterpret_cast<unsigned*>(out) = pack(c[tile][2 * half] * scale, c[tile][2 * half + 1] * scale);
         }
 }

@@ -4,17 +4,18 @@
 
 typedef unsigned long long word;
 
-struct Site {
-    word seed, site, update, shard;
+struct StreamId {
+    word seed, stream, update, micro_batch;
 };
 
 // The update may be read from memory, so that it can change between runs of a captured launch.
-__device__ __forceinline__ Site site_of(word seed, word site, word update, const word* update_at, word shard) {
-    return Site{seed, site, update_at ? *update_at : update, shard};
+__device__ __forceinline__ StreamId stream_id_of(word seed, word stream, word update, const word* update_at,
+                                                 word micro_batch) {
+    return StreamId{seed, stream, update_at ? *update_at : update, micro_batch};
 }
 
-__device__ __forceinline__ void philox_block(const Site& at, word block, word (&out)[4]) {
-    word c0 = block + 1, c1 = at.shard, c2 = at.update, c3 = 0, k0 = at.seed, k1 = at.site;
+__device__ __forceinline__ void philox_block(const StreamId& at, word block, word (&out)[4]) {
+    word c0 = block + 1, c1 = at.micro_batch, c2 = at.update, c3 = 0, k0 = at.seed, k1 = at.stream;
 #pragma unroll
     for (int round = 0; round < 10; ++round) {
         const word high0 = __umul64hi(0xD2E7470EE14C6C93ull, c0), low0 = 0xD2E7470EE14C6C93ull * c0;

@@ -9,10 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
-from autograd import Blocks, KeySpans, Layer, Parameter, Tensor, ops
+from autograd import KeyRanges, Layer, Parameter, Segments, Tensor, ops
 from autograd.array import Array, IntArray
 from autograd.parameters import glorot_uniform, zeros
-from minitransformer.model.spans import self_attention_spans
+from minitransformer.model.masks import self_attention_mask
 
 
 class SequenceLayer(Protocol):
@@ -33,16 +33,16 @@ class SelfAttention(Layer):
     """
 
     def forward(self, x: Array) -> Tensor:
-        return self._attend(Tensor(x.reshape(-1, x.shape[2])), Blocks.of_lengths(np.full(len(x), x.shape[1])))
+        return self._attend(Tensor(x.reshape(-1, x.shape[2])), Segments.of_lengths(np.full(len(x), x.shape[1])))
 
     def after(self, steps: int, x: Tensor) -> Tensor:
         for _ in range(steps):
-            x = self._attend(x, Blocks.of_lengths([len(x)]))
+            x = self._attend(x, Segments.of_lengths([len(x)]))
         return x
 
-    def _attend(self, x: Tensor, sentences: Blocks) -> Tensor:
+    def _attend(self, x: Tensor, sentences: Segments) -> Tensor:
         heads = ops.reshape(x, shape=(len(x), 1, -1))
-        return ops.reshape(ops.attention(heads, heads, heads, spans=self_attention_spans(sentences)), shape=x.shape)
+        return ops.reshape(ops.attention(heads, heads, heads, mask=self_attention_mask(sentences)), shape=x.shape)
 
 
 class RestrictedSelfAttention(SelfAttention):
@@ -55,26 +55,30 @@ class RestrictedSelfAttention(SelfAttention):
     def __init__(self, r: int) -> None:
         self.r = r
 
-    def _attend(self, x: Tensor, sentences: Blocks) -> Tensor:
-        places, spans = windows(sentences, self.r)
+    def _attend(self, x: Tensor, sentences: Segments) -> Tensor:
+        positions, mask = windows(sentences, self.r)
         queries = ops.reshape(x, shape=(len(x), 1, -1))
-        keys = ops.reshape(ops.embedding(x, places), shape=(len(places), 1, -1))
-        return ops.reshape(ops.attention(queries, keys, keys, spans=spans), shape=x.shape)
+        keys = ops.reshape(ops.embedding(x, positions), shape=(len(positions), 1, -1))
+        return ops.reshape(ops.attention(queries, keys, keys, mask=mask), shape=x.shape)
 
 
-def windows(sentences: Blocks, r: int) -> tuple[IntArray, KeySpans]:
+def windows(sentences: Segments, r: int) -> tuple[IntArray, KeyRanges]:
     """Return the positions that blocks of r queries need as keys, block after block, and the mask over these keys."""
-    query_blocks, key_places = [], []
+    query_blocks, key_positions = [], []
     for start, length in zip(sentences.starts.tolist(), sentences.lengths.tolist(), strict=True):
         for first in range(start, start + length, r):
             last = min(first + r, start + length)
             query_blocks.append(last - first)
-            key_places.append(np.arange(max(start, first - r), min(start + length, last + r)))
-    keys, queries = Blocks.of_lengths([len(places) for places in key_places]), Blocks.of_lengths(query_blocks)
-    places = np.concatenate(key_places)
-    wanted = self_attention_spans(sentences, r)
-    shift = (keys.starts - places[keys.starts])[queries.block_of_token]  # from a position to its index among the keys
-    return places, KeySpans(wanted.first + shift, wanted.last + shift, queries, keys)
+            key_positions.append(np.arange(max(start, first - r), min(start + length, last + r)))
+    keys, queries = (
+        Segments.of_lengths([len(positions) for positions in key_positions]),
+        Segments.of_lengths(query_blocks),
+    )
+    positions = np.concatenate(key_positions)
+    wanted = self_attention_mask(sentences, r)
+    # from a position to its index among the keys
+    shift = (keys.starts - positions[keys.starts])[queries.segment_of_token]
+    return positions, KeyRanges(wanted.first + shift, wanted.last + shift, queries, keys)
 
 
 class Recurrent(Layer):
@@ -134,16 +138,16 @@ class Convolutional(Layer):
         self.weight = Parameter((k * d, d), glorot_uniform)
 
     def forward(self, x: Array) -> Tensor:
-        return self._convolve(Tensor(x.reshape(-1, x.shape[2])), Blocks.of_lengths(np.full(len(x), x.shape[1])), 1)
+        return self._convolve(Tensor(x.reshape(-1, x.shape[2])), Segments.of_lengths(np.full(len(x), x.shape[1])), 1)
 
     def after(self, steps: int, x: Tensor) -> Tensor:
         for layer in range(steps):
-            x = self._convolve(x, Blocks.of_lengths([len(x)]), self.growth**layer)
+            x = self._convolve(x, Segments.of_lengths([len(x)]), self.growth**layer)
         return x
 
-    def _convolve(self, x: Tensor, sentences: Blocks, dilation: int) -> Tensor:
+    def _convolve(self, x: Tensor, sentences: Segments, dilation: int) -> Tensor:
         back = np.arange(self.k) * dilation
-        is_inside = sentences.place_in_block[:, None] >= back
+        is_inside = sentences.position_in_segment[:, None] >= back
         wanted = np.where(is_inside, sentences.tokens[:, None] - back, 0)
         rows = ops.embedding(x, wanted.reshape(-1)) * is_inside.reshape(-1, 1)
         return ops.linear(ops.reshape(rows, shape=(len(x), -1)), self.weight, None)

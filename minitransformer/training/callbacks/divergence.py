@@ -16,7 +16,7 @@ from minitransformer.data.store import TokenStore
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import CheckpointError
-from minitransformer.training.capsule import UpdateFacts, write_capsule
+from minitransformer.training.repro_bundle import UpdateFacts, write_repro_bundle
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult
 from parallel.communicator import Communicator
@@ -139,17 +139,17 @@ def require_finite(model: Transformer, step: int) -> None:
 def give_up(
     run: Path, model: Transformer, store: TokenStore, facts: UpdateFacts, gradients: Array, world: Communicator
 ) -> NoReturn:
-    """Write a capsule of the update that ``facts`` are of, and raise TrainingDivergedError; all ranks must call.
+    """Write a repro bundle of the update that ``facts`` are of, and raise TrainingDivergedError; all ranks must call.
 
-    ``gradients``: of all parameters, on rank 0.  The error says so if the capsule cannot be written.
+    ``gradients``: of all parameters, on rank 0.  The error says so if the repro bundle cannot be written.
     """
     directory = run / "divergence" / f"step-{facts.step:08d}"
     advice = f"The doctor can replay it from {directory} and find the first such number;"
     if world.rank == 0:
         try:
-            write_capsule(directory, model, [store.pair(i) for i in facts.pairs], facts, gradients)
+            write_repro_bundle(directory, model, [store.pair(i) for i in facts.pairs], facts, gradients)
         except CheckpointError as error:
-            advice = f"No capsule of it could be written ({error});"
+            advice = f"No repro bundle of it could be written ({error});"
     world.barrier()
     raise TrainingDivergedError(
         f"update {facts.step:,}: {facts.what}, as in {PATIENCE} updates in a row; checkpoints are unharmed. {advice}"

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from minitransformer.system.files import write_text, written_whole
+from minitransformer.system.files import atomic_write, write_text
 from minitransformer.training.callbacks.callback import Callback, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 
@@ -42,7 +42,7 @@ class MetricsFile(Callback):
         steps = [_step_of(line) for line in lines]
         if not _are_as_written(lines, steps):
             copy = _free_name(self._path.parent)
-            with written_whole(copy) as temporary:
+            with atomic_write(copy) as temporary:
                 temporary.write_bytes(content)
             _log.warning(f"{self._path}: is corrupt: not all lines are as they were written; kept as {copy.name}")
         kept = "".join(line for line, step in zip(lines, steps, strict=True) if step is not None and step <= state.step)

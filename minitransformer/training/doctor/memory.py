@@ -13,7 +13,7 @@ from minitransformer.system.errors import UserError
 from minitransformer.system.free_memory import free_memory
 from minitransformer.system.memory import give_back_freed_memory
 from minitransformer.training.doctor.finding import Finding
-from minitransformer.training.footprint import Footprint, in_words, predict
+from minitransformer.training.footprint import Footprint, format_bytes, predict
 from minitransformer.training.largest_batch import (
     NO_WAY,
     USABLE,
@@ -82,8 +82,8 @@ def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Calla
     model, lengths = Transformer(sized(config.model, data), seed=None), data.store("train").lengths
 
     def predicted(training: TrainingConfig) -> Footprint:
-        micro_batches = micro_batches_of_rank(world.rank, world.size, training.n_shards, training.sum)
-        return predict(model, training, lengths, n_threads=n_threads, shards=micro_batches)[0]
+        micro_batches = micro_batches_of_rank(world.rank, world.size, training.n_micro_batches, training.sum)
+        return predict(model, training, lengths, n_threads=n_threads, micro_batches=micro_batches)[0]
 
     return predicted
 
@@ -91,7 +91,7 @@ def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Calla
 def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
     """Compute the gradients of the largest batch; return whether it fits, and by how much the process grew."""
     predicted = (
-        "" if config.device == "cuda" else in_words(_prediction(config, world, n_threads)(config.training).total)
+        "" if config.device == "cuda" else format_bytes(_prediction(config, world, n_threads)(config.training).total)
     )
     data = PreparedData.open(config.data_directory)
     give_back_freed_memory()
@@ -107,7 +107,7 @@ def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
     after = _bytes_of("VmHWM")
     if before is None or after is None or not predicted:
         return Finding(TRIAL, "was computed: it fits")
-    return Finding(TRIAL, f"was computed: the process grew by {in_words(after - before)}; predicted {predicted}")
+    return Finding(TRIAL, f"was computed: the process grew by {format_bytes(after - before)}; predicted {predicted}")
 
 
 def _forget_peak() -> float | None:

@@ -88,16 +88,17 @@ def expected_model(config: RunConfig) -> tuple[ModelConfig, bool]:
 def batch(config: RunConfig, n_ranks: int) -> Finding:
     """Return how a batch is divided among ranks."""
     training = config.training
-    n_working = working_ranks(n_ranks, training.n_shards, training.sum)
-    least, most = training.n_shards // n_working, -(-training.n_shards // n_working)
+    n_working = working_ranks(n_ranks, training.n_micro_batches, training.sum)
+    least, most = training.n_micro_batches // n_working, -(-training.n_micro_batches // n_working)
     share = f"{least}" if least == most else f"{least} or {most}"
     found = (
-        f"at most {training.batch_tokens:,} tokens a side, in {training.n_shards} micro-batches, {share} per process"
+        f"at most {training.batch_tokens:,} tokens a side, in {training.n_micro_batches} micro-batches,"
+        f" {share} per process"
     )
     if n_working == n_ranks:
         return Finding("batch", found)
     found = f"{found}; {n_ranks - n_working} of {n_ranks} processes will stand idle"
-    if n_ranks > training.n_shards:
-        return Finding("batch", found, f"raise training.n_shards, or start {n_working} processes")
+    if n_ranks > training.n_micro_batches:
+        return Finding("batch", found, f"raise training.n_micro_batches, or start {n_working} processes")
     remedy = f'start {n_working} or {2 * n_working} processes, or set training.sum to "fast"'
     return Finding("batch", found, remedy)

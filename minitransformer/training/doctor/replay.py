@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from minitransformer.training.capsule import Replay, replay_capsule
+from minitransformer.training.repro_bundle import Replay, replay_repro_bundle
 
 
 def diagnosis(directory: Path) -> Iterator[str]:
     """Yield a line for each precision, and the conclusion.  Raises: CheckpointError if there is no repro bundle."""
-    single = replay_capsule(directory, "float32")
+    single = replay_repro_bundle(directory, "float32")
     yield str(single)
-    double = replay_capsule(directory, "float64")
+    double = replay_repro_bundle(directory, "float64")
     yield str(double)
     yield f"conclusion: {conclusion(single, double)}"
 

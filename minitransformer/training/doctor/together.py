@@ -20,13 +20,13 @@ ROUNDS = 5
 
 
 def together(
-    world: Communicator, placements: list[Placement], device: Device, n_shards: int, order: SumOrder
+    world: Communicator, placements: list[Placement], device: Device, n_micro_batches: int, order: SumOrder
 ) -> list[Finding]:
     """Return the same findings on every rank; all ranks must call."""
     if world.size == 1:
         return [Finding("processes", f"1, on {placements[0].host}")]
-    reducer = choose_reducer(world, gpu_module(device), n_shards, order)
-    found = sum_over_ranks(world, reducer, working_ranks(world.size, n_shards, order))
+    reducer = choose_reducer(world, gpu_module(device), n_micro_batches, order)
+    found = sum_over_ranks(world, reducer, working_ranks(world.size, n_micro_batches, order))
     return [
         Finding("processes", "\n".join([f"{world.size} processes", *describe(placements)])),
         Finding("gradients", reducer.description.removeprefix("gradients ")),

@@ -13,13 +13,13 @@ from autograd.kernels.cuda import layer_norm
 from autograd.kernels.cuda.dropout import numbers_of
 from autograd.ops.add_norm import add_norm
 from autograd.ops.dropout import dropout_mask, threshold_and_scale
-from autograd.precision import is_bfloat16, rounded, widened
-from autograd.random import Site
+from autograd.precision import is_bfloat16, rounded, upcast
+from autograd.random import StreamId
 
 pytestmark = pytest.mark.usefixtures("launch")
-SITE = Site(2**64 - 1, 2**64 - 2, 2**63, 2**64 - 3)
+STREAM_ID = StreamId(2**64 - 1, 2**64 - 2, 2**63, 2**64 - 3)
 UNDROPPED: dict[str, Any] = {}
-DROPPED = {"rate": 0.3, "site": SITE, "eps": 1e-3}
+DROPPED = {"rate": 0.3, "stream_id": STREAM_ID, "eps": 1e-3}
 
 
 def draw(n: int, width: int) -> tuple[Any, ...]:
@@ -32,11 +32,11 @@ def draw(n: int, width: int) -> tuple[Any, ...]:
 def compare(arguments: tuple[Any, ...], static: dict[str, Any], tolerance: float) -> list[Any]:
     """Compare value and gradients with the reference in float64, within this tolerance."""
     *inputs, dy = arguments
-    expected, expected_backward = add_norm.reference(*double(*map(widened, inputs)), **static)
+    expected, expected_backward = add_norm.reference(*double(*map(upcast, inputs)), **static)
     y, backward = layer_norm.add_norm_in_registers(*inputs, **static)
     results = [y, *backward(dy)]
-    for got, of_reference in zip(results, (expected, *expected_backward(*double(widened(dy)))), strict=True):
-        near(widened(got), of_reference, tolerance)
+    for got, of_reference in zip(results, (expected, *expected_backward(*double(upcast(dy)))), strict=True):
+        near(upcast(got), of_reference, tolerance)
     return results
 
 
@@ -55,14 +55,14 @@ def test_add_norm_in_sixteen_bits(width: int, static: dict[str, Any]) -> None:
     result, dx, of_y, dgain, dbias = compare((rounded(x), rounded(y), gain, bias, rounded(dy)), static, 2**-8.5)
     assert all(map(is_bfloat16, (result, dx, of_y)))
     assert dgain.dtype == dbias.dtype == np.float32
-    np.testing.assert_allclose(dbias, widened(rounded(dy)).sum(0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(dbias, upcast(rounded(dy)).sum(0), rtol=1e-5, atol=1e-5)
 
 
 def test_the_gradient_of_what_was_dropped_is_zero_and_of_the_rest_scaled() -> None:
     *arguments, dy = draw(21, 256)
     dx, of_y, _, _ = layer_norm.add_norm_in_registers(*arguments, **DROPPED)[1](dy)
-    np.testing.assert_allclose(of_y, dx * dropout_mask(dx, 0.3, SITE), rtol=1e-6)
-    assert ((of_y == 0) == (dropout_mask(dx, 0.3, SITE) == 0)).all()
+    np.testing.assert_allclose(of_y, dx * dropout_mask(dx, 0.3, STREAM_ID), rtol=1e-6)
+    assert ((of_y == 0) == (dropout_mask(dx, 0.3, STREAM_ID) == 0)).all()
 
 
 def test_add_norm_whose_blocks_have_several_rows_for_a_warp(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_every_number_of_the_results_is_written(dtype: str, launch: Callable[...
     threshold, scale = threshold_and_scale(0.5)
     result, dx, of_y = (np.full_like(x, np.nan) for _ in range(3))
     statistics, sums = np.full((11, 2), np.nan, np.float32), np.full((2, 2, 128), np.nan, np.float32)
-    of_mask = (*numbers_of(SITE), np.int32(threshold), np.float32(scale))
+    of_mask = (*numbers_of(STREAM_ID), np.int32(threshold), np.float32(scale))
     forward, backward = (layer_norm.kernel_name("add_norm", way, dtype, 128) for way in layer_norm.DIRECTIONS)
     for array in (x, y, dy, gain, bias):
         array.flags.writeable = False
@@ -99,4 +99,4 @@ def test_every_number_of_the_results_is_written(dtype: str, launch: Callable[...
         dy, x, y, gain, statistics, dx, of_y, sums, np.int64(11), *of_mask,
     )  # fmt: skip
     for array in (result, statistics, dx, of_y, sums):
-        assert np.isfinite(widened(array)).all()
+        assert np.isfinite(upcast(array)).all()

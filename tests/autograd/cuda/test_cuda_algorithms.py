@@ -19,7 +19,7 @@ from autograd.kernels.cuda.algorithms import Choices, class_of
 from autograd.kernels.cuda.cublaslt import Algorithm, Matrix, Problem, ProductError
 from autograd.kernels.cuda.products import product
 
-DAMAGED = [
+CORRUPT = [
     b"", b"\xff\xfe", 99_999 * b"[", b"[]", b"3", b"{", b'{"CPU, cuBLASLt 130000": 3}',
     b'{"CPU, cuBLASLt 130000": {"a": 3}}',
     b'{"CPU, cuBLASLt 130000": {"a": [1, 2]}}', b'{"CPU, cuBLASLt 130000": {"a": [1, 2, 3, 4, 5, 6, 7, -1]}}',
@@ -105,8 +105,8 @@ def test_an_algorithm_that_does_not_fit_gives_way_to_the_librarys_guess(
     assert used(products_on_cpu) == 3  # is still remembered
 
 
-@pytest.mark.parametrize("content", DAMAGED, ids=lambda content: repr(content[:40]))
-def test_a_damaged_file_is_no_file(
+@pytest.mark.parametrize("content", CORRUPT, ids=lambda content: repr(content[:40]))
+def test_a_corrupt_file_is_no_file(
     content: bytes, products_on_cpu: Recorder, times: list[float], tmp_path: Path
 ) -> None:
     path = tmp_path / "minitransformer" / "products.json"

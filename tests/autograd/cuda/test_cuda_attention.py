@@ -9,52 +9,52 @@ import pytest
 from cuda_on_cpu import from_bf16, near, to_bf16
 from kernel_models import attention as model
 
-from autograd import Blocks, KeySpans
+from autograd import KeyRanges, Segments
 from autograd.kernels.cuda import attention
 from autograd.ops.attention import attention as operation
 from autograd.tiles import ROWS, tiles_of
-from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
 pytestmark = pytest.mark.usefixtures("launch")
 
-SENTENCES = Blocks.of_lengths([1, 16, 37, 2])
-SPANS = {
-    "self": self_attention_spans(SENTENCES),
-    "causal": causal_spans(SENTENCES),
-    "neighbourhood": causal_spans(SENTENCES, 3),
-    "source": encoder_decoder_spans(SENTENCES, Blocks.of_lengths([20, 1, 15, 33])),
-    "keys of no block between": encoder_decoder_spans(
-        Blocks.of_lengths([3, 17]), Blocks(np.array([2, 25]), np.array([18, 4]))
+SENTENCES = Segments.of_lengths([1, 16, 37, 2])
+MASKS = {
+    "self": self_attention_mask(SENTENCES),
+    "causal": causal_mask(SENTENCES),
+    "neighbourhood": causal_mask(SENTENCES, 3),
+    "source": encoder_decoder_mask(SENTENCES, Segments.of_lengths([20, 1, 15, 33])),
+    "keys of no segment between": encoder_decoder_mask(
+        Segments.of_lengths([3, 17]), Segments(np.array([2, 25]), np.array([18, 4]))
     ),
 }
 
 
-def draw(spans: KeySpans, n_heads: int, width: int) -> list[Any]:
-    """Draw q, k, v and dy in 16 bits, with rows after the last block of keys."""
-    random, n_keys = np.random.default_rng(1), spans.keys.end + 3
-    sizes = spans.queries.n_tokens, n_keys, n_keys, spans.queries.n_tokens
+def draw(mask: KeyRanges, n_heads: int, width: int) -> list[Any]:
+    """Draw q, k, v and dy in 16 bits, with rows after the last segment of keys."""
+    random, n_keys = np.random.default_rng(1), mask.keys.end + 3
+    sizes = mask.queries.n_tokens, n_keys, n_keys, mask.queries.n_tokens
     return [to_bf16(random.standard_normal((n, n_heads, width))) for n in sizes]
 
 
 @pytest.mark.parametrize("width", attention.WIDTHS)
-@pytest.mark.parametrize("name", SPANS)
+@pytest.mark.parametrize("name", MASKS)
 def test_attention(name: str, width: int) -> None:
-    *qkv, dy = draw(SPANS[name], 3, width)
-    y, backward = attention.attention_in_tiles(*qkv, spans=SPANS[name])
-    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in qkv), spans=SPANS[name])
+    *qkv, dy = draw(MASKS[name], 3, width)
+    y, backward = attention.attention_in_tiles(*qkv, mask=MASKS[name])
+    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in qkv), mask=MASKS[name])
     near(from_bf16(y), exact, 6e-3)
     for got, expected in zip(backward(dy), exact_backward(from_bf16(dy).astype(float)), strict=True):
         near(from_bf16(got), expected, 1e-2)
         assert not from_bf16(got)[~expected.any((1, 2))].any()
 
 
-@pytest.mark.parametrize("name", SPANS)
+@pytest.mark.parametrize("name", MASKS)
 def test_what_kernels_leave_for_one_another_is_the_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logarithms of denominators and ⟨dy, y⟩ are float32: nearer to the model's than any result in 16 bits could be."""
-    run, launches, tiles = attention.launch, [], tiles_of(SPANS[name], np.empty(0))
+    run, launches, tiles = attention.launch, [], tiles_of(MASKS[name], np.empty(0))
     monkeypatch.setattr(attention, "launch", lambda *launched: (launches.append(launched), run(*launched)))
-    *qkv, dy = draw(SPANS[name], 2, 32)
-    y, backward = attention.attention_in_tiles(*qkv, spans=SPANS[name])
+    *qkv, dy = draw(MASKS[name], 2, 32)
+    y, backward = attention.attention_in_tiles(*qkv, mask=MASKS[name])
     backward(dy)
     (*_, log_normalisers, _, _, _), (*_, along, _, _, _), _ = launches  # three numbers follow
     for head in range(2):
@@ -66,10 +66,10 @@ def test_what_kernels_leave_for_one_another_is_the_models(name: str, monkeypatch
 
 def test_large_scores_neither_overflow_nor_vanish() -> None:
     """Some are above 100, where exp would overflow; the gradient of scores is nearly 0 there."""
-    q, *kv, dy = draw(SPANS["self"], 1, 32)
+    q, *kv, dy = draw(MASKS["self"], 1, 32)
     q = to_bf16(40 * from_bf16(q))
-    y, backward = attention.attention_in_tiles(q, *kv, spans=SPANS["self"])
-    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in (q, *kv)), spans=SPANS["self"])
+    y, backward = attention.attention_in_tiles(q, *kv, mask=MASKS["self"])
+    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in (q, *kv)), mask=MASKS["self"])
     near(from_bf16(y), exact, 6e-3)
     dq, dk, dv = map(from_bf16, backward(dy))
     near(dv, exact_backward(from_bf16(dy).astype(float))[2], 6e-3)
@@ -77,25 +77,25 @@ def test_large_scores_neither_overflow_nor_vanish() -> None:
     assert np.isfinite(dk).all()
 
 
-def test_tiles_meet_no_more_keys_than_their_spans_have() -> None:
-    tiles = tiles_of(SPANS["neighbourhood"], np.empty(0))
+def test_tiles_meet_no_more_keys_than_their_ranges_have() -> None:
+    tiles = tiles_of(MASKS["neighbourhood"], np.empty(0))
     third = [[17, 54, 17, 33], [33, 54, 30, 49], [49, 54, 46, 54]]
     np.testing.assert_array_equal(tiles.of_queries, [[0, 1, 0, 1], [1, 17, 1, 17], *third, [54, 56, 54, 56]])
-    assert tiles_of(SPANS["neighbourhood"], np.empty(0)) is tiles
+    assert tiles_of(MASKS["neighbourhood"], np.empty(0)) is tiles
 
 
-@pytest.mark.parametrize("name", SPANS)
+@pytest.mark.parametrize("name", MASKS)
 def test_tiles_of_keys_meet_the_queries_that_see_them_and_none_before_or_behind(name: str) -> None:
-    spans = SPANS[name]
-    for first, end, first_query, end_query in tiles_of(spans, np.empty(0)).of_keys.tolist():
+    mask = MASKS[name]
+    for first, end, first_query, end_query in tiles_of(mask, np.empty(0)).of_keys.tolist():
         keys = range(first, min(first + ROWS, end))
-        seeing = np.flatnonzero((spans.first < keys[-1] + 1) & (spans.last > keys[0]))
+        seeing = np.flatnonzero((mask.first < keys[-1] + 1) & (mask.last > keys[0]))
         assert range(first_query, end_query) == (range(seeing[0], seeing[-1] + 1) if len(seeing) else range(0))
 
 
 def test_attention_of_nothing() -> None:
     nothing = np.empty((0, 2, 32), np.uint16)
     y, backward = attention.attention_in_tiles(
-        nothing, nothing, nothing, spans=self_attention_spans(Blocks.of_lengths([]))
+        nothing, nothing, nothing, mask=self_attention_mask(Segments.of_lengths([]))
     )
     assert [x.shape for x in (y, *backward(nothing))] == [(0, 2, 32)] * 4

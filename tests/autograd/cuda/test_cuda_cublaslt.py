@@ -119,7 +119,7 @@ def test_what_cupys_own_search_finds_comes_first(monkeypatch: pytest.MonkeyPatch
     assert set(library.paths_of("cublasLt")) <= set(elsewhere)
 
 
-def test_what_to_install_is_said_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_to_install_is_reported_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cublaslt, "paths_of", lambda name: iter(()))
     with pytest.raises(ProductError, match=r'is not installed; pip install "nvidia-cublas"'):
         cublaslt.library.__wrapped__()

@@ -22,7 +22,7 @@ from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import graph
 from minitransformer.training.callbacks import Callback, divergence
-from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.gradient import GradientAccumulator
 from minitransformer.training.graph import CapturedStep, is_capturable
 from minitransformer.training.step import StepResult, TrainingStep
 from minitransformer.training.trainer import Trainer
@@ -30,7 +30,7 @@ from parallel.communicator import SerialCommunicator
 from parallel.reducer import LocalReducer
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=1, d_k=32, d_v=32, p_drop=0.25)
-TRAINING = TrainingConfig(max_updates=1, batch_tokens=128, n_shards=1, seed=5, clip_norm=2.0, warmup_steps=4)
+TRAINING = TrainingConfig(max_updates=1, batch_tokens=128, n_micro_batches=1, seed=5, clip_norm=2.0, warmup_steps=4)
 WAITING = {"read", "synchronize", "wait"}
 
 
@@ -42,7 +42,11 @@ def batch_of(seed: int, n: int, longest: int) -> Batch:
 
 EMPTY = Batch.from_token_ids([], [])
 SMALL = [[batch_of(i, 2 + i % 2, 4)] for i in range(4)]  # of one capacity, other lengths and numbers of sentences
-SHARDS = [[batch_of(1, 2, 4), batch_of(2, 3, 4)], [batch_of(3, 3, 4), EMPTY], [batch_of(4, 2, 4), batch_of(5, 2, 4)]]
+MICRO_BATCHES = [
+    [batch_of(1, 2, 4), batch_of(2, 3, 4)],
+    [batch_of(3, 3, 4), EMPTY],
+    [batch_of(4, 2, 4), batch_of(5, 2, 4)],
+]
 LARGE = [batch_of(9, 3, 12)]
 
 
@@ -77,14 +81,14 @@ def model_on_gpu(**changes: Any) -> Transformer:
     return Transformer(dataclasses.replace(CONFIG, **changes), seed=3, dtype="bfloat16", device="cuda")
 
 
-def step_of(model: Transformer, kind: type[CapturedStep] = CapturedStep, n_shards: int = 1) -> CapturedStep:
-    config = dataclasses.replace(TRAINING, n_shards=n_shards)
-    gradient, adam = ShardedGradient(model, n_threads=1), Adam(model.parameters)
-    return kind(TrainingStep(gradient, LocalReducer(), adam, config, range(n_shards)))
+def step_of(model: Transformer, kind: type[CapturedStep] = CapturedStep, n_micro_batches: int = 1) -> CapturedStep:
+    config = dataclasses.replace(TRAINING, n_micro_batches=n_micro_batches)
+    gradient, adam = GradientAccumulator(model, n_threads=1), Adam(model.parameters)
+    return kind(TrainingStep(gradient, LocalReducer(), adam, config, range(n_micro_batches)))
 
 
-def begin(step: CapturedStep, number: int, shards: Sequence[Batch]) -> StepResult:
-    return step(shards, number, sum(shard.n_target_tokens for shard in shards))
+def begin(step: CapturedStep, number: int, micro_batches: Sequence[Batch]) -> StepResult:
+    return step(micro_batches, number, sum(micro_batch.n_target_tokens for micro_batch in micro_batches))
 
 
 def numbers(result: StepResult) -> tuple[float, float]:
@@ -93,12 +97,12 @@ def numbers(result: StepResult) -> tuple[float, float]:
 
 def run(step: CapturedStep, batches: Sequence[Sequence[Batch]]) -> list[tuple[float, float]]:
     """Make updates, one after the other."""
-    return [numbers(begin(step, number, shards)) for number, shards in enumerate(batches, 1)]
+    return [numbers(begin(step, number, micro_batches)) for number, micro_batches in enumerate(batches, 1)]
 
 
 def bits(step: CapturedStep) -> list[bytes]:
     adam = step.step.adam
-    return [to_host(x).tobytes() for x in (adam.buffer.values, adam.buffer.copies, adam.m, adam.v)]
+    return [to_host(x).tobytes() for x in (adam.buffer.values, adam.buffer.low_precision, adam.m, adam.v)]
 
 
 def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
@@ -115,9 +119,9 @@ def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
     assert graphed.n_graphs == graphed.n_capacities == 2
 
 
-def test_graphs_add_up_shards_as_launches_do(launched: list[str]) -> None:
+def test_graphs_add_up_micro_batches_as_launches_do(launched: list[str]) -> None:
     graphed, one_by_one = (step_of(model_on_gpu(), kind, 2) for kind in (CapturedStep, LaunchedStep))
-    assert run(graphed, SHARDS) == run(one_by_one, SHARDS)
+    assert run(graphed, MICRO_BATCHES) == run(one_by_one, MICRO_BATCHES)
     assert bits(graphed) == bits(one_by_one)
 
 
@@ -174,12 +178,12 @@ def test_what_fills_a_batch_up_changes_nothing(launched: list[str], monkeypatch:
     results = run(plain, SMALL[:3])
 
     def fill_otherwise(arrays: Any, batch: Batch, neighbourhood: int | None) -> Any:
-        spans = fill(arrays, batch, neighbourhood)
+        masks = fill(arrays, batch, neighbourhood)
         for name, n, value in (("source_ids", batch.n_source_tokens, 17), ("decoder_ids", batch.n_target_tokens, 18),
-                               ("source_places", batch.n_source_tokens, 5)):  # fmt: skip
+                               ("source_positions", batch.n_source_tokens, 5)):  # fmt: skip
             assert n < len(arrays[name])
             arrays[name][n:] = value
-        return spans
+        return masks
 
     monkeypatch.setattr(graph, "fill", fill_otherwise)
     assert run(other, SMALL[:3]) == results
@@ -191,12 +195,12 @@ def test_an_update_that_is_not_finite_changes_nothing(value: float, launched: li
     """The first is launched, the third is a graph; a weight is made not finite, and restored."""
     updates = step_of(model_on_gpu())
     parameters = updates.step.parameters
-    spoilt = parameters.copies[parameters.named["source_embedding.weight"].offset :][:1]
-    for step, shards in enumerate(SMALL, 1):
+    spoilt = parameters.low_precision[parameters.named["source_embedding.weight"].offset :][:1]
+    for step, micro_batches in enumerate(SMALL, 1):
         before, kept = bits(updates), spoilt.copy()
         if step % 2:
             spoilt[...] = value
-        is_finite = begin(updates, step, shards).is_finite
+        is_finite = begin(updates, step, micro_batches).is_finite
         if step % 2:
             spoilt[...] = kept
         assert is_finite == (bits(updates) != before) == (step % 2 == 0)
@@ -251,7 +255,7 @@ def store(tmp_path: Path) -> Path:
 def train(folder: Path, run: str, n_updates: int) -> tuple[Trainer, list[float]]:
     """Train; return also the reported losses."""
     config = TrainingConfig(
-        max_updates=n_updates, batch_tokens=32, n_shards=1, warmup_steps=4, log_every=2, checkpoint_every=3,
+        max_updates=n_updates, batch_tokens=32, n_micro_batches=1, warmup_steps=4, log_every=2, checkpoint_every=3,
         precision="bfloat16",
     )  # fmt: skip
     losses: list[float] = []

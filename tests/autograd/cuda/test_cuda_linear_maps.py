@@ -35,7 +35,7 @@ class Maps(Layer):
         self.biases: list[Parameter] = []
         for _ in range(n_maps):
             self.weights.append(Parameter((WIDTH, OUT), glorot_uniform))
-            self.biases.append(Parameter((OUT,), lambda site, shape: scaled_normal(site, (*shape, 1))[:, 0]))
+            self.biases.append(Parameter((OUT,), lambda stream_id, shape: scaled_normal(stream_id, (*shape, 1))[:, 0]))
         if not bias:
             self.biases.clear()
         self.values = ParameterBuffer(self, seed=3, dtype=dtype, device=device)
@@ -66,18 +66,18 @@ def gradients_of(maps: Maps, x: Any, dys: list[Any]) -> tuple[list[Any], Any, li
     ys, of_several = linear_maps_as_a_stack(x, *(None if p is None else p.value for p in maps.arguments))
     dx, *of_maps = of_several(dys)
     assert written(dx).dtype == ys[0].dtype == x.dtype
-    places = [weight.view_of(maps.values.gradients) for weight in maps.weights]
+    views = [weight.view_of(maps.values.gradients) for weight in maps.weights]
     maps.values.gradients[...] = np.nan
-    for gradient, place in zip(of_maps[::2], places, strict=True):
+    for gradient, view in zip(of_maps[::2], views, strict=True):
         assert isinstance(gradient, PendingGradient)
-        gradient.write_to(place)
+        gradient.write_to(view)
     of_maps[0].finish()
-    once = [to_host(place) for place in places]
-    for gradient, place in zip(of_maps[::2], places, strict=True):
-        gradient.add_to(place)
+    once = [to_host(view) for view in views]
+    for gradient, view in zip(of_maps[::2], views, strict=True):
+        gradient.add_to(view)
     of_maps[0].finish()
-    for before, place in zip(once, places, strict=True):
-        near(to_host(place).astype(float), 2 * before.astype(float), 2e-6)
+    for before, view in zip(once, views, strict=True):
+        near(to_host(view).astype(float), 2 * before.astype(float), 2e-6)
     assert np.isnan(to_host(maps.before.view_of(maps.values.gradients))).all()
     assert all(of_bias is None or of_bias.dtype == np.float32 for of_bias in of_maps[1::2])
     return [*map(in_double, ys)], in_double(written(dx)), once, [*map(in_double, of_maps[1::2])]

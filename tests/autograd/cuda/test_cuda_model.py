@@ -17,7 +17,7 @@ from cuda_kernels import MODULES, registered
 from autograd import RandomStream, Tensor, backward, ops, to_device, to_host
 from autograd.array import device_of
 from autograd.optim import Adam
-from autograd.precision import rounded, widened
+from autograd.precision import rounded, upcast
 from minitransformer import Batch, ModelConfig, Transformer
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=2, d_k=4, d_v=4)
@@ -111,9 +111,9 @@ def test_an_update_in_bfloat16_is_that_of_the_cpu_but_for_rounding(launched: lis
     sizes = [np.linalg.norm(difference) for difference in (*(x - gradients[2] for x in gradients), gradients[2])]
     assert sizes[0] < 0.02 * sizes[3]
     assert sizes[1] < 2 * sizes[0]
-    values, copies = to_host(there.parameters.values), to_host(there.parameters.copies)
+    values, low_precision = to_host(there.parameters.values), to_host(there.parameters.low_precision)
     assert values.dtype == gradients[1].dtype == np.float32
-    np.testing.assert_array_equal(widened(copies), widened(rounded(values)))
+    np.testing.assert_array_equal(upcast(low_precision), upcast(rounded(values)))
     large = np.abs(gradients[2]) > 0.05 * np.abs(gradients[2]).max()
     np.testing.assert_allclose(values[large], here.parameters.values[large], atol=1e-5)
     assert set(launched) == {
@@ -133,11 +133,11 @@ def test_the_gradient_of_an_embedding_reaches_a_leaf_on_the_device(launched: lis
     assert launched == ["sort_ids", "add_rows_float"]
 
 
-def test_masks_of_two_sites_are_different_and_those_of_one_are_the_same(launched: list[str]) -> None:
+def test_masks_of_two_stream_ids_are_different_and_those_of_one_are_the_same(launched: list[str]) -> None:
     x = to_device(np.ones(600, np.float32), "cuda")
     random, repeated = RandomStream(1), RandomStream(1)
     first, second, again = (
-        to_host(ops.dropout(x, rate=0.5, site=stream.next_site()).value) for stream in (random, random, repeated)
+        to_host(ops.dropout(x, rate=0.5, stream_id=stream.next_id()).value) for stream in (random, random, repeated)
     )
     assert (first != second).any()
     np.testing.assert_array_equal(first, again)

@@ -13,46 +13,47 @@ from autograd.kernels.cuda import dropout, embedding, layer_norm
 from autograd.ops.dropout import dropout as dropout_operation
 from autograd.ops.dropout import dropout_mask
 from autograd.ops.embedding import embedding as embedding_operation
-from autograd.random import Site, random_words
+from autograd.random import StreamId, random_words
 from autograd.tensor import written
 
 pytestmark = pytest.mark.usefixtures("launch")
-SITES = [Site(0, 0), Site(5, 1, 3, 2), Site(2**64 - 1, 2**64 - 2, 2**63, 2**64 - 3)]
+STREAM_IDS = [StreamId(0, 0), StreamId(5, 1, 3, 2), StreamId(2**64 - 1, 2**64 - 2, 2**63, 2**64 - 3)]
 
 
-@pytest.mark.parametrize("site", SITES, ids=str)
+@pytest.mark.parametrize("stream_id", STREAM_IDS, ids=str)
 @pytest.mark.parametrize("count", [0, 1, 4, 1023, 1024, 4100])
-def test_words_are_those_of_numpys_philox(count: int, site: Site) -> None:
-    words = dropout.random_words_by_blocks(np.empty(0), site=site, count=count)
-    np.testing.assert_array_equal(words, random_words.reference(np.empty(0), site=site, count=count))
+def test_words_are_those_of_numpys_philox(count: int, stream_id: StreamId) -> None:
+    words = dropout.random_words_by_blocks(np.empty(0), stream_id=stream_id, count=count)
+    np.testing.assert_array_equal(words, random_words.reference(np.empty(0), stream_id=stream_id, count=count))
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.9999999])
 @pytest.mark.parametrize("shape", [(1,), (3, 7), (16, 32), (513,), (4096,), (3, 1500)], ids=str)
 def test_dropout(shape: tuple[int, ...], rate: float) -> None:
     x, dy = np.random.default_rng(1).standard_normal((2, *shape)).astype(np.float32)
-    y, backward = dropout.dropout_in_one_pass(x, rate=rate, site=SITES[1])
-    expected, expected_backward = dropout_operation.reference(x, rate=rate, site=SITES[1])
+    y, backward = dropout.dropout_in_one_pass(x, rate=rate, stream_id=STREAM_IDS[1])
+    expected, expected_backward = dropout_operation.reference(x, rate=rate, stream_id=STREAM_IDS[1])
     np.testing.assert_array_equal(y, expected)
     np.testing.assert_array_equal(backward(dy)[0], expected_backward(dy)[0])
 
 
 def test_the_number_of_the_update_may_lie_in_memory() -> None:
     x, number = np.random.default_rng(1).standard_normal((40, 128)).astype(np.float32), np.array(7, np.uint64)
-    in_memory, known = Site(5, 1, number, 2), Site(5, 1, 7, 2)
-    for site, expected in ((in_memory, known), (Site(5, 1, np.array(8, np.uint64), 2), Site(5, 1, 8, 2))):
+    in_memory, known = StreamId(5, 1, number, 2), StreamId(5, 1, 7, 2)
+    for stream_id, expected in ((in_memory, known), (StreamId(5, 1, np.array(8, np.uint64), 2), StreamId(5, 1, 8, 2))):
         np.testing.assert_array_equal(
-            dropout.random_words_by_blocks(x, site=site, count=99), random_words.reference(x, site=expected, count=99)
+            dropout.random_words_by_blocks(x, stream_id=stream_id, count=99),
+            random_words.reference(x, stream_id=expected, count=99),
         )
         np.testing.assert_array_equal(
-            dropout.dropout_in_one_pass(x, rate=0.3, site=site)[0], x * dropout_mask(x, 0.3, expected)
+            dropout.dropout_in_one_pass(x, rate=0.3, stream_id=stream_id)[0], x * dropout_mask(x, 0.3, expected)
         )
-        np.testing.assert_array_equal(dropout_mask(x, 0.3, site), dropout_mask(x, 0.3, expected))
+        np.testing.assert_array_equal(dropout_mask(x, 0.3, stream_id), dropout_mask(x, 0.3, expected))
         gain, zero = np.ones(128, np.float32), np.zeros(128, np.float32)
         for of_memory, of_known in zip(
             *(
-                both_ways(layer_norm.add_norm_in_registers, x, x, gain, zero, rate=0.3, site=s)
-                for s in (site, expected)
+                both_ways(layer_norm.add_norm_in_registers, x, x, gain, zero, rate=0.3, stream_id=s)
+                for s in (stream_id, expected)
             ),
             strict=True,
         ):
@@ -66,21 +67,21 @@ def both_ways(run: Callable[..., Any], *arguments: Any, **static: Any) -> list[A
 
 def test_dropout_of_nothing_and_of_what_lies_apart() -> None:
     x = np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32)
-    nothing, _ = dropout.dropout_in_one_pass(x[:0], rate=0.5, site=SITES[1])
+    nothing, _ = dropout.dropout_in_one_pass(x[:0], rate=0.5, stream_id=STREAM_IDS[1])
     assert nothing.shape == (0, 6)
-    y, _ = dropout.dropout_in_one_pass(x[:, ::2], rate=0.5, site=SITES[1])
-    np.testing.assert_array_equal(y, x[:, ::2] * dropout_mask(x[:, ::2], 0.5, SITES[1]))
+    y, _ = dropout.dropout_in_one_pass(x[:, ::2], rate=0.5, stream_id=STREAM_IDS[1])
+    np.testing.assert_array_equal(y, x[:, ::2] * dropout_mask(x[:, ::2], 0.5, STREAM_IDS[1]))
 
 
 def test_dropout_in_sixteen_bits(launch: Callable[..., None]) -> None:
-    x, site = to_bf16(np.random.default_rng(1).standard_normal(700)), SITES[1]
+    x, stream_id = to_bf16(np.random.default_rng(1).standard_normal(700)), STREAM_IDS[1]
     y = np.ones_like(x)
     launch(
         dropout.SOURCE, dropout.kernel_name("bfloat16"), 1, dropout.THREADS, x, y, np.int64(700),
-        *dropout.numbers_of(site), np.int32(2**15), np.float32(2),
+        *dropout.numbers_of(stream_id), np.int32(2**15), np.float32(2),
     )  # fmt: skip
     values = from_bf16(x)
-    np.testing.assert_array_equal(from_bf16(y), values * dropout_mask(values, 0.5, site))
+    np.testing.assert_array_equal(from_bf16(y), values * dropout_mask(values, 0.5, stream_id))
 
 
 def ids_and_rows(n: int, n_words: int, width: int) -> tuple[Any, Any]:
@@ -132,7 +133,7 @@ def test_a_gradient_of_another_type_becomes_one_that_a_kernel_can_read() -> None
     expected = np.zeros((5, 32))
     np.add.at(expected, ids, dy.astype(float))
     near(written(gradient), expected, 1e-6)
-    _, backward = dropout.dropout_in_one_pass(dy, rate=0.5, site=SITES[1])
+    _, backward = dropout.dropout_in_one_pass(dy, rate=0.5, stream_id=STREAM_IDS[1])
     np.testing.assert_array_equal(backward(dy.astype(float))[0], backward(dy)[0])
 
 

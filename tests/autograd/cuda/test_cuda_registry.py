@@ -9,13 +9,13 @@ import cuda_kernels
 import numpy as np
 import pytest
 
-from autograd import Blocks, KeySpans
+from autograd import KeyRanges, Segments
 from autograd.precision import dtype_named
-from autograd.random import Site
-from minitransformer.model.spans import cached_sets, causal_spans
+from autograd.random import StreamId
+from minitransformer.model.masks import cached_mask, causal_mask
 
-BLOCKS = Blocks.of_lengths([3, 4])
-SPANS = {"spans": causal_spans(BLOCKS)}
+SEGMENTS = Segments.of_lengths([3, 4])
+MASK = {"mask": causal_mask(SEGMENTS)}
 
 
 BUFFER = object()
@@ -37,19 +37,19 @@ def bf16(*shape: int, **more: Any) -> Any:
     return array(*shape, dtype="bfloat16", **more)
 
 
-def maps(*places: int, shape: tuple[int, int] = (8, 9), bias: Any = None, **more: Any) -> list[Any]:
+def maps(*indices: int, shape: tuple[int, int] = (8, 9), bias: Any = None, **more: Any) -> list[Any]:
     """Return weights and biases of linear maps, the weights in one buffer."""
     more = {"base": BUFFER, **more}
-    return [argument for at in places for argument in (array(*shape, at=at, **more), bias)]
+    return [argument for at in indices for argument in (array(*shape, at=at, **more), bias)]
 
 
 HEADS = [bf16(7, 2, 64)] * 3
 ADAM = [array(9)] * 4
 SCALE = [array(3, dtype="float64"), array(dtype="float64")]
 IDS = array(5, dtype="int64")
-SITE = Site(1, 1)
+STREAM_ID = StreamId(1, 1)
 CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
-    ("add_norm", [bf16(5, 512)] * 2 + [array(512)] * 2, {"rate": 0.1, "site": SITE, "eps": 1e-5}, True),
+    ("add_norm", [bf16(5, 512)] * 2 + [array(512)] * 2, {"rate": 0.1, "stream_id": STREAM_ID, "eps": 1e-5}, True),
     ("add_norm", [array(5, 512)] * 2 + [array(512)] * 2, {}, True),
     ("add_norm", [array(5, 500)] * 2 + [array(500)] * 2, {}, False),
     ("add_norm", [array(5, 512), bf16(5, 512)] + [array(512)] * 2, {}, False),
@@ -60,16 +60,16 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("adam_update", [*ADAM[1:], array(9, dtype="float64"), None, *SCALE], {}, False),
     ("adam_update", [*ADAM, bf16(9), *SCALE], {}, True),
     ("adam_update", [*ADAM, array(9), *SCALE], {}, False),
-    ("attention", HEADS, SPANS, True),
-    ("attention", HEADS, {**SPANS, "rate": 0.1, "site": None}, True),
-    ("attention", HEADS, {**SPANS, "rate": 0.1, "site": SITE}, False),
-    ("attention", [array(7, 2, 64)] * 3, SPANS, False),
-    ("attention", [bf16(7, 2, 48)] * 3, SPANS, False),
-    ("attention", [*HEADS[:2], bf16(7, 2, 32)], SPANS, False),
-    ("attention", [*HEADS[:2], bf16(7, 2, 64, contiguous=False)], SPANS, False),
-    ("attention", HEADS, {"spans": cached_sets(np.zeros((2, 1, 3), np.int64), 1, 4)}, False),
-    ("dropout", [bf16(3)], {"rate": 0.1, "site": SITE}, True),
-    ("dropout", [array(3, dtype="float64")], {"rate": 0.1, "site": SITE}, False),
+    ("attention", HEADS, MASK, True),
+    ("attention", HEADS, {**MASK, "rate": 0.1, "stream_id": None}, True),
+    ("attention", HEADS, {**MASK, "rate": 0.1, "stream_id": STREAM_ID}, False),
+    ("attention", [array(7, 2, 64)] * 3, MASK, False),
+    ("attention", [bf16(7, 2, 48)] * 3, MASK, False),
+    ("attention", [*HEADS[:2], bf16(7, 2, 32)], MASK, False),
+    ("attention", [*HEADS[:2], bf16(7, 2, 64, contiguous=False)], MASK, False),
+    ("attention", HEADS, {"mask": cached_mask(np.zeros((2, 1, 3), np.int64), 1, 4)}, False),
+    ("dropout", [bf16(3)], {"rate": 0.1, "stream_id": STREAM_ID}, True),
+    ("dropout", [array(3, dtype="float64")], {"rate": 0.1, "stream_id": STREAM_ID}, False),
     ("embedding", [array(4, 3), IDS], {}, True),
     ("embedding", [bf16(4, 3), IDS], {}, True),
     ("embedding", [array(4, 3), array(5, dtype="int32")], {}, False),
@@ -115,7 +115,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("linear_cross_entropy", [array(5, 0), array(9, 0), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), bf16(9, 8), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), array(9, 8), None, array(5, dtype="int32")], {}, False),
-    ("random_words", [array(0)], {"site": SITE, "count": 3}, True),
+    ("random_words", [array(0)], {"stream_id": STREAM_ID, "count": 3}, True),
 ]
 
 
@@ -140,7 +140,7 @@ def test_a_kernel_says_that_it_takes_bfloat16(name: str) -> None:
 
 
 def test_kernels_run_only_where_they_are_registered() -> None:
-    assert isinstance(SPANS["spans"], KeySpans)
+    assert isinstance(MASK["mask"], KeyRanges)
     norm = cuda_kernels.DISPATCHERS["layer_norm"]
     assert {kernel.device for kernel in norm.kernels} == {"cpu"}
     with cuda_kernels.registered():

@@ -96,20 +96,20 @@ def test_a_stack_is_one_call_and_another_number_of_products_another_problem(prod
 def test_timing_adds_nothing_to_a_stack_and_has_room_for_all_of_it(
     products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rooms: list[Any] = []
+    buffers: list[Any] = []
     scratch = algorithms._scratch
 
     def remembered(problem: Problem) -> Any:
-        rooms.append(scratch(problem))
-        return rooms[-1]
+        buffers.append(scratch(problem))
+        return buffers[-1]
 
     monkeypatch.setattr(algorithms, "_scratch", remembered)
     x, out = Placed(np.ones((N, 4, 4))), Placed(np.ones((N, 4, 4)))
     product(stack_of(x.matrices), stack_of(x.matrices), stack_of(out.matrices), add=True)
     assert (out.values() == 1 + 4).all()
-    (room,) = rooms
+    (buffer,) = buffers
     width, last = 4 + 2 * MARGIN, (N - 1) * (4 + 2 * MARGIN) ** 2
-    assert room.size == 4 * (last + 4 * width)
+    assert buffer.size == 4 * (last + 4 * width)
 
 
 def test_how_far_apart_matrices_lie_makes_no_class() -> None:

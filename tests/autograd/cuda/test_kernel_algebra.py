@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kernel_models import attention, common, cross_entropy, embedding, philox
 
-from autograd import Blocks, KeySpans
+from autograd import KeyRanges, Segments
 from autograd.kernels.cuda.compiler import SOURCES
 from autograd.ops.attention import attention as attention_operation
 from autograd.ops.cross_entropy import cross_entropy as cross_entropy_operation
@@ -26,7 +26,7 @@ from autograd.ops.dropout import dropout_mask, threshold_and_scale
 from autograd.ops.embedding import embedding as embedding_operation
 from autograd.ops.softmax import log_normaliser
 from autograd.precision import rounded
-from autograd.random import Site, random_uint16
+from autograd.random import StreamId, random_uint16
 from autograd.tiles import ROWS, Tiles, tiles_on_host
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -40,8 +40,10 @@ def near(got: Any, expected: Any, size: float) -> None:
 
 
 def test_every_source_is_modelled_or_said_to_be_the_references_formula() -> None:
-    said = " ".join(module.__doc__ for module in (kernel_models, attention, common, cross_entropy, embedding, philox))
-    assert {path.name for path in SOURCES.glob("*.cu*")} == set(re.findall(r"\w+\.cuh?\b", said))
+    documented = " ".join(
+        module.__doc__ for module in (kernel_models, attention, common, cross_entropy, embedding, philox)
+    )
+    assert {path.name for path in SOURCES.glob("*.cu*")} == set(re.findall(r"\w+\.cuh?\b", documented))
 
 
 # Attention.
@@ -51,42 +53,42 @@ WIDTH = 16
 
 
 @st.composite
-def spans_of_keys(draw: Any) -> KeySpans:
-    """Draw one to three sentences over blocks of keys with gaps; key ranges grow, move, jump, or have one key."""
+def key_ranges(draw: Any) -> KeyRanges:
+    """Draw one to three sentences over segments of keys with gaps; key ranges grow, move, jump, or have one key."""
     lengths = draw(st.lists(st.tuples(LENGTHS, LENGTHS, st.integers(0, 3)), min_size=1, max_size=3))
-    n_queries, n_keys, room = np.array(lengths).T
-    queries, keys = Blocks.of_lengths(n_queries), Blocks(np.cumsum(n_keys + room) - n_keys, n_keys)
-    place, n = queries.place_in_block, np.repeat(n_keys, n_queries)
+    n_queries, n_keys, gap = np.array(lengths).T
+    queries, keys = Segments.of_lengths(n_queries), Segments(np.cumsum(n_keys + gap) - n_keys, n_keys)
+    position, n = queries.position_in_segment, np.repeat(n_keys, n_queries)
     kind = draw(st.sampled_from(["whole", "causal", "neighbours", "any", "one key"]))
     if kind == "any":
         first, last = np.sort(np.random.default_rng(draw(SEEDS)).integers(0, n, (2, len(n))), axis=0)
     else:
-        here = place % n
+        here = position % n
         first = {"neighbours": np.maximum(0, here - 20), "one key": here}.get(kind, np.zeros_like(n))
         last = {"whole": n - 1, "neighbours": np.minimum(n - 1, here + 3)}.get(kind, here)
-    start = keys.starts[queries.block_of_token]
-    return KeySpans(start + first, start + last + 1, queries, keys)
+    start = keys.starts[queries.segment_of_token]
+    return KeyRanges(start + first, start + last + 1, queries, keys)
 
 
 class Case(NamedTuple):
-    """Spans, q, k, v and dy of one head, NaN in rows of no block, and the greatest score there may be."""
+    """Mask, q, k, v and dy of one head, NaN in rows of no segment, and the greatest score there may be."""
 
-    spans: KeySpans
+    mask: KeyRanges
     arrays: tuple[Any, ...]
     greatest_score: float
 
 
 @st.composite
 def attention_cases(draw: Any) -> Case:
-    spans, random, dtype = draw(spans_of_keys()), np.random.default_rng(draw(SEEDS)), draw(DTYPES)
-    n_queries, n_keys = spans.queries.n_tokens, spans.keys.end + 2
+    mask, random, dtype = draw(key_ranges()), np.random.default_rng(draw(SEEDS)), draw(DTYPES)
+    n_queries, n_keys = mask.queries.n_tokens, mask.keys.end + 2
     q, k, v, dy = (random.standard_normal((n, WIDTH)) for n in (n_queries, n_keys, n_keys, n_queries))
-    of_no_block = np.setdiff1d(np.arange(n_keys), spans.keys.tokens)
-    k[of_no_block] = v[of_no_block] = 0
+    of_no_segment = np.setdiff1d(np.arange(n_keys), mask.keys.tokens)
+    k[of_no_segment] = v[of_no_segment] = 0
     greatest_score = draw(st.sampled_from([1e-3, 3.0, 100.0, 1e4]))
     q *= greatest_score / np.abs(q @ k.T / math.sqrt(WIDTH)).max()
-    k[of_no_block] = v[of_no_block] = np.nan
-    return Case(spans, tuple(x.astype(dtype) for x in (q, k, v, dy)), greatest_score)
+    k[of_no_segment] = v[of_no_segment] = np.nan
+    return Case(mask, tuple(x.astype(dtype) for x in (q, k, v, dy)), greatest_score)
 
 
 def by_tiles(case: Case, tiles: Tiles) -> list[Any]:
@@ -99,9 +101,9 @@ def by_tiles(case: Case, tiles: Tiles) -> list[Any]:
 
 
 def by_reference(case: Case) -> list[Any]:
-    """Compute in float64; keys of no block are set to 0, because the reference multiplies them by 0."""
+    """Compute in float64; keys of no segment are set to 0, because the reference multiplies them by 0."""
     *qkv, dy = (np.nan_to_num(x.astype(float))[:, None] for x in case.arrays)
-    y, backward = attention_operation.reference(*qkv, spans=case.spans)
+    y, backward = attention_operation.reference(*qkv, mask=case.mask)
     return [x[:, 0] for x in (y, *backward(dy))]
 
 
@@ -116,7 +118,7 @@ def sizes_of_results(case: Case) -> list[float]:
 @settings(max_examples=100)
 @given(attention_cases())
 def test_attention_by_tiles_is_the_references(case: Case) -> None:
-    results = zip(by_tiles(case, tiles_on_host(case.spans)), by_reference(case), sizes_of_results(case), strict=True)
+    results = zip(by_tiles(case, tiles_on_host(case.mask)), by_reference(case), sizes_of_results(case), strict=True)
     for got, expected, size in results:
         near(got, expected, size)
 
@@ -125,8 +127,8 @@ def test_attention_by_tiles_is_the_references(case: Case) -> None:
 @given(attention_cases())
 def test_the_logarithm_that_is_kept_is_that_of_softmaxs_denominator(case: Case) -> None:
     q, k, v, _ = case.arrays
-    _, log_normalisers = attention.attention_forward(q, k, v, tiles_on_host(case.spans), 0.25)
-    scores = np.where(case.spans.mask(), q.astype(float) @ k[: case.spans.keys.end].astype(float).T / 4, -np.inf)
+    _, log_normalisers = attention.attention_forward(q, k, v, tiles_on_host(case.mask), 0.25)
+    scores = np.where(case.mask.matrix(), q.astype(float) @ k[: case.mask.keys.end].astype(float).T / 4, -np.inf)
     size = 1 + case.greatest_score + math.log(scores.shape[1])
     near(log_normalisers, np.add(*log_normaliser.reference(scores))[:, 0], size)
 
@@ -134,13 +136,13 @@ def test_the_logarithm_that_is_kept_is_that_of_softmaxs_denominator(case: Case) 
 @settings(max_examples=30)
 @given(attention_cases())
 def test_the_score_of_a_lone_key_has_no_gradient_and_keys_that_nobody_sees_have_none(case: Case) -> None:
-    _, dq, dk, dv = by_tiles(case, tiles_on_host(case.spans))
-    is_lone = case.spans.last - case.spans.first == 1
+    _, dq, dk, dv = by_tiles(case, tiles_on_host(case.mask))
+    is_lone = case.mask.last - case.mask.first == 1
     assert not dq[is_lone].any()
     unseen = np.ones(len(dk), bool)
-    unseen[: case.spans.keys.end] = ~case.spans.mask().any(0)
+    unseen[: case.mask.keys.end] = ~case.mask.matrix().any(0)
     only_lone = unseen.copy()
-    only_lone[: case.spans.keys.end] |= ~case.spans.mask()[~is_lone].any(0)
+    only_lone[: case.mask.keys.end] |= ~case.mask.matrix()[~is_lone].any(0)
     assert not dv[unseen].any()
     assert not dk[only_lone].any()
 
@@ -149,19 +151,19 @@ def test_the_score_of_a_lone_key_has_no_gradient_and_keys_that_nobody_sees_have_
 @given(attention_cases(), st.integers(1, 3))
 def test_empty_tiles_change_nothing(case: Case, n: int) -> None:
     """Empty tiles fill up an update of fixed capacity."""
-    tiles, empty = tiles_on_host(case.spans), np.zeros((n, 4), np.int32)
-    filled = Tiles(np.concatenate([tiles.of_queries, empty]), np.concatenate([empty, tiles.of_keys]), tiles.spans)
+    tiles, empty = tiles_on_host(case.mask), np.zeros((n, 4), np.int32)
+    filled = Tiles(np.concatenate([tiles.of_queries, empty]), np.concatenate([empty, tiles.of_keys]), tiles.ranges)
     for got, expected in zip(by_tiles(case, filled), by_tiles(case, tiles), strict=True):
         np.testing.assert_array_equal(got, expected)
 
 
-# The inverse of spans, which is NumPy itself.
+# The inverse of ranges, which is NumPy itself.
 
 
-@given(spans_of_keys())
-def test_every_pair_is_met_once_from_either_side_and_tiles_meet_no_others_before_or_behind(spans: KeySpans) -> None:
-    tiles, mask = tiles_on_host(spans), spans.mask()
-    for of_rows, allowed in ((tiles.of_queries, mask), (tiles.of_keys, mask.T)):
+@given(key_ranges())
+def test_every_pair_is_met_once_from_either_side_and_tiles_meet_no_others_before_or_behind(mask: KeyRanges) -> None:
+    tiles, matrix = tiles_on_host(mask), mask.matrix()
+    for of_rows, allowed in ((tiles.of_queries, matrix), (tiles.of_keys, matrix.T)):
         times_met = np.zeros(allowed.shape, int)
         for first, end, first_other, end_other in of_rows:
             rows = slice(first, min(first + ROWS, end))
@@ -236,31 +238,33 @@ def test_cross_entropy_in_place_is_the_references(
 # Philox, and who draws what.
 
 WORDS = st.integers(0, 2**64 - 1)
-SITES = st.builds(Site, seed=WORDS, site=WORDS, update=WORDS, shard=WORDS)
+STREAM_IDS = st.builds(StreamId, seed=WORDS, stream=WORDS, update=WORDS, micro_batch=WORDS)
 
 
-@given(SITES, st.integers(0, 2**40))
-def test_a_block_is_that_of_numpys_philox(site: Site, block: int) -> None:
+@given(STREAM_IDS, st.integers(0, 2**40))
+def test_a_block_is_that_of_numpys_philox(stream_id: StreamId, block: int) -> None:
     """NumPy increments its counter before it draws; the kernel adds 1."""
-    key, counter = [site.seed, site.site], [block, site.shard, site.update, 0]
+    key, counter = [stream_id.seed, stream_id.stream], [block, stream_id.micro_batch, stream_id.update, 0]
     numpys = np.random.Philox(key=np.array(key, np.uint64), counter=np.array(counter, np.uint64))
-    assert philox.philox_block(site, block) == numpys.random_raw(4).tolist()
+    assert philox.philox_block(stream_id, block) == numpys.random_raw(4).tolist()
 
 
 @settings(max_examples=25)
-@given(SITES, st.sampled_from([1, 16, 511, 512, 513, 1100]), st.sampled_from([0.0, 0.1, 0.9999999]))
-def test_the_draw_of_every_element_is_the_references(site: Site, n: int, rate: float) -> None:
-    draws = np.array(philox.draws_of_dropout(site, n))
-    np.testing.assert_array_equal(draws, random_uint16(np.empty(0), site=site, count=n))
+@given(STREAM_IDS, st.sampled_from([1, 16, 511, 512, 513, 1100]), st.sampled_from([0.0, 0.1, 0.9999999]))
+def test_the_draw_of_every_element_is_the_references(stream_id: StreamId, n: int, rate: float) -> None:
+    draws = np.array(philox.draws_of_dropout(stream_id, n))
+    np.testing.assert_array_equal(draws, random_uint16(np.empty(0), stream_id=stream_id, count=n))
     threshold, scale = threshold_and_scale(rate)
-    np.testing.assert_array_equal(np.where(draws >= threshold, scale, 0), dropout_mask(np.empty(n), rate, site))
+    np.testing.assert_array_equal(np.where(draws >= threshold, scale, 0), dropout_mask(np.empty(n), rate, stream_id))
 
 
 @settings(max_examples=10)
-@given(SITES, st.sampled_from([128, 256, 512]))
-def test_the_draws_of_rows_are_those_of_their_elements(site: Site, width: int) -> None:
-    draws = [philox.draws_of_row(site, row, width) for row in range(3)]
-    np.testing.assert_array_equal(np.concatenate(draws), random_uint16(np.empty(0), site=site, count=3 * width))
+@given(STREAM_IDS, st.sampled_from([128, 256, 512]))
+def test_the_draws_of_rows_are_those_of_their_elements(stream_id: StreamId, width: int) -> None:
+    draws = [philox.draws_of_row(stream_id, row, width) for row in range(3)]
+    np.testing.assert_array_equal(
+        np.concatenate(draws), random_uint16(np.empty(0), stream_id=stream_id, count=3 * width)
+    )
 
 
 # The embedding's gradient.

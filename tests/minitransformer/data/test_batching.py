@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minitransformer.data.batching import cut_by_tokens, cut_into_shards, plan_epoch, read_batch
+from minitransformer.data.batching import cut_by_tokens, cut_into_micro_batches, plan_epoch, read_batch
 from minitransformer.data.store import TokenStore, write_store
 
 LENGTHS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=80).map(
@@ -134,30 +134,30 @@ def test_runs_are_cut_where_the_next_pair_would_not_fit(lengths: Any, limit: int
 
 
 @settings(deadline=None)
-@given(lengths=LENGTHS.filter(len), n_shards=st.sampled_from([1, 2, 4, 8]), seed=SEEDS)
-def test_shards_are_the_batch_in_its_order(lengths: Any, n_shards: int, seed: int) -> None:
+@given(lengths=LENGTHS.filter(len), n_micro_batches=st.sampled_from([1, 2, 4, 8]), seed=SEEDS)
+def test_micro_batches_are_the_batch_in_its_order(lengths: Any, n_micro_batches: int, seed: int) -> None:
     batch = np.random.default_rng(seed).permutation(len(lengths))
-    shards = cut_into_shards(batch, lengths, n_shards)
-    assert len(shards) == n_shards
-    assert np.concatenate(shards).tolist() == batch.tolist()
+    micro_batches = cut_into_micro_batches(batch, lengths, n_micro_batches)
+    assert len(micro_batches) == n_micro_batches
+    assert np.concatenate(micro_batches).tolist() == batch.tolist()
 
 
 @settings(deadline=None)
-@given(lengths=LENGTHS.filter(len), n_shards=st.sampled_from([1, 2, 4, 8]))
-def test_shards_are_balanced_within_one_longest_pair(lengths: Any, n_shards: int) -> None:
+@given(lengths=LENGTHS.filter(len), n_micro_batches=st.sampled_from([1, 2, 4, 8]))
+def test_micro_batches_are_balanced_within_one_longest_pair(lengths: Any, n_micro_batches: int) -> None:
     tokens = (lengths + 1).sum(axis=1)
-    share = tokens.sum() / n_shards
-    for shard in cut_into_shards(np.arange(len(lengths)), lengths, n_shards):
-        assert abs(tokens[shard].sum() - share) <= tokens.max()
+    share = tokens.sum() / n_micro_batches
+    for micro_batch in cut_into_micro_batches(np.arange(len(lengths)), lengths, n_micro_batches):
+        assert abs(tokens[micro_batch].sum() - share) <= tokens.max()
 
 
 def test_equal_pairs_are_divided_equally() -> None:
     lengths = np.full((8, 2), 5)
-    assert as_lists(cut_into_shards(np.arange(8), lengths, 4)) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert as_lists(cut_into_micro_batches(np.arange(8), lengths, 4)) == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
-def test_of_fewer_pairs_than_shards_some_shards_are_empty() -> None:
-    assert sorted(map(len, cut_into_shards(np.array([7]), np.full((8, 2), 5), 4))) == [0, 0, 0, 1]
+def test_of_fewer_pairs_than_micro_batches_some_micro_batches_are_empty() -> None:
+    assert sorted(map(len, cut_into_micro_batches(np.array([7]), np.full((8, 2), 5), 4))) == [0, 0, 0, 1]
 
 
 def test_a_batch_holds_its_pairs_in_the_given_order_with_start_and_end(tmp_path: Path) -> None:

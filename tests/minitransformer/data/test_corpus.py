@@ -122,7 +122,7 @@ def test_all_broken_lines_of_a_mixed_file_are_counted_and_the_first_ones_named(t
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-def test_utf_16_is_told_from_latin_1(tmp_path: Path, encoding: str) -> None:
+def test_utf_16_is_reported_from_latin_1(tmp_path: Path, encoding: str) -> None:
     mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
     with pytest.raises(CorpusError, match="iconv -f utf-16 -t utf-8"):
         survey(written(tmp_path / "text", mark + "one\ntwo\n".encode(encoding)))
@@ -165,7 +165,7 @@ def test_truncated_compressed_file_names_the_file_and_says_incomplete(tmp_path: 
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
-def test_plain_text_under_a_compressed_name_is_told_as_such(tmp_path: Path, suffix: str) -> None:
+def test_plain_text_under_a_compressed_name_is_reported_as_such(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(CorpusError, match="cannot be read after line 0: .*, or not what it is named"):
         list(read_lines(written(tmp_path / f"text{suffix}", b"one\n")))
 
@@ -187,9 +187,9 @@ def test_files_that_are_joined_are_read_to_the_end_or_refused(tmp_path: Path, su
     path = tmp_path / f"text{suffix}"
     padding = bytes(4 if suffix == ".xz" else 0)
     assert list(read_lines(written(path, one + padding + other + padding))) == ["one", "two"]
-    for damaged in (b"\1" + other[1:], other[:-1], other[:1], other + b"x"):
+    for corrupted in (b"\1" + other[1:], other[:-1], other[:1], other + b"x"):
         with pytest.raises(CorpusError, match="cannot be read after line [12]: .*the file may be incomplete"):
-            list(read_lines(written(path, one + damaged)))
+            list(read_lines(written(path, one + corrupted)))
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
@@ -264,15 +264,19 @@ def test_several_files_are_read_in_a_row(tmp_path: Path) -> None:
     validation = {"validation_source": ("a.en",), "validation_target": ("a.de",)}
     corpus = FileCorpus.of(DataConfig(raw=tmp_path, **fields, **validation))
     assert list(corpus.train()) == [(f"{f}.en {i}", f"{f}.de {i}") for f in "ab" for i in range(6)]
-    assert [corpus.place(i) for i in (0, 5, 6, 11)] == ["a.en:1", "a.en:6", "b.en:1", "b.en:6"]
+    assert [corpus.location(i) for i in (0, 5, 6, 11)] == ["a.en:1", "a.en:6", "b.en:1", "b.en:6"]
     with pytest.raises(IndexError):
-        corpus.place(12)
+        corpus.location(12)
     (tmp_path / "more").mkdir()
     for language in ("en", "de"):
         written(tmp_path / "more" / f"a.{language}", numbered(f"more/a.{language}", 2))
     alike = {"train_source": ("a.en", "b.en", "more/a.en"), "train_target": ("a.de", "b.de", "more/a.de")}
     corpus = FileCorpus.of(DataConfig(raw=tmp_path, **alike, **validation))
-    assert [corpus.place(i) for i in (0, 6, 13)] == [f"{tmp_path / 'a.en'}:1", "b.en:1", f"{tmp_path / 'more/a.en'}:2"]
+    assert [corpus.location(i) for i in (0, 6, 13)] == [
+        f"{tmp_path / 'a.en'}:1",
+        "b.en:1",
+        f"{tmp_path / 'more/a.en'}:2",
+    ]
 
 
 def test_lines_of_one_file_never_pair_with_the_next_file(tmp_path: Path) -> None:
@@ -342,7 +346,7 @@ def test_arbitrary_text_is_never_paired_wrongly(
         number, text = source.split(" ", 1)
         assert target.split(" ", 1)[0] == number
         assert text == texts[int(number)][0].removesuffix("\r")
-    assert [corpus.place(i) for i in range(len(train))] == [f"en:{int(s.split(' ')[0]) + 1}" for s, _ in train]
+    assert [corpus.location(i) for i in range(len(train))] == [f"en:{int(s.split(' ')[0]) + 1}" for s, _ in train]
 
 
 @settings(max_examples=60, deadline=None)
@@ -354,7 +358,7 @@ def test_held_out_pairs_and_training_pairs_divide_the_text(
     train, validation = list(corpus.train()), list(corpus.validation())
     assert sorted(train + validation) == sorted((f"en {i}", f"de {i}") for i in range(n))
     assert set(train).isdisjoint(validation)
-    assert [corpus.place(i) for i in range(len(train))] == [f"en:{int(s.split()[1]) + 1}" for s, _ in train]
+    assert [corpus.location(i) for i in range(len(train))] == [f"en:{int(s.split()[1]) + 1}" for s, _ in train]
 
 
 @settings(max_examples=60, deadline=None)

@@ -328,7 +328,7 @@ def test_a_manifest_that_is_not_json_is_named(tmp_path: Path) -> None:
     config = config_of(tmp_path, GOOD)
     prepared(config)
     (config.directory / "manifest.json").write_text('{"train_pairs": ')
-    with pytest.raises(CheckpointError, match=r"manifest\.json: cannot be read .*damaged"):
+    with pytest.raises(CheckpointError, match=r"manifest\.json: cannot be read .*corrupt"):
         PreparedData.open(config.directory)
 
 
@@ -382,10 +382,10 @@ def test_prepared_data_may_be_moved_and_its_text_removed(tmp_path: Path) -> None
     assert open_or_prepare(RunConfig(data=moved)).manifest["train_pairs"] == 20
 
 
-def test_a_damaged_tokenizer_is_not_silently_replaced(tmp_path: Path) -> None:
+def test_a_corrupt_tokenizer_is_not_silently_replaced(tmp_path: Path) -> None:
     config = config_of(tmp_path, GOOD)
     prepared(config)
-    (config.directory / "tokenizer.model").write_bytes(b"damaged")
+    (config.directory / "tokenizer.model").write_bytes(b"corrupt")
     with pytest.raises(CheckpointError, match="no usable tokenizer here"):
         open_or_prepare(RunConfig(data=config))
 

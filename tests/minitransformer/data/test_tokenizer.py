@@ -166,14 +166,14 @@ def test_too_large_a_vocabulary_is_refused_with_the_option_to_change(kind: Token
     assert "give it more text or change data.vocabulary_size" in str(caught.value)
 
 
-def test_too_large_a_unigram_vocabulary_is_told_the_largest_possible_which_then_works() -> None:
+def test_too_large_a_unigram_vocabulary_is_reported_the_largest_possible_which_then_works() -> None:
     with pytest.raises(CorpusError, match=r": at most \d+ are possible") as caught:
         Tokenizer.train(PAIRS, vocabulary_size=5_000, kind="unigram")
     largest = int(str(caught.value).split("at most ")[1].split()[0])
     assert Tokenizer.train(PAIRS, vocabulary_size=largest, kind="unigram").n_source_words == largest
 
 
-def test_too_small_a_vocabulary_is_told_the_smallest_possible_which_then_works() -> None:
+def test_too_small_a_vocabulary_is_reported_the_smallest_possible_which_then_works() -> None:
     with pytest.raises(
         CorpusError, match=r"cannot make 5 pieces .*: its characters and the reserved symbols are \d+;"
     ) as e:

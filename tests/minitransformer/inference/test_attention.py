@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autograd import KeySpans, ops
+from autograd import KeyRanges, ops
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.attention import AttentionWeights, attention_weights, without_key
 from minitransformer.model.layers import MultiHeadAttention
@@ -38,11 +38,11 @@ def test_weights_are_the_softmax_of_the_queries_and_keys_that_pass_through(
 ) -> None:
     model, computed = model_of(name), []
 
-    def listening(q: Any, k: Any, v: Any, *, spans: KeySpans, **dropout: Any) -> Any:
+    def listening(q: Any, k: Any, v: Any, *, mask: KeyRanges, **dropout: Any) -> Any:
         scores = np.einsum("thk,shk->hts", q.value, k.value) / np.sqrt(q.shape[2])
-        exponentials = np.where(spans.mask(), np.exp(scores), 0)
+        exponentials = np.where(mask.matrix(), np.exp(scores), 0)
         computed.append(exponentials / exponentials.sum(-1, keepdims=True))
-        return attention(q, k, v, spans=spans, **dropout)
+        return attention(q, k, v, mask=mask, **dropout)
 
     attention = ops.attention
     with monkeypatch.context() as patch:
@@ -63,8 +63,8 @@ def test_shapes_are_layers_heads_queries_keys() -> None:
 def test_the_decoder_never_looks_ahead_and_restricted_attention_not_beyond_its_neighbourhood() -> None:
     assert (np.triu(attention_weights(model_of("post-norm"), SOURCE, TARGET).decoder, k=1) == 0).all()
     encoder = attention_weights(model_of("restricted"), SOURCE, TARGET).encoder
-    places = np.arange(8)
-    assert ((encoder > 0) == (abs(places[:, None] - places) <= 2)).all()
+    positions = np.arange(8)
+    assert ((encoder > 0) == (abs(positions[:, None] - positions) <= 2)).all()
 
 
 def test_recording_leaves_the_model_as_it_was() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from ctranslate2_format import Trained, load
 
-from autograd import Blocks
+from autograd import Segments
 from minitransformer import Batch, Transformer
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
 from minitransformer.model.symbols import END, START
@@ -67,9 +67,9 @@ def expected(kind: str) -> list[list[Hypothesis]]:
     ]
 
 
-def pack_without_end(sources: Sequence[Sequence[int]]) -> tuple[Any, Blocks]:
+def pack_without_end(sources: Sequence[Sequence[int]]) -> tuple[Any, Segments]:
     """This model was trained on sources that no symbol closes."""
-    return np.concatenate([np.asarray(ids) for ids in sources]), Blocks.of_lengths([len(ids) for ids in sources])
+    return np.concatenate([np.asarray(ids) for ids in sources]), Segments.of_lengths([len(ids) for ids in sources])
 
 
 @pytest.fixture(autouse=True)
@@ -80,8 +80,8 @@ def _open_sources(monkeypatch: pytest.MonkeyPatch) -> None:
 def log_probabilities(model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Ids]) -> list[Any]:
     """Of every word after every prefix of the targets: one array (length + 1, W) a pair."""
     batch = Batch.from_token_ids(sources, targets)
-    ids, blocks = pack_without_end(sources)
-    log_p = model.log_probabilities(dataclasses.replace(batch, source_ids=ids, source=blocks))
+    ids, segments = pack_without_end(sources)
+    log_p = model.log_probabilities(dataclasses.replace(batch, source_ids=ids, source=segments))
     return np.split(np.asarray(log_p, np.float64), batch.target.starts[1:])
 
 

@@ -12,7 +12,7 @@ from saved_arrays import saved_arrays
 
 from autograd import RandomStream, backward
 from autograd.optim import Adam
-from autograd.precision import is_bfloat16, rounded, widened
+from autograd.precision import is_bfloat16, rounded, upcast
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.scoring import score_pairs
@@ -71,7 +71,7 @@ def test_the_tape_keeps_activations_in_sixteen_bits(variation: str) -> None:
     for dtype in ("float32", "bfloat16"):
         model = Transformer(dataclasses.replace(CONFIG, **VARIATIONS[variation]), seed=3, dtype=dtype)
         arrays, buffer = saved_arrays(model.loss(BATCH, RandomStream(1))).values(), model.parameters
-        kept[dtype] = [x for x in arrays if x is not buffer.values and x is not buffer.copies]
+        kept[dtype] = [x for x in arrays if x is not buffer.values and x is not buffer.low_precision]
     of_tokens = [x for x in kept["bfloat16"] if x.dtype.kind not in "ib" and x.shape[1:2] != (1,)]
     assert of_tokens
     assert all(map(is_bfloat16, of_tokens))
@@ -85,7 +85,7 @@ def test_an_update_changes_float32_values_and_leaves_copies_in_step() -> None:
     adam.step(1e-6, 1)  # too little for bfloat16 to notice
     assert model.parameters.values.dtype == adam.m.dtype == adam.v.dtype == np.float32
     assert (before != model.parameters.values).mean() > 0.5
-    np.testing.assert_array_equal(widened(model.parameters.copies), widened(rounded(model.parameters.values)))
+    np.testing.assert_array_equal(upcast(model.parameters.low_precision), upcast(rounded(model.parameters.values)))
 
 
 @pytest.mark.parametrize("dtypes", [("bfloat16", "float32"), ("float32", "bfloat16")], ids=" to ".join)

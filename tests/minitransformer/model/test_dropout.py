@@ -1,4 +1,4 @@
-"""Dropout in layers and in whole models: a mask depends on its site and on nothing that was computed before."""
+"""Dropout in layers and in whole models: a mask depends on its stream id and on nothing computed before."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from masks import DTYPES, SITE, bits, mask_of
+from masks import DTYPES, STREAM_ID, bits, mask_of
 
 from autograd import ParameterBuffer, RandomStream, Tensor, backward, ops
-from autograd.random import Site
+from autograd.random import StreamId
 from minitransformer.config import ModelConfig
 from minitransformer.model.batch import Batch
 from minitransformer.model.layers import FeedForward, Residual
@@ -29,9 +29,9 @@ def test_the_feed_forward_network_drops_behind_the_relu_with_one_mask_forward_an
     for matrix in (layer.hidden.weight, layer.output.weight):
         matrix.value[...] = np.eye(width)
     x = Tensor(np.ones((n_tokens, width), dtype))
-    y = layer(x, RandomStream(SITE.seed))
+    y = layer(x, RandomStream(STREAM_ID.seed))
     backward(ops.sum(y))
-    assert bits(y.value) == bits(mask_of(0.3, SITE, n_tokens, width, dtype=dtype))
+    assert bits(y.value) == bits(mask_of(0.3, STREAM_ID, n_tokens, width, dtype=dtype))
     assert x.grad is not None
     assert bits(x.grad) == bits(y.value)
 
@@ -40,22 +40,22 @@ def test_a_residual_frame_drops_its_sublayer_alone_with_one_mask_forward_and_bac
     layer = Residual(ModelConfig(d_model=16, norm="pre", p_drop=0.3))
     ParameterBuffer(layer, seed=1, dtype="float64")
     x, of_sublayer = Tensor(np.zeros((30, 16))), Tensor(np.ones((30, 16)))
-    y = layer(x, of_sublayer, RandomStream(SITE.seed))
+    y = layer(x, of_sublayer, RandomStream(STREAM_ID.seed))
     backward(ops.sum(y))
-    assert bits(y.value) == bits(mask_of(0.3, SITE, 30, 16))
+    assert bits(y.value) == bits(mask_of(0.3, STREAM_ID, 30, 16))
     assert of_sublayer.grad is not None
     assert bits(of_sublayer.grad) == bits(y.value)
     np.testing.assert_array_equal(x.grad, 1)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 11])
-def test_ranks_draw_at_sites_of_their_own_which_together_are_those_of_a_single_process(size: int) -> None:
-    def sites_of(rank: int, size: int) -> list[Site]:
-        streams = [RandomStream(7, 3, shard) for shard in micro_batches_of_rank(rank, size, 8)]
-        return [stream.next_site() for stream in streams for _ in range(5)]
+def test_ranks_draw_at_stream_ids_of_their_own_which_together_are_those_of_a_single_process(size: int) -> None:
+    def stream_ids_of(rank: int, size: int) -> list[StreamId]:
+        streams = [RandomStream(7, 3, micro_batch) for micro_batch in micro_batches_of_rank(rank, size, 8)]
+        return [stream.next_id() for stream in streams for _ in range(5)]
 
-    of_ranks = [site for rank in range(size) for site in sites_of(rank, size)]
-    assert of_ranks == sites_of(0, 1)
+    of_ranks = [stream_id for rank in range(size) for stream_id in stream_ids_of(rank, size)]
+    assert of_ranks == stream_ids_of(0, 1)
     assert len(set(of_ranks)) == 8 * 5
 
 
@@ -63,7 +63,7 @@ MODEL = ModelConfig(
     vocabulary_size=11, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=4,
     p_drop=0.3, p_drop_attention=0.2, p_drop_relu=0.25,
 )  # fmt: skip
-SHARDS = [
+MICRO_BATCHES = [
     Batch.from_token_ids([[3, 4, 5], [6]], [[7, 8], [9, 10, 3]]),
     Batch.from_token_ids([[8, 9, 3, 4, 4, 5]], [[5, 6, 7]]),
     Batch.from_token_ids([[], [10], [3, 3]], [[4], [], [6, 6, 6, 6]]),
@@ -71,56 +71,62 @@ SHARDS = [
 
 
 class NotedStream(RandomStream):
-    """Remembers the sites that it handed out."""
+    """Remembers the random stream ids that it handed out."""
 
-    def __init__(self, seed: int, update: int = 0, shard: int = 0) -> None:
-        super().__init__(seed, update, shard)
-        self.sites: list[Site] = []
+    def __init__(self, seed: int, update: int = 0, micro_batch: int = 0) -> None:
+        super().__init__(seed, update, micro_batch)
+        self.stream_ids: list[StreamId] = []
 
-    def next_site(self) -> Site:
-        self.sites.append(super().next_site())
-        return self.sites[-1]
+    def next_id(self) -> StreamId:
+        self.stream_ids.append(super().next_id())
+        return self.stream_ids[-1]
 
 
-def test_every_dropout_of_a_model_has_a_site_of_its_own() -> None:
+def test_every_dropout_of_a_model_has_a_stream_id_of_its_own() -> None:
     """Two sums of embeddings and positions, then in each layer the weights and the result of every sublayer."""
     stream = NotedStream(1, 2, 3)
-    Transformer(MODEL).loss(SHARDS[0], stream)
+    Transformer(MODEL).loss(MICRO_BATCHES[0], stream)
     in_encoder_layer, in_decoder_layer = 2 + 2, 2 + 2 + 2
-    assert len(set(stream.sites)) == len(stream.sites) == 2 + MODEL.n_layers * (in_encoder_layer + in_decoder_layer)
+    assert (
+        len(set(stream.stream_ids))
+        == len(stream.stream_ids)
+        == 2 + MODEL.n_layers * (in_encoder_layer + in_decoder_layer)
+    )
 
 
-def shard_result(model: Transformer, shard: int) -> tuple[Any, ...]:
-    """Loss and gradients of a shard, which its masks decide."""
+def micro_batch_result(model: Transformer, micro_batch: int) -> tuple[Any, ...]:
+    """Loss and gradients of a micro-batch, which its masks decide."""
     gradients = np.zeros_like(model.parameters.gradients)
-    loss = model.loss(SHARDS[shard], RandomStream(1, 2, shard))
+    loss = model.loss(MICRO_BATCHES[micro_batch], RandomStream(1, 2, micro_batch))
     backward(loss, into=gradients)
     return bits(loss.value), bits(gradients)
 
 
-def test_another_shard_number_gives_the_same_sentences_other_masks() -> None:
+def test_another_micro_batch_number_gives_the_same_sentences_other_masks() -> None:
     model = Transformer(MODEL)
-    losses = {float(model.loss(SHARDS[0], RandomStream(1, 2, shard))) for shard in range(4)}
+    losses = {float(model.loss(MICRO_BATCHES[0], RandomStream(1, 2, micro_batch))) for micro_batch in range(4)}
     assert len(losses) == 4
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
-def test_shards_have_the_same_masks_whatever_was_computed_before_them(order: tuple[int, ...]) -> None:
+def test_micro_batches_have_the_same_masks_whatever_was_computed_before_them(order: tuple[int, ...]) -> None:
     model = Transformer(MODEL)
-    alone = [shard_result(Transformer(MODEL), shard) for shard in range(3)]
-    assert [shard_result(model, shard) for shard in order] == [alone[shard] for shard in order]
+    alone = [micro_batch_result(Transformer(MODEL), micro_batch) for micro_batch in range(3)]
+    assert [micro_batch_result(model, micro_batch) for micro_batch in order] == [
+        alone[micro_batch] for micro_batch in order
+    ]
 
 
-def test_shards_have_the_same_masks_on_threads_side_by_side() -> None:
+def test_micro_batches_have_the_same_masks_on_threads_side_by_side() -> None:
     model, order = Transformer(MODEL), [0, 1, 2] * 8
-    alone = [shard_result(model, shard) for shard in range(3)]
+    alone = [micro_batch_result(model, micro_batch) for micro_batch in range(3)]
     with ThreadPoolExecutor(4) as threads:
-        results: list[Any] = list(threads.map(lambda shard: shard_result(model, shard), order))
-    assert results == [alone[shard] for shard in order]
+        results: list[Any] = list(threads.map(lambda micro_batch: micro_batch_result(model, micro_batch), order))
+    assert results == [alone[micro_batch] for micro_batch in order]
 
 
 def test_sentences_behind_it_in_the_batch_leave_a_sentence_its_masks() -> None:
-    """True of all dropouts but that of attention weights, whose mask goes by the place in the padded batch."""
+    """True of all dropouts but that of attention weights, whose mask goes by the position in the padded batch."""
     model = Transformer(dataclasses.replace(MODEL, p_drop_attention=0.0), dtype="float64")
     pairs = [([3, 4, 5], [7, 8]), ([6, 9, 9, 3], [9, 10, 3, 4])]
 

@@ -11,7 +11,7 @@ import pytest
 from autograd import RandomStream, backward
 from autograd.tiles import tiles_of
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.model.fixed_batch import Capacity, FixedBatch, Stretch, fill
+from minitransformer.model.fixed_batch import BufferLayout, Capacity, FixedBatch, fill
 
 CONFIG = ModelConfig(19, n_layers=2, d_model=16, d_ff=16, n_heads=2, d_k=4, d_v=4, p_drop=0.3)
 BATCH = Batch.from_token_ids([[5, 6, 7, 8], [], [4]], [[7], [4, 5, 6], []])
@@ -22,8 +22,8 @@ ONE = Batch.from_token_ids([[3] * 40], [[]])
 
 def fixed(batch: Batch, capacity: Capacity, neighbourhood: int | None = None) -> FixedBatch:
     """In arrays on the host that were full of something else."""
-    stretch = Stretch(capacity.shapes())
-    arrays = stretch.views(np.full(stretch.n_bytes, 0x7F, np.uint8))
+    layout = BufferLayout(capacity.shapes())
+    arrays = layout.views(np.full(layout.n_bytes, 0x7F, np.uint8))
     return FixedBatch.of(arrays, fill(arrays, batch, neighbourhood))
 
 
@@ -53,17 +53,17 @@ def test_a_batch_without_sentences_has_no_loss_and_no_gradient() -> None:
     assert not gradient.any()
 
 
-def test_tiles_are_those_of_the_spans_where_something_counts_and_empty_elsewhere() -> None:
+def test_tiles_are_those_of_the_mask_where_something_counts_and_empty_elsewhere() -> None:
     capacity = Capacity.of([BATCH, FULL, ONE], 16)
-    spans, alone = fixed(BATCH, capacity).of_model, BATCH.spans(None)
+    masks, alone = fixed(BATCH, capacity).of_model, BATCH.masks(None)
     for name in ("encoder", "decoder", "source"):
-        got, expected = (tiles_of(getattr(of, name), np.empty(0)) for of in (spans, alone))
+        got, expected = (tiles_of(getattr(of, name), np.empty(0)) for of in (masks, alone))
         n = len(expected.of_keys)
         np.testing.assert_array_equal(got.of_keys[:n], expected.of_keys)
         assert not got.of_keys[n:].any()
         np.testing.assert_array_equal(got.of_queries[: len(expected.of_queries)], expected.of_queries)
-        np.testing.assert_array_equal(got.spans[: len(expected.spans)], expected.spans)
-        lone = got.spans[len(expected.spans) :]
+        np.testing.assert_array_equal(got.ranges[: len(expected.ranges)], expected.ranges)
+        lone = got.ranges[len(expected.ranges) :]
         assert (lone[:, 1] - lone[:, 0] == 1).all()
 
 
@@ -77,9 +77,9 @@ def test_batches_that_differ_fit_into_one_capacity() -> None:
 
 
 def test_arrays_of_a_stretch_are_aligned_and_apart() -> None:
-    stretch = Stretch({"a": ((3, 5), "int32"), "b": ((), "uint64"), "c": ((0,), "float32"), "d": ((2,), "int64")})
-    flat = np.zeros(stretch.n_bytes, np.uint8)
-    arrays = stretch.views(flat)
+    layout = BufferLayout({"a": ((3, 5), "int32"), "b": ((), "uint64"), "c": ((0,), "float32"), "d": ((2,), "int64")})
+    flat = np.zeros(layout.n_bytes, np.uint8)
+    arrays = layout.views(flat)
     for i, array in enumerate(arrays.values(), 1):
         array[...] = i
         assert (array.ctypes.data - flat.ctypes.data) % 256 == 0

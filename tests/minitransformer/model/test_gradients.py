@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import UnsatisfiedAssumption
 from planting import planted
 
-from autograd import Blocks, Layer, ParameterBuffer, RandomStream, Tensor, ops
+from autograd import Layer, ParameterBuffer, RandomStream, Segments, Tensor, ops
 from autograd.op import operations
 from autograd.tensor import _in_order
 from autograd.testing import STEP, GradientError, check_gradients
@@ -29,8 +29,8 @@ from minitransformer.model.layers import (
     Residual,
     keys_values_of_each,
 )
+from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 from minitransformer.model.positions import positions_of
-from minitransformer.model.spans import causal_spans, encoder_decoder_spans, self_attention_spans
 from minitransformer.model.stacks import Decoder, DecoderLayer, Encoder, EncoderLayer
 from minitransformer.model.symbols import END
 
@@ -102,66 +102,66 @@ def away_from_the_kink(function: Callable[..., Tensor]) -> Callable[..., Tensor]
     return watched
 
 
-# Layers: each function gives one, what to compute with it, and the blocks of tokens that go in.
+# Layers: each function gives one, what to compute with it, and the segments of tokens that go in.
 
-Subject = tuple[Any, Callable[..., Tensor], list[Blocks]]
+Subject = tuple[Any, Callable[..., Tensor], list[Segments]]
 stream = functools.partial(RandomStream, 3)
 
 
-def linear(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
+def linear(config: ModelConfig, source: Segments, target: Segments) -> Subject:
     layer = Linear(config.d_model, config.d_ff, bias=config.attention_bias)
     return layer, layer, [target]
 
 
-def layer_norm(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
+def layer_norm(config: ModelConfig, source: Segments, target: Segments) -> Subject:
     layer = LayerNorm(config.d_model, eps=config.layer_norm_eps)
     return layer, layer, [target]
 
 
-def embedding(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
+def embedding(config: ModelConfig, source: Segments, target: Segments) -> Subject:
     layer = Embedding(W, config.d_model)
-    return layer, lambda: layer(target.place_in_block % W), []
+    return layer, lambda: layer(target.position_in_segment % W), []
 
 
-def transposed_embedding(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
+def transposed_embedding(config: ModelConfig, source: Segments, target: Segments) -> Subject:
     layer = Embedding(W, config.d_model)
     return layer, layer.logits, [target]
 
 
-def positions(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
+def positions(config: ModelConfig, source: Segments, target: Segments) -> Subject:
     layer = positions_of(config)
-    return layer, lambda x: layer.add_to(x, target.place_in_block), [target]
+    return layer, lambda x: layer.add_to(x, target.position_in_segment), [target]
 
 
-def embedding_with_positions(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
+def embedding_with_positions(config: ModelConfig, source: Segments, target: Segments) -> Subject:
     class Embedded(Layer):
         def __init__(self) -> None:
             self.embedding, self.positions = Embedding(W, config.d_model), positions_of(config)
 
-    layer, places = Embedded(), target.place_in_block
-    return layer, lambda: layer.positions.add_to(layer.embedding(places % W), places), []
+    layer, positions = Embedded(), target.position_in_segment
+    return layer, lambda: layer.positions.add_to(layer.embedding(positions % W), positions), []
 
 
-def self_attention(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
-    layer, spans = MultiHeadAttention(config), causal_spans(target, config.neighbourhood)
-    return layer, lambda x: layer(*layer.queries_keys_values(x), spans, stream()), [target]
+def self_attention(config: ModelConfig, source: Segments, target: Segments) -> Subject:
+    layer, mask = MultiHeadAttention(config), causal_mask(target, config.neighbourhood)
+    return layer, lambda x: layer(*layer.queries_keys_values(x), mask, stream()), [target]
 
 
-def cross_attention(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
-    layer, spans = MultiHeadAttention(config), encoder_decoder_spans(target, source)
+def cross_attention(config: ModelConfig, source: Segments, target: Segments) -> Subject:
+    layer, mask = MultiHeadAttention(config), encoder_decoder_mask(target, source)
 
     def run(x: Tensor, memory: Tensor) -> Tensor:
-        return layer(layer.queries(x), *keys_values_of_each([layer], memory), spans, stream())
+        return layer(layer.queries(x), *keys_values_of_each([layer], memory), mask, stream())
 
     return layer, run, [target, source]
 
 
-def feed_forward(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
+def feed_forward(config: ModelConfig, source: Segments, target: Segments) -> Subject:
     layer = FeedForward(config)
     return layer, lambda x: layer(x, stream()), [target]
 
 
-def residual(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
+def residual(config: ModelConfig, source: Segments, target: Segments) -> Subject:
     layer = Residual(config)
 
     def run(x: Tensor) -> Tensor:
@@ -171,30 +171,30 @@ def residual(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
     return layer, run, [target]
 
 
-def encoder_layer(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
-    layer, spans = EncoderLayer(config), self_attention_spans(source, config.neighbourhood)
-    return layer, lambda x: layer(x, spans, stream()), [source]
+def encoder_layer(config: ModelConfig, source: Segments, target: Segments) -> Subject:
+    layer, mask = EncoderLayer(config), self_attention_mask(source, config.neighbourhood)
+    return layer, lambda x: layer(x, mask, stream()), [source]
 
 
-def decoder_layer(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
-    layer, spans = DecoderLayer(config), causal_spans(target, config.neighbourhood)
-    to_source = encoder_decoder_spans(target, source)
+def decoder_layer(config: ModelConfig, source: Segments, target: Segments) -> Subject:
+    layer, mask = DecoderLayer(config), causal_mask(target, config.neighbourhood)
+    to_source = encoder_decoder_mask(target, source)
 
     def run(x: Tensor, encoded: Tensor) -> Tensor:
-        return layer(x, *keys_values_of_each([layer.source_attention], encoded), spans, to_source, stream())
+        return layer(x, *keys_values_of_each([layer.source_attention], encoded), mask, to_source, stream())
 
     return layer, run, [target, source]
 
 
-def encoder(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
-    layer, spans = Encoder(config), self_attention_spans(source, config.neighbourhood)
-    return layer, lambda x: layer(x, spans, stream()), [source]
+def encoder(config: ModelConfig, source: Segments, target: Segments) -> Subject:
+    layer, mask = Encoder(config), self_attention_mask(source, config.neighbourhood)
+    return layer, lambda x: layer(x, mask, stream()), [source]
 
 
-def decoder(config: ModelConfig, source: Blocks, target: Blocks) -> Subject:
-    layer, spans = Decoder(config), causal_spans(target, config.neighbourhood)
-    to_source = encoder_decoder_spans(target, source)
-    return layer, lambda x, encoded: layer(x, layer.memory(encoded), spans, to_source, stream()), [target, source]
+def decoder(config: ModelConfig, source: Segments, target: Segments) -> Subject:
+    layer, mask = Decoder(config), causal_mask(target, config.neighbourhood)
+    to_source = encoder_decoder_mask(target, source)
+    return layer, lambda x, encoded: layer(x, layer.memory(encoded), mask, to_source, stream()), [target, source]
 
 
 PARTS = [
@@ -213,11 +213,11 @@ one_token = example(config=dataclasses.replace(LARGE, n_heads=1, d_ff=1), pairs=
 
 
 def check_layer(build: Any, config: ModelConfig, pairs: Any, scale: float, seed: int) -> None:
-    source, target = (Blocks.of_lengths([pair[side] + 1 for pair in pairs]) for side in (0, 1))
-    layer, function, blocks = build(config, source, target)
+    source, target = (Segments.of_lengths([pair[side] + 1 for pair in pairs]) for side in (0, 1))
+    layer, function, segments = build(config, source, target)
     leaves = scatter(ParameterBuffer(layer, seed=1, dtype="float64"), scale, seed)
     random = np.random.default_rng(seed)
-    inputs = [scale * random.standard_normal((b.n_tokens, config.d_model)) for b in blocks]
+    inputs = [scale * random.standard_normal((b.n_tokens, config.d_model)) for b in segments]
     check_gradients(
         away_from_the_kink(function), *inputs, leaves=leaves, name=build.__name__, max_coordinates=12,
         seed=seed,

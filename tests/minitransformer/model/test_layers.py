@@ -23,7 +23,7 @@ def ready(layer: Any) -> Any:
 def test_post_norm_normalises_the_sum_and_pre_norm_the_input() -> None:
     x, norm = Tensor(np.random.default_rng(0).standard_normal((3, 4))), ready(LayerNorm(4, eps=0.1))
     config = dataclasses.replace(CONFIG, layer_norm_eps=0.1)
-    post, pre = (ready(Residual(dataclasses.replace(config, norm=place))) for place in ("post", "pre"))
+    post, pre = (ready(Residual(dataclasses.replace(config, norm=kind))) for kind in ("post", "pre"))
     np.testing.assert_allclose(post(x, post.sublayer_input(x) * 3.0, None).value, norm(x * 4.0).value)
     np.testing.assert_allclose(pre(x, pre.sublayer_input(x) * 3.0, None).value, (x + norm(x) * 3.0).value)
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from autograd import Blocks, KeySpans, Tensor, backward, no_tape
+from autograd import KeyRanges, Segments, Tensor, backward, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.model.spans import cached_sets, causal_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.masks import cached_mask, causal_mask, encoder_decoder_mask, self_attention_mask
 
 # Spans and masks
 
@@ -35,13 +35,13 @@ def look_ahead_mask(length: int) -> Any:
 
 
 def distance_mask(length: int, r: int | None) -> Any:
-    """(length, length), True where a key is more than r places away."""
+    """(length, length), True where a key is more than r positions away."""
     everything = np.ones((length, length), bool)
     return ~everything if r is None else np.triu(everything, k=r + 1) | np.tril(everything, k=-r - 1)
 
 
-def assert_spans_are_the_mask(spans: KeySpans, forbidden: Any, query_lengths: Any, starts: Any, lengths: Any) -> None:
-    """``forbidden`` (B, Q, K) is the textbook's; ``starts`` and ``lengths`` say where the keys of each block lie."""
+def assert_is_the_mask(mask: KeyRanges, forbidden: Any, query_lengths: Any, starts: Any, lengths: Any) -> None:
+    """``forbidden`` (B, Q, K) is the textbook's; ``starts`` and ``lengths`` say where the keys of each segment lie."""
     allowed = ~np.broadcast_to(forbidden, (len(lengths), max(query_lengths), max(lengths)))
     packed = np.zeros((sum(query_lengths), max(np.add(starts, lengths))), bool)
     side_by_side = np.ones(allowed.shape, bool)  # in rows of padding, of which nothing is used
@@ -49,8 +49,8 @@ def assert_spans_are_the_mask(spans: KeySpans, forbidden: Any, query_lengths: An
         row = sum(query_lengths[:b])
         packed[row : row + n_queries, start : start + n_keys] = allowed[b, :n_queries, :n_keys]
         side_by_side[b, :n_queries] = allowed[b, :n_queries]
-    np.testing.assert_array_equal(spans.mask(), packed)
-    got = np.ones(allowed.shape, bool) if spans.block_mask is None else spans.block_mask
+    np.testing.assert_array_equal(mask.matrix(), packed)
+    got = np.ones(allowed.shape, bool) if mask.padded_mask is None else mask.padded_mask
     np.testing.assert_array_equal(got, side_by_side)
 
 
@@ -59,51 +59,51 @@ def begins(lengths: Any) -> list[int]:
 
 
 @given(LENGTHS, NEIGHBOURHOODS)
-def test_encoder_spans_are_the_padding_mask(lengths: list[int], r: int | None) -> None:
-    spans = self_attention_spans(Blocks.of_lengths(lengths), r)
+def test_encoder_mask_is_the_padding_mask(lengths: list[int], r: int | None) -> None:
+    mask = self_attention_mask(Segments.of_lengths(lengths), r)
     forbidden = padding_mask(lengths) | distance_mask(max(lengths), r)
-    assert_spans_are_the_mask(spans, forbidden, lengths, begins(lengths), lengths)
+    assert_is_the_mask(mask, forbidden, lengths, begins(lengths), lengths)
 
 
 @given(LENGTHS, NEIGHBOURHOODS)
-def test_decoder_spans_are_the_union_of_padding_mask_and_look_ahead_mask(lengths: list[int], r: int | None) -> None:
-    spans = causal_spans(Blocks.of_lengths(lengths), r)
+def test_decoder_mask_is_the_union_of_padding_mask_and_look_ahead_mask(lengths: list[int], r: int | None) -> None:
+    mask = causal_mask(Segments.of_lengths(lengths), r)
     forbidden = padding_mask(lengths) | look_ahead_mask(max(lengths)) | distance_mask(max(lengths), r)
-    assert_spans_are_the_mask(spans, forbidden, lengths, begins(lengths), lengths)
+    assert_is_the_mask(mask, forbidden, lengths, begins(lengths), lengths)
 
 
 @given(PAIRS_OF_LENGTHS)
-def test_encoder_decoder_spans_are_the_padding_mask_of_the_source(pairs: Any) -> None:
+def test_encoder_decoder_mask_is_the_padding_mask_of_the_source(pairs: Any) -> None:
     sources, targets = (list(side) for side in zip(*pairs, strict=True))
-    spans = encoder_decoder_spans(Blocks.of_lengths(targets), Blocks.of_lengths(sources))
-    assert_spans_are_the_mask(spans, padding_mask(sources), targets, begins(sources), sources)
+    mask = encoder_decoder_mask(Segments.of_lengths(targets), Segments.of_lengths(sources))
+    assert_is_the_mask(mask, padding_mask(sources), targets, begins(sources), sources)
 
 
 @given(
-    n=st.integers(1, 4), k=st.integers(1, 3), length=st.integers(1, 6), r=NEIGHBOURHOODS, room=st.integers(0, 3),
+    n=st.integers(1, 4), k=st.integers(1, 3), length=st.integers(1, 6), r=NEIGHBOURHOODS, gap=st.integers(0, 3),
     seed=st.integers(0, 99),
 )  # fmt: skip
 def test_cached_sets_are_the_last_row_of_the_look_ahead_mask_over_what_ancestors_wrote(
-    n: int, k: int, length: int, r: int | None, room: int, seed: int
+    n: int, k: int, length: int, r: int | None, gap: int, seed: int
 ) -> None:
     n_live = 1 + seed % k
     writers = np.random.default_rng(seed).integers(0, k, (n, n_live, length))
-    sets = cached_sets(writers, k, length + room, r)
+    mask = cached_mask(writers, k, length + gap, r)
     newest = ~(look_ahead_mask(length) | distance_mask(length, r))[-1]
-    np.testing.assert_array_equal(sets.keys.starts, (length + room) * k * np.arange(n))
+    np.testing.assert_array_equal(mask.keys.starts, (length + gap) * k * np.arange(n))
     for sentence, hypothesis, step, writer in np.ndindex(n, n_live, length, k):
         sees = newest[step] and writers[sentence, hypothesis, step] == writer
-        assert sets.block_mask[sentence, hypothesis, step * k + writer] == sees
+        assert mask.padded_mask[sentence, hypothesis, step * k + writer] == sees
 
 
-@given(LENGTHS, NEIGHBOURHOODS, st.integers(0, 3), st.sampled_from([self_attention_spans, causal_spans]))
-def test_spans_move_with_blocks_that_lie_apart(lengths: list[int], r: int | None, room: int, make: Any) -> None:
-    """Room before every block shifts the keys and changes nothing else."""
-    shift = room * np.arange(1, len(lengths) + 1)
-    touching = Blocks.of_lengths(lengths)
-    spans, apart = make(touching, r), make(Blocks(touching.starts + shift, touching.lengths), r)
-    np.testing.assert_array_equal(apart.first - spans.first, np.repeat(shift, lengths))
-    np.testing.assert_array_equal(apart.last - spans.last, np.repeat(shift, lengths))
+@given(LENGTHS, NEIGHBOURHOODS, st.integers(0, 3), st.sampled_from([self_attention_mask, causal_mask]))
+def test_masks_move_with_segments_that_lie_apart(lengths: list[int], r: int | None, gap: int, make: Any) -> None:
+    """A gap before every segment shifts the keys and changes nothing else."""
+    shift = gap * np.arange(1, len(lengths) + 1)
+    touching = Segments.of_lengths(lengths)
+    mask, apart = make(touching, r), make(Segments(touching.starts + shift, touching.lengths), r)
+    np.testing.assert_array_equal(apart.first - mask.first, np.repeat(shift, lengths))
+    np.testing.assert_array_equal(apart.last - mask.last, np.repeat(shift, lengths))
 
 
 # Derivatives and paths
@@ -152,8 +152,8 @@ def case_of(kind: str, config: ModelConfig, pairs: Any, seed: int) -> Case:
             parameter.value += 0.2 * random.standard_normal(parameter.shape)
         if name.endswith("hidden.bias"):  # no hidden unit near the kink, where differences are no derivatives
             parameter.value += np.resize([9, -9], parameter.shape)
-    source, target = (Blocks.of_lengths(side) for side in zip(*pairs, strict=True))
-    x, memory = (random.standard_normal((blocks.n_tokens, config.d_model)) for blocks in (target, source))
+    source, target = (Segments.of_lengths(side) for side in zip(*pairs, strict=True))
+    x, memory = (random.standard_normal((segments.n_tokens, config.d_model)) for segments in (target, source))
     for rows in (x, memory):  # nor a row of nearly equal numbers, where the norm bends
         rows += [2, -2, 2, -2]
     r = config.neighbourhood
@@ -161,7 +161,7 @@ def case_of(kind: str, config: ModelConfig, pairs: Any, seed: int) -> Case:
     own_source, own_target = (np.repeat(np.arange(len(pairs)), side) for side in zip(*pairs, strict=True))
     if kind == "encoder":
         path = same(own_source, own_source) & (np.abs(behind(source, source)) <= reach)
-        return Case(lambda x: model.encoder(x, self_attention_spans(source, r)), [memory], [own_source], [path])
+        return Case(lambda x: model.encoder(x, self_attention_mask(source, r)), [memory], [own_source], [path])
     behind_it = behind(target, target)
     paths = [
         same(own_target, own_target) & (behind_it >= 0) & (behind_it <= reach),
@@ -175,20 +175,20 @@ def same(a: Any, b: Any) -> Any:
     return a[:, None] == b
 
 
-def behind(queries: Blocks, keys: Blocks) -> Any:
-    """By how many places query i stands behind key j, each counted in its sentence."""
-    i, j = (np.concatenate([np.arange(length) for length in blocks.lengths]) for blocks in (queries, keys))
+def behind(queries: Segments, keys: Segments) -> Any:
+    """By how many positions query i is behind key j, each counted in its sentence."""
+    i, j = (np.concatenate([np.arange(length) for length in segments.lengths]) for segments in (queries, keys))
     return i[:, None] - j
 
 
-def decoder_of(model: Transformer, source: Blocks, target: Blocks) -> Callable[..., Tensor]:
-    self_spans = causal_spans(target, model.config.neighbourhood)
-    source_spans = encoder_decoder_spans(target, source)
-    return lambda x, memory: model.decoder(x, model.decoder.memory(memory), self_spans, source_spans)
+def decoder_of(model: Transformer, source: Segments, target: Segments) -> Callable[..., Tensor]:
+    self_mask = causal_mask(target, model.config.neighbourhood)
+    source_mask = encoder_decoder_mask(target, source)
+    return lambda x, memory: model.decoder(x, model.decoder.memory(memory), self_mask, source_mask)
 
 
-def model_of_embedded(model: Transformer, source: Blocks, target: Blocks) -> Callable[..., Tensor]:
-    sources, targets = ([[3] * (n - 1) for n in blocks.lengths] for blocks in (source, target))
+def model_of_embedded(model: Transformer, source: Segments, target: Segments) -> Callable[..., Tensor]:
+    sources, targets = ([[3] * (n - 1) for n in segments.lengths] for segments in (source, target))
     batch = Batch.from_token_ids(sources, targets)
 
     def logits(x: Tensor, memory: Tensor) -> Tensor:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from autograd import Blocks, Tensor, backward, no_tape, ops
+from autograd import Segments, Tensor, backward, no_tape, ops
 from autograd.array import Array
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.cache import LayerCache
-from minitransformer.model.spans import cached_sets, causal_spans, encoder_decoder_spans, self_attention_spans
+from minitransformer.model.masks import cached_mask, causal_mask, encoder_decoder_mask, self_attention_mask
 
 SMALL = ModelConfig(vocabulary_size=8, n_layers=2, d_model=6, d_ff=8, n_heads=2, d_k=3, d_v=2, max_positions=20)
 TWO_VOCABULARIES = "learned positions, two vocabularies"
@@ -64,8 +64,8 @@ def results(model: Transformer, pairs: Any) -> list[tuple[Array, Array]]:
     """For every pair: the encoder's output and the log-probabilities."""
     batch = batch_of(pairs)
     with no_tape():
-        spans = self_attention_spans(batch.source, model.config.neighbourhood)
-        encoded = model.encode(batch.source_ids, batch.source_places, spans).value
+        mask = self_attention_mask(batch.source, model.config.neighbourhood)
+        encoded = model.encode(batch.source_ids, batch.source_positions, mask).value
     of_sources, of_targets = (
         np.split(rows, np.cumsum([len(ids) + 1 for ids in side])[:-1])
         for rows, side in zip((encoded, model.log_probabilities(batch)), sides(pairs), strict=True)
@@ -104,23 +104,25 @@ def assert_same_sums(got: tuple[float, Array], expected: tuple[float, Array]) ->
 )
 def test_attention_of_packed_tokens_is_masked_attention_of_padded_ones(pairs: Any, r: int | None, seed: int) -> None:
     """Whatever stands in the padding: here are random numbers."""
-    source, target = (Blocks.of_lengths(side) for side in zip(*pairs, strict=True))
+    source, target = (Segments.of_lengths(side) for side in zip(*pairs, strict=True))
     random = np.random.default_rng(seed)
-    for queries, keys, spans in (
-        (source, source, self_attention_spans(source, r)),
-        (target, target, causal_spans(target, r)),
-        (target, source, encoder_decoder_spans(target, source)),
+    for queries, keys, mask in (
+        (source, source, self_attention_mask(source, r)),
+        (target, target, causal_mask(target, r)),
+        (target, source, encoder_decoder_mask(target, source)),
     ):
-        q, k, v = (random.standard_normal((len(pairs), 2, max(blocks.lengths), 3)) for blocks in (queries, keys, keys))
+        q, k, v = (
+            random.standard_normal((len(pairs), 2, max(segments.lengths), 3)) for segments in (queries, keys, keys)
+        )
         is_query, is_key = (np.arange(max(b.lengths)) < np.array(b.lengths)[:, None] for b in (queries, keys))
-        mask = reference.padding_mask(~is_key)
+        forbidden = reference.padding_mask(~is_key)
         if queries is keys:
-            mask = mask | reference.distance_mask(max(keys.lengths), r)
+            forbidden = forbidden | reference.distance_mask(max(keys.lengths), r)
         if queries is keys is target:
-            mask = mask | reference.look_ahead_mask(max(keys.lengths))
-        expected = reference.attention(q, k, v, mask[:, None]).swapaxes(1, 2)[is_query]
+            forbidden = forbidden | reference.look_ahead_mask(max(keys.lengths))
+        expected = reference.attention(q, k, v, forbidden[:, None]).swapaxes(1, 2)[is_query]
         packed_q, *packed = (x.swapaxes(1, 2)[is_token] for x, is_token in ((q, is_query), (k, is_key), (v, is_key)))
-        got = ops.attention(Tensor(packed_q), *map(Tensor, packed), spans=spans)
+        got = ops.attention(Tensor(packed_q), *map(Tensor, packed), mask=mask)
         np.testing.assert_allclose(got.value, expected, rtol=0, atol=1e-12)
 
 
@@ -190,11 +192,11 @@ def test_a_sentence_that_comes_twice_gets_its_results_twice(pairs: Any, twice: i
     assert_same(results(model, [*pairs, pairs[twice]]), [*before, before[twice]])
 
 
-@given(pairs=PAIRS, more=PAIRS, place=st.integers(0, 4))
-def test_sentences_that_join_a_batch_change_nothing_for_the_others(pairs: Any, more: Any, place: int) -> None:
-    model, place = model_of(SMALL), min(place, len(pairs))
-    before, after = results(model, pairs), results(model, [*pairs[:place], *more, *pairs[place:]])
-    assert_same([*after[:place], *after[place + len(more) :]], before)
+@given(pairs=PAIRS, more=PAIRS, position=st.integers(0, 4))
+def test_sentences_that_join_a_batch_change_nothing_for_the_others(pairs: Any, more: Any, position: int) -> None:
+    model, position = model_of(SMALL), min(position, len(pairs))
+    before, after = results(model, pairs), results(model, [*pairs[:position], *more, *pairs[position:]])
+    assert_same([*after[:position], *after[position + len(more) :]], before)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -205,11 +207,11 @@ def test_another_continuation_changes_no_earlier_output(variant: str, pairs: Any
     model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
     i = data.draw(st.integers(0, len(pairs) - 1))
     source, target = pairs[i]
-    place = data.draw(st.integers(0, len(target)))
-    changed = [*pairs[:i], (source, [*target[:place], *continuation][:17]), *pairs[i + 1 :]]
+    position = data.draw(st.integers(0, len(target)))
+    changed = [*pairs[:i], (source, [*target[:position], *continuation][:17]), *pairs[i + 1 :]]
     before, after = results(model, pairs), results(model, changed)
     for result in (before, after):
-        result[i] = (result[i][0], result[i][1][: place + 1])
+        result[i] = (result[i][0], result[i][1][: position + 1])
     assert_same(after, before)
 
 
@@ -220,15 +222,15 @@ def test_token_by_token_over_a_cache_is_all_at_once(variant: str, sources: Any, 
     model = model_of(dataclasses.replace(SMALL, **VARIANTS[variant]))
     targets = np.random.default_rng(seed).integers(3, 7, (len(sources), n - 1)).tolist()
     batch, r = Batch.from_token_ids(sources, targets), model.config.neighbourhood
-    ids, newest = batch.decoder_ids.reshape(len(sources), n), Blocks.of_lengths([1] * len(sources))
+    ids, newest = batch.decoder_ids.reshape(len(sources), n), Segments.of_lengths([1] * len(sources))
     caches, steps = [LayerCache(len(sources), 1) for _ in model.decoder.layers], []
     with no_tape():
-        encoded = model.encode(batch.source_ids, batch.source_places, self_attention_spans(batch.source, r))
+        encoded = model.encode(batch.source_ids, batch.source_positions, self_attention_mask(batch.source, r))
         memory = model.decoder.memory(encoded)
-        to_source = encoder_decoder_spans(newest, batch.source)
+        to_source = encoder_decoder_mask(newest, batch.source)
         for t in range(n):
-            over = cached_sets(np.zeros((len(sources), 1, t + 1), int), 1, caches[0].next_capacity, r)
-            places = np.full(len(sources), t)
-            steps.append(model.decode(ids[:, t], places, memory, over, to_source, pasts=[*caches]))
+            over = cached_mask(np.zeros((len(sources), 1, t + 1), int), 1, caches[0].next_capacity, r)
+            positions = np.full(len(sources), t)
+            steps.append(model.decode(ids[:, t], positions, memory, over, to_source, caches=[*caches]))
         logits = np.stack([model.projection.logits(step).value for step in steps], axis=1)
         np.testing.assert_allclose(logits.reshape(-1, 8), model.logits(batch).value, rtol=0, atol=1e-12)

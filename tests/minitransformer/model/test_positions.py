@@ -137,15 +137,15 @@ def test_least_squares_over_some_positions_find_the_matrix_that_shifts_all(layou
 
 @pytest.mark.parametrize("layout", [*LAYOUTS, "learned"])
 def test_the_first_position_of_a_sentence_is_as_configured(layout: Any) -> None:
-    x, places = Tensor(np.random.default_rng(1).standard_normal((3, 4))), np.array([0, 4, 1])
+    x, positions = Tensor(np.random.default_rng(1).standard_normal((3, 4))), np.array([0, 4, 1])
     from_0, from_1, from_2 = (
         ready(dataclasses.replace(CONFIG, positions=layout, max_positions=8, first_position=first))
         for first in (0, 1, 2)
     )
-    np.testing.assert_array_equal(from_1.add_to(x, places).value, from_0.add_to(x, places + 1).value)
-    np.testing.assert_array_equal(from_2.add_to(x, places).value, from_0.add_to(x, places + 2).value)
+    np.testing.assert_array_equal(from_1.add_to(x, positions).value, from_0.add_to(x, positions + 1).value)
+    np.testing.assert_array_equal(from_2.add_to(x, positions).value, from_0.add_to(x, positions + 2).value)
     if layout != "learned":
-        np.testing.assert_array_equal(from_1.add_to(x, places).value, x.value + sinusoids(6, 4, layout)[[1, 5, 2]])
+        np.testing.assert_array_equal(from_1.add_to(x, positions).value, x.value + sinusoids(6, 4, layout)[[1, 5, 2]])
 
 
 def ready(config: ModelConfig) -> Any:
@@ -154,10 +154,10 @@ def ready(config: ModelConfig) -> Any:
     return encoding
 
 
-def test_a_learned_encoding_is_the_row_of_its_place() -> None:
+def test_a_learned_encoding_is_the_row_of_its_position() -> None:
     encoding = ready(dataclasses.replace(CONFIG, positions="learned", max_positions=4))
-    x, places = np.random.default_rng(1).standard_normal((5, 4)), np.array([0, 1, 2, 3, 0])
-    np.testing.assert_array_equal(encoding.add_to(Tensor(x), places).value, x + encoding.weight.value[places])
+    x, positions = np.random.default_rng(1).standard_normal((5, 4)), np.array([0, 1, 2, 3, 0])
+    np.testing.assert_array_equal(encoding.add_to(Tensor(x), positions).value, x + encoding.weight.value[positions])
 
 
 @pytest.mark.parametrize("first_position", [0, 1])

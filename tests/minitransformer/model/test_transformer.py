@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autograd import RandomStream, Tensor, backward
-from autograd.ops.linear import for_few_rows
+from autograd.ops.linear import pack_weight
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.model.transformer import WeightsError
 
@@ -65,10 +65,10 @@ def test_the_model_for_search_has_the_same_parameters_and_all_matrices_of_its_st
 
     def recording(weight: Any) -> Any:
         prepared.append(weight.shape)
-        return for_few_rows(weight)
+        return pack_weight(weight)
 
     for module in ("layers", "transformer"):
-        monkeypatch.setattr(f"minitransformer.model.{module}.for_few_rows", recording)
+        monkeypatch.setattr(f"minitransformer.model.{module}.pack_weight", recording)
     searching = model.for_search()
     matrices = [p.shape for name, p in model.named_parameters() if name.startswith("decoder.") and p.value.ndim == 2]
     assert sorted(prepared) == sorted([*matrices, model.projection.weight.shape[::-1]])
@@ -132,13 +132,13 @@ def test_a_model_has_a_type_that_it_can_compute_in(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "said"),
+    ("ids", "shown"),
     [([3, -1], "[3, -1]"), ([4.9], "[4.9]"), (np.array([-1, 4]), "array([-1,  4])"), (["a"], "['a']")],
     ids=str,
 )
-def test_ids_are_whole_numbers_of_at_least_0(ids: Any, said: str) -> None:
+def test_ids_are_whole_numbers_of_at_least_0(ids: Any, shown: str) -> None:
     for pair in ([[3], ids], [[3], [4]]), ([[3], [4]], [[3], ids]):
-        with pytest.raises(ValueError, match=rf"at least 0; sequence 1 is .*{re.escape(said)}"):
+        with pytest.raises(ValueError, match=rf"at least 0; sequence 1 is .*{re.escape(shown)}"):
             Batch.from_token_ids(*pair)
 
 

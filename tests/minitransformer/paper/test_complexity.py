@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autograd import Blocks, ParameterBuffer, Tensor, named_parameters, ops
+from autograd import ParameterBuffer, Segments, Tensor, named_parameters, ops
 from autograd.testing import check_gradients
-from minitransformer.model.spans import self_attention_spans
+from minitransformer.model.masks import self_attention_mask
 from minitransformer.paper.complexity.layers import (
     Convolutional,
     Recurrent,
@@ -77,11 +77,11 @@ def test_sentences_of_a_batch_are_convolved_apart() -> None:
 
 @pytest.mark.parametrize("n", [1, 3, 4, 5, 8, 11])
 def test_attention_in_windows_is_masked_attention(n: int) -> None:
-    x, sentences = numbers(2, n, 3), Blocks.of_lengths([n, n])
+    x, sentences = numbers(2, n, 3), Segments.of_lengths([n, n])
     heads = x.reshape(2 * n, 1, 3)
-    masked = ops.attention(heads, heads, heads, spans=self_attention_spans(sentences, 4)).value
+    masked = ops.attention(heads, heads, heads, mask=self_attention_mask(sentences, 4)).value
     np.testing.assert_allclose(RestrictedSelfAttention(4).forward(x).value, masked.reshape(-1, 3), rtol=1e-12)
-    whole = ops.attention(heads, heads, heads, spans=self_attention_spans(sentences)).value
+    whole = ops.attention(heads, heads, heads, mask=self_attention_mask(sentences)).value
     np.testing.assert_allclose(SelfAttention().forward(x).value, whole.reshape(-1, 3), rtol=1e-12)
 
 

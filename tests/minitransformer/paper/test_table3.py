@@ -16,7 +16,7 @@ from minitransformer import Transformer, presets
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.paper.statistics import Estimate
 from minitransformer.paper.table3 import PRINTED, Experiment, Scale, rows_named
-from minitransformer.system.files import DamagedError
+from minitransformer.system.files import CorruptFileError
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoints
 from minitransformer.training.largest_batch import OutOfMemoryError
@@ -35,7 +35,7 @@ def experiment(folder: Path, *rows: str, seeds: tuple[int, ...] = (1,), budget: 
     for side, name in enumerate(("t.en", "t.de")):
         (folder / name).write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
     data = DataConfig(raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=40, held_out=6)
-    training = TrainingConfig(batch_tokens=100, n_shards=1, warmup_steps=400)
+    training = TrainingConfig(batch_tokens=100, n_micro_batches=1, warmup_steps=400)
     template = RunConfig(data=data, training=training)
     return Experiment(template, folder / "table3", SMALLEST, budget, rows_named(rows), seeds)
 
@@ -175,7 +175,7 @@ def test_figures_without_the_settings_of_their_training_are_refused(tmp_path: Pa
     file = e.cell("base", 1).run / "cell.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(CELL))
-    with pytest.raises(DamagedError, match=r"run\.json: not found; .* remove .*base-seed-1 to train it again"):
+    with pytest.raises(CorruptFileError, match=r"run\.json: not found; .* remove .*base-seed-1 to train it again"):
         e.result("base", 1)
     e.cell("base", 1).claim_directory()
     found = e.result("base", 1)
@@ -196,13 +196,13 @@ def test_figures_without_the_settings_of_their_training_are_refused(tmp_path: Pa
         "{",
     ],
 )
-def test_figures_that_are_damaged_are_named_with_the_remedy(tmp_path: Path, written: str) -> None:
+def test_figures_that_are_corrupt_are_named_with_the_remedy(tmp_path: Path, written: str) -> None:
     e = experiment(tmp_path)
     file = e.cell("base", 1).run / "cell.json"
     file.parent.mkdir(parents=True)
     file.write_text(written)
     with pytest.raises(
-        DamagedError, match=r"cell\.json: (cannot be read|is damaged, or .* object with perplexity \(float\))"
+        CorruptFileError, match=r"cell\.json: (cannot be read|is corrupt, or .* object with perplexity \(float\))"
     ):
         e.result("base", 1)
 

@@ -15,8 +15,8 @@ from minitransformer.paper.table3 import PRINTED, Result, Scale
 from minitransformer.paper.table3_report import (
     as_markdown,
     claims_as_markdown,
+    outcomes_as_markdown,
     provenance_as_markdown,
-    verdicts_as_markdown,
 )
 
 RESULTS = Path(__file__).parents[3] / "docs" / "lab" / "table3.md"
@@ -30,7 +30,7 @@ def result(perplexity: float, bleu: float) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("measured", "verdict"),
+    ("measured", "outcome"),
     [
         ([-0.5], "same sign"),
         ([0.5], "other sign"),
@@ -42,15 +42,15 @@ def result(perplexity: float, bleu: float) -> Result:
         ([0.0, 0.0], "undecided"),
     ],
 )
-def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float], verdict: str) -> None:
+def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float], outcome: str) -> None:
     comparison = Comparison("table3-A-h1", "bleu", -0.9, Estimate.of(measured))
-    assert comparison.verdict == verdict
-    assert comparison.holds == (verdict in ("same sign", "holds"))
+    assert comparison.outcome == outcome
+    assert comparison.holds == (outcome in ("same sign", "holds"))
 
 
 @pytest.mark.parametrize(("row", "printed"), [("table3-E", -0.1), ("table3-A-h16", 0.0), ("table3-D-ls2", -0.1)])
 @pytest.mark.parametrize(
-    ("measured", "verdict"),
+    ("measured", "outcome"),
     [
         ([0.0], "nearly identical"),
         ([0.39], "nearly identical"),
@@ -64,11 +64,11 @@ def test_a_sign_holds_when_it_is_the_papers_and_no_accident(measured: list[float
     ],
 )
 def test_an_equality_holds_when_a_difference_that_matters_can_be_ruled_out(
-    row: str, printed: float, measured: list[float], verdict: str
+    row: str, printed: float, measured: list[float], outcome: str
 ) -> None:
     comparison = Comparison(row, "bleu", printed, Estimate.of(measured))
-    assert comparison.verdict == verdict
-    assert comparison.holds == (verdict in ("nearly identical", "holds"))
+    assert comparison.outcome == outcome
+    assert comparison.holds == (outcome in ("nearly identical", "holds"))
 
 
 def test_perplexities_are_near_by_their_ratio() -> None:
@@ -78,15 +78,15 @@ def test_perplexities_are_near_by_their_ratio() -> None:
         "table3-A-h16": {1: result(14.1, 20)},
     }
     learned, _, heads, _ = comparisons(results)
-    assert (learned.scale, learned.verdict) == (pytest.approx(13.8 / 4.92), "nearly identical")
-    assert (heads.printed, heads.verdict) == (-0.01, "further apart")
+    assert (learned.scale, learned.outcome) == (pytest.approx(13.8 / 4.92), "nearly identical")
+    assert (heads.printed, heads.outcome) == (-0.01, "further apart")
 
 
 @pytest.mark.parametrize("row", ["table3-A-h1", "table3-E"])
 def test_a_model_that_diverged_is_called_that(row: str) -> None:
     results = {"base": {1: result(5.0, 20.0)}, row: {1: result(float("nan"), 20.0)}}
     perplexity, _ = comparisons(results)
-    assert perplexity.verdict == "not finite"
+    assert perplexity.outcome == "not finite"
     assert not perplexity.holds
 
 
@@ -135,20 +135,20 @@ def test_claims_of_which_nothing_was_trained_are_left_out_and_what_is_undecided_
     ]
 
 
-def test_the_committed_verdicts_and_claims_are_those_of_the_committed_figures() -> None:
+def test_the_committed_outcomes_and_claims_are_those_of_the_committed_figures() -> None:
     text = RESULTS.read_text(encoding="utf-8")
     names = {row.removeprefix("table3-"): row for row in PRINTED}
     base = re.search(r"^\| base \|(?: \S+ \|){9} (\S+) ±", text, re.M)
     assert base
     lines = re.findall(r"^\| (\S+) \| (PPL|BLEU) \| (\S+) \| (\S+)(?: ± (\S+))? \| (.+) \|$", text, re.M)
     compared = []
-    for name, by, printed, mean, half_width, verdict in lines:
+    for name, by, printed, mean, half_width, outcome in lines:
         row, measure = names[name], {"PPL": "perplexity", "BLEU": "bleu"}[by]
         measured = Estimate(float(mean), float(half_width) if half_width else None)
         scale = float(base[1]) / PRINTED["base"].perplexity if by == "PPL" else 1.0
         compared.append(Comparison(row, measure, float(printed), measured, scale))
         assert compared[-1].printed == printed_difference(row, measure)
-        assert compared[-1].verdict == verdict, (name, by)
+        assert compared[-1].outcome == outcome, (name, by)
     assert len(compared) == 38
     assert claims_as_markdown(compared) in text
 
@@ -162,7 +162,7 @@ def test_differences_are_paired_by_seed() -> None:
     }
     perplexity, bleu = comparisons(results)
     assert (perplexity.row, perplexity.printed, perplexity.measured) == ("big", -0.59, Estimate(-1.0, 0.0))
-    assert (bleu.printed, bleu.measured, bleu.verdict) == (0.6, Estimate(1.0, 0.0), "holds")
+    assert (bleu.printed, bleu.measured, bleu.outcome) == (0.6, Estimate(1.0, 0.0), "holds")
 
 
 def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None:
@@ -178,11 +178,11 @@ def test_the_table_prints_what_a_row_changes_beside_the_papers_figures() -> None
     )
     assert h1 == "| (A) |  |  |  | 1 | 128 | 128 |  |  | 1,000 | 6.00 | 5.29 | 19.00 | 24.9 | 1.23 | 1.2e+07 |"
     assert learned.startswith("| (E) learned positions |  |  |")
-    verdicts = verdicts_as_markdown(list(comparisons(results))).splitlines()
-    assert verdicts[2] == "| A-h1 | PPL | +0.37 | +1.00 | same sign |"
-    assert verdicts[3] == "| A-h1 | BLEU | -0.90 | -1.00 | same sign |"
-    assert verdicts[4] == "| E | PPL | +0.00 | 0.00 | nearly identical |"
-    assert len(verdicts) == 6
+    outcomes = outcomes_as_markdown(list(comparisons(results))).splitlines()
+    assert outcomes[2] == "| A-h1 | PPL | +0.37 | +1.00 | same sign |"
+    assert outcomes[3] == "| A-h1 | BLEU | -0.90 | -1.00 | same sign |"
+    assert outcomes[4] == "| E | PPL | +0.00 | 0.00 | nearly identical |"
+    assert len(outcomes) == 6
 
 
 def test_cells_of_other_text_or_code_or_with_other_weights_are_named() -> None:

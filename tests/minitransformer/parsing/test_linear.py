@@ -47,16 +47,16 @@ def test_symbols_tell_the_tree(tree: Tree) -> None:
 
 
 @given(symbols, sentences)
-def test_whatever_a_model_says_a_tree_over_the_words_comes_out(said: list[str], words: list[str]) -> None:
-    tree = tree_of(said, words)
+def test_whatever_a_model_says_a_tree_over_the_words_comes_out(sequence: list[str], words: list[str]) -> None:
+    tree = tree_of(sequence, words)
     assert tree.words == words
     assert all(c.start < c.end for c in tree.constituents())
-    assert {c.label for c in tree.constituents()} <= {symbol[1:] for symbol in said}
+    assert {c.label for c in tree.constituents()} <= {symbol[1:] for symbol in sequence}
     assert read_tree(write_tree(tree)).words == words
 
 
 @pytest.mark.parametrize(
-    ("said", "words", "expected"),
+    ("sequence", "words", "expected"),
     [
         ("(S (NP XX", "dog barks", "(S (NP (XX dog) (XX barks)))"),  # not closed; a word without a leaf
         ("(S XX )S )S )NP XX", "dog barks", "(S (XX dog)) (XX barks)"),  # closed too often
@@ -76,8 +76,8 @@ def test_whatever_a_model_says_a_tree_over_the_words_comes_out(said: list[str], 
         ("(S XX )S", "", ""),
     ],
 )
-def test_sequences_that_tell_no_tree_are_mended(said: str, words: str, expected: str) -> None:
-    assert tree_of(said.split(), words.split()) == read_tree(expected)
+def test_sequences_that_tell_no_tree_are_mended(sequence: str, words: str, expected: str) -> None:
+    assert tree_of(sequence.split(), words.split()) == read_tree(expected)
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def test_pairs_are_words_and_symbols(tmp_path: Path) -> None:
     assert list(corpus.train()) == list(corpus.train()) == list(corpus.validation()) == pairs
     assert list(corpus.test()) == []
     both = corpus_of(config_of(tmp_path, train_trees=("t.mrg", "v.mrg")))
-    assert [both.place(i) for i in (1, 2)] == ["t.mrg, tree 2", "v.mrg, tree 1"]
+    assert [both.location(i) for i in (1, 2)] == ["t.mrg, tree 2", "v.mrg, tree 1"]
     with pytest.raises(IndexError):
-        both.place(4)
+        both.location(4)
     tagged = corpus_of(config_of(tmp_path, leaf_symbols="tags", train_trees=("t.mrg", "v.mrg")))
     assert [target for _, target in tagged.train()] == [
         "(S (NP NNP NNP )NP (VP VBZ )VP . )S", "(NP NN -LRB- )NP",

@@ -98,9 +98,11 @@ def test_the_sentence_below_the_title_tells_the_weights(opened: Any) -> None:
     browser = opened("plain", "kind=encoder-decoder&layer=2&heads=1,3&word=q3")
     weights = PAIR.weights.encoder_decoder[1, [0, 2], 2].mean(0)
     best = int(weights.argmax())
-    said = browser.evaluate("document.getElementById('reading').textContent").translate({0x2068: None, 0x2069: None})
-    assert said.startswith(f"Hund attends to {PAIR.source[best]} {round(100 * weights[best])} %, ")
-    assert said.endswith("; mean of heads 1, 3.")
+    sentence = browser.evaluate("document.getElementById('reading').textContent").translate(
+        {0x2068: None, 0x2069: None}
+    )
+    assert sentence.startswith(f"Hund attends to {PAIR.source[best]} {round(100 * weights[best])} %, ")
+    assert sentence.endswith("; mean of heads 1, 3.")
     shades = browser.evaluate(
         '[...document.querySelectorAll("#keys button")].map((b) => Number(b.style.getPropertyValue("--weight")))'
     )
@@ -146,13 +148,13 @@ def test_everything_can_be_chosen_with_keys_alone(opened: Any) -> None:
 
 def test_a_word_is_shown_under_the_mouse_and_kept_by_a_click(opened: Any) -> None:
     browser = opened("plain")
-    place = browser.evaluate(
+    point = browser.evaluate(
         "(({x, y}) => ({x: x + 5, y: y + 5}))(document.querySelector('#queries button').getBoundingClientRect())"
     )
-    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", **place)
+    browser.ask("Input.dispatchMouseEvent", type="mouseMoved", **point)
     assert "the" in browser.evaluate("document.getElementById('reading').textContent")
     for kind in ("mousePressed", "mouseReleased"):
-        browser.ask("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+        browser.ask("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **point)
     assert browser.evaluate("location.hash").endswith("&word=q1")
 
 

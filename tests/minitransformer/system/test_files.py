@@ -1,4 +1,4 @@
-"""Files that are whole or not there: what is said where the system refuses them."""
+"""Files that are complete or absent: what is said where the system refuses them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from minitransformer.system.files import (
     CheckpointError,
-    DamagedError,
+    CorruptFileError,
     UnfitError,
     read_arrays,
     remove_unfinished,
@@ -27,7 +27,7 @@ def refuse(*_: object, **__: object) -> None:
     raise PermissionError(errno.EACCES, "Permission denied")
 
 
-def test_where_nothing_may_be_written_the_remedy_is_told_and_not_that_nothing_may_be_removed(
+def test_where_nothing_may_be_written_the_remedy_is_reported_and_not_that_nothing_may_be_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Path, "write_text", refuse)
@@ -37,12 +37,12 @@ def test_where_nothing_may_be_written_the_remedy_is_told_and_not_that_nothing_ma
 
 
 def test_arrays_that_cannot_be_opened_are_not_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(DamagedError, match=r"cannot be read \(File name too long\); change its permissions"):
+    with pytest.raises(CorruptFileError, match=r"cannot be read \(File name too long\); change its permissions"):
         read_arrays(tmp_path / ("x" * 300))
 
 
 def test_arrays_that_are_not_there_are(tmp_path: Path) -> None:
-    with pytest.raises(DamagedError, match=r"nothing: not found; is .* the right directory"):
+    with pytest.raises(CorruptFileError, match=r"nothing: not found; is .* the right directory"):
         read_arrays(tmp_path / "nothing")
 
 

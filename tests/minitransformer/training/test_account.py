@@ -21,7 +21,7 @@ from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 
 MODEL = ModelConfig(vocabulary_size=12, n_layers=2, d_model=16, d_ff=24, n_heads=2, d_k=5, d_v=7)
-TRAINING = TrainingConfig(max_updates=6, batch_tokens=80, n_shards=2, log_every=2, checkpoint_every=3)
+TRAINING = TrainingConfig(max_updates=6, batch_tokens=80, n_micro_batches=2, log_every=2, checkpoint_every=3)
 
 
 class Recorder(Callback):
@@ -51,14 +51,14 @@ def trained(trainer: Trainer) -> Trainer:
     return trainer
 
 
-@pytest.mark.parametrize("n_shards", [1, 4])
+@pytest.mark.parametrize("n_micro_batches", [1, 4])
 def test_it_counts_the_matrix_products_that_were_computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_shards: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_micro_batches: int
 ) -> None:
     """Padding of attention, masked weights and all; the sentences are of unequal lengths."""
     meter = Meter()
     monkeypatch.setattr(metered_arrays, "METER", meter)
-    trainer = trainer_of(tmp_path, n_shards=n_shards)
+    trainer = trainer_of(tmp_path, n_micro_batches=n_micro_batches)
     watched(trainer.model)
     assert trained(trainer).state.flops == flops(meter) > 0
 
@@ -66,8 +66,8 @@ def test_it_counts_the_matrix_products_that_were_computed(
 def test_log_lines_tell_how_much_it_was_so_far(tmp_path: Path) -> None:
     trainer, monitor = trainer_of(tmp_path), Recorder()
     assert trainer.train(monitor)
-    told = [report.flops for report in monitor.reports]
-    assert 0 < told[0] < told[1] < told[2] == trainer.state.flops
+    flops = [report.flops for report in monitor.reports]
+    assert 0 < flops[0] < flops[1] < flops[2] == trainer.state.flops
 
 
 @pytest.mark.parametrize("first", range(1, 6))

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, restored bit for bit, and refused where they are damaged or of another model."""
+"""Checkpoints: complete or absent, restored bit for bit, and refused where they are corrupt or of another model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from minitransformer.config import ModelConfig
 from minitransformer.model.files import save_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.checksums import write_checksums
-from minitransformer.system.files import CheckpointError, DamagedError
+from minitransformer.system.files import CheckpointError, CorruptFileError
 from minitransformer.training import checkpoint as checkpoint_module
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
@@ -210,63 +210,65 @@ def flip_header(path: Path) -> None:
     path.write_bytes(bytes([content[0] ^ 0x80]) + content[1:])
 
 
-DAMAGES = [
-    ("model.safetensors", truncate, "it is truncated or damaged"),
-    ("model.safetensors", make_empty, "it is truncated or damaged"),
+CORRUPTIONS = [
+    ("model.safetensors", truncate, "it is truncated or corrupt"),
+    ("model.safetensors", make_empty, "it is truncated or corrupt"),
     ("model.safetensors", flip_header, "has changed since it was written"),
-    ("optimizer.safetensors", truncate, "it is truncated or damaged"),
-    ("optimizer.safetensors", make_empty, "it is truncated or damaged"),
+    ("optimizer.safetensors", truncate, "it is truncated or corrupt"),
+    ("optimizer.safetensors", make_empty, "it is truncated or corrupt"),
     ("optimizer.safetensors", flip_header, "has changed since it was written"),
-    ("model.json", truncate, "it is truncated or damaged"),
-    ("state.json", make_empty, "it is truncated or damaged"),
+    ("model.json", truncate, "it is truncated or corrupt"),
+    ("state.json", make_empty, "it is truncated or corrupt"),
     ("state.json", flip_header, "has changed since it was written"),
-    ("checksums.json", truncate, "damaged or of another kind"),
+    ("checksums.json", truncate, "corrupt or of another kind"),
     ("model.safetensors", Path.unlink, r"not found, though checksums\.json lists it"),
     ("optimizer.safetensors", Path.unlink, r"not found, though checksums\.json lists it"),
     ("model.json", Path.unlink, r"not found, though checksums\.json lists it"),
     ("state.json", Path.unlink, r"not found, though checksums\.json lists it"),
     ("checksums.json", Path.unlink, "not found; is .*step-00000020 the right directory"),
 ]
-NOTED_DAMAGES = [  # as if written so: what the checksums cannot tell
-    ("model.safetensors", truncate, "truncated or damaged: use another checkpoint"),
-    ("model.safetensors", make_empty, "truncated or damaged: use another checkpoint"),
-    ("model.safetensors", flip_header, "truncated or damaged: use another checkpoint"),
-    ("optimizer.safetensors", truncate, "truncated or damaged: use another checkpoint"),
-    ("optimizer.safetensors", make_empty, "truncated or damaged: use another checkpoint"),
-    ("model.json", truncate, "damaged or of another kind"),
-    ("model.json", make_empty, "damaged or of another kind"),
-    ("state.json", truncate, "damaged or of another kind"),
+NOTED_CORRUPTIONS = [  # as if written so: what the checksums cannot tell
+    ("model.safetensors", truncate, "truncated or corrupt: use another checkpoint"),
+    ("model.safetensors", make_empty, "truncated or corrupt: use another checkpoint"),
+    ("model.safetensors", flip_header, "truncated or corrupt: use another checkpoint"),
+    ("optimizer.safetensors", truncate, "truncated or corrupt: use another checkpoint"),
+    ("optimizer.safetensors", make_empty, "truncated or corrupt: use another checkpoint"),
+    ("model.json", truncate, "corrupt or of another kind"),
+    ("model.json", make_empty, "corrupt or of another kind"),
+    ("state.json", truncate, "corrupt or of another kind"),
 ]
 
 
 def refused(path: Path, message: str) -> str:
-    """What is said of a checkpoint that must be refused as damaged, with nothing changed."""
+    """What is said of a checkpoint that must be refused as corrupt, with nothing changed."""
     here = model_and_adam(2)
-    with pytest.raises(DamagedError, match=message) as caught:
+    with pytest.raises(CorruptFileError, match=message) as caught:
         load_checkpoint(path, *here)
     assert everything(*here) == everything(*model_and_adam(2))
     return str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "remedy"), DAMAGES, ids=[f"{damage.__name__}-{name}" for name, damage, _ in DAMAGES]
+    ("name", "corrupt", "remedy"), CORRUPTIONS, ids=[f"{corrupt.__name__}-{name}" for name, corrupt, _ in CORRUPTIONS]
 )
-def test_a_damaged_checkpoint_is_refused_by_name_and_nothing_is_changed(
-    tmp_path: Path, name: str, damage: Callable[[Path], None], remedy: str
+def test_a_corrupt_checkpoint_is_refused_by_name_and_nothing_is_changed(
+    tmp_path: Path, name: str, corrupt: Callable[[Path], None], remedy: str
 ) -> None:
     path = saved(tmp_path)
-    damage(path / name)
+    corrupt(path / name)
     assert str(path / name) in refused(path, remedy)
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "remedy"), NOTED_DAMAGES, ids=[f"{damage.__name__}-{name}" for name, damage, _ in NOTED_DAMAGES]
+    ("name", "corrupt", "remedy"),
+    NOTED_CORRUPTIONS,
+    ids=[f"{corrupt.__name__}-{name}" for name, corrupt, _ in NOTED_CORRUPTIONS],
 )
 def test_damage_that_the_checksums_know_is_refused_all_the_same(
-    tmp_path: Path, name: str, damage: Callable[[Path], None], remedy: str
+    tmp_path: Path, name: str, corrupt: Callable[[Path], None], remedy: str
 ) -> None:
     path = saved(tmp_path)
-    damage(path / name)
+    corrupt(path / name)
     write_checksums(path, CHECKPOINT_FILES)
     assert str(path / name) in refused(path, remedy)
 
@@ -337,7 +339,7 @@ def test_a_checkpoint_of_another_model_names_what_differs_and_nothing_is_changed
 
 
 def test_a_checkpoint_that_does_not_exist_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(DamagedError, match=r"nowhere/checksums\.json: not found; is .*nowhere the right directory"):
+    with pytest.raises(CorruptFileError, match=r"nowhere/checksums\.json: not found; is .*nowhere the right directory"):
         load_checkpoint(tmp_path / "nowhere", *model_and_adam(1))
 
 
@@ -383,10 +385,10 @@ def test_of_no_checkpoints_there_is_no_average() -> None:
         average_weights([])
 
 
-def test_a_damaged_checkpoint_is_not_averaged(tmp_path: Path) -> None:
+def test_a_corrupt_checkpoint_is_not_averaged(tmp_path: Path) -> None:
     paths = [saved(tmp_path, step) for step in (1, 2)]
     flip_header(paths[1] / "model.safetensors")
-    with pytest.raises(DamagedError, match=r"step-00000002/model\.safetensors: has changed since it was written"):
+    with pytest.raises(CorruptFileError, match=r"step-00000002/model\.safetensors: has changed since it was written"):
         average_weights(paths)
 
 

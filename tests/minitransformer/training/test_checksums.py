@@ -14,7 +14,7 @@ from autograd.optim import Adam
 from minitransformer import Transformer
 from minitransformer.config import ModelConfig
 from minitransformer.system.checksums import check_files, has_checksums
-from minitransformer.system.files import CheckpointError, DamagedError
+from minitransformer.system.files import CheckpointError, CorruptFileError
 from minitransformer.training.checkpoint import (
     CHECKPOINT_FILES,
     Snapshot,
@@ -46,9 +46,9 @@ def resumed(run: Path) -> TrainingState | None:
 def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path: Path, name: str) -> None:
     path = saved(tmp_path)
     content = (path / name).read_bytes()
-    for place in range(0, len(content), 2 if name == "checksums.json" else 37):
+    for offset in range(0, len(content), 2 if name == "checksums.json" else 37):
         flipped = bytearray(content)
-        flipped[place] ^= 1 << place // 2 % 8
+        flipped[offset] ^= 1 << offset // 2 % 8
         (path / name).write_bytes(flipped)
         with pytest.raises(CheckpointError):
             check_files(path, CHECKPOINT_FILES)
@@ -60,7 +60,7 @@ def test_a_truncation_is_noticed(tmp_path: Path, name: str) -> None:
     content = (path / name).read_bytes()
     for length in range(0, len(content), 37):
         (path / name).write_bytes(content[:length])
-        with pytest.raises(DamagedError):
+        with pytest.raises(CorruptFileError):
             check_files(path, CHECKPOINT_FILES)
 
 
@@ -87,14 +87,14 @@ def test_a_checkpoint_of_another_model_among_others_is_passed_over_and_named(tmp
     assert logged == [
         f"warning: checkpoint step-00000020 does not fit: {checkpoint_path(tmp_path, 20)}: is of another model:"
         " d_ff 3 there, 2 here",
-        "using the newest whole checkpoint, step-00000010; the updates after it are done again",
+        "using the newest complete checkpoint, step-00000010; the updates after it are done again",
     ]
 
 
 def test_where_all_checkpoints_are_of_another_model_a_run_does_not_begin_anew(tmp_path: Path) -> None:
     foreign = Transformer(dataclasses.replace(TINY, d_ff=3), seed=1)
     save_checkpoint(tmp_path, Snapshot.of(foreign, Adam(foreign.parameters), STATE), keep=5)
-    with pytest.raises(CheckpointError, match="is whole and fits .*is of another model: d_ff 3 there, 2 here"):
+    with pytest.raises(CheckpointError, match="is complete and fits .*is of another model: d_ff 3 there, 2 here"):
         resumed(tmp_path)
 
 
@@ -103,15 +103,15 @@ def test_names_that_lead_elsewhere_are_never_opened(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("{}")
     listed = (path / "checksums.json").read_text().replace('"model.json"', '"../../secret"')
     (path / "checksums.json").write_text(listed)
-    with pytest.raises(DamagedError, match=r"does not list model\.json"):
+    with pytest.raises(CorruptFileError, match=r"does not list model\.json"):
         load_checkpoint(path, *model_and_adam())
 
 
-def test_without_any_whole_checkpoint_a_run_does_not_begin_anew(tmp_path: Path) -> None:
+def test_without_any_complete_checkpoint_a_run_does_not_begin_anew(tmp_path: Path) -> None:
     (saved(tmp_path) / "optimizer.safetensors").write_bytes(b"")
     with pytest.raises(
         CheckpointError,
-        match=r"none of its checkpoints is whole and fits \(the newest: .*optimizer.*backup, or set run to another",
+        match=r"none of its checkpoints is complete and fits \(the newest: .*optimizer.*backup, or set run to another",
     ):
         resumed(tmp_path)
 
@@ -122,10 +122,10 @@ def test_every_byte_of_a_model_is_checked_on_loading(tmp_path: Path) -> None:
     content = bytearray((tmp_path / "model.safetensors").read_bytes())
     content[-1] ^= 1
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(DamagedError, match=r"model\.safetensors: has changed since it was written"):
+    with pytest.raises(CorruptFileError, match=r"model\.safetensors: has changed since it was written"):
         Transformer.load(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(content + b"x")
-    with pytest.raises(DamagedError, match=r"model\.safetensors: expected \d+ bytes, found"):
+    with pytest.raises(CorruptFileError, match=r"model\.safetensors: expected \d+ bytes, found"):
         Transformer.load(tmp_path)
 
 
@@ -145,7 +145,7 @@ def test_a_configuration_that_lies_takes_no_memory(tmp_path: Path, field: str, v
     (tmp_path / "checksums.json").unlink()
     config = json.loads((tmp_path / "model.json").read_text()) | {field: value}
     (tmp_path / "model.json").write_text(json.dumps(config))
-    with pytest.raises(DamagedError, match="describes a model of at least .* do not belong together"):
+    with pytest.raises(CorruptFileError, match="describes a model of at least .* do not belong together"):
         Transformer.load(tmp_path)
 
 
@@ -159,5 +159,7 @@ def test_a_configuration_of_other_types_is_refused(tmp_path: Path, field: str, v
     (tmp_path / "checksums.json").unlink()
     config = json.loads((tmp_path / "model.json").read_text()) | {field: value}
     (tmp_path / "model.json").write_text(json.dumps(config))
-    with pytest.raises(DamagedError, match=rf"model\.json: not the configuration of a model: model\.{field} must be"):
+    with pytest.raises(
+        CorruptFileError, match=rf"model\.json: not the configuration of a model: model\.{field} must be"
+    ):
         Transformer.load(tmp_path)

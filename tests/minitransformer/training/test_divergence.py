@@ -1,4 +1,4 @@
-"""Numbers that go wrong: never in the parameters, skipped, gone back from, told, and at last put into a capsule."""
+"""Numbers that go wrong: never in the parameters, skipped, gone back from, logged, and at last in a repro bundle."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback, divergence
 from minitransformer.training.callbacks.divergence import DivergenceGuard, TrainingDivergedError, Update
-from minitransformer.training.capsule import replay_capsule
 from minitransformer.training.checkpoint import checkpoints
+from minitransformer.training.repro_bundle import replay_repro_bundle
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult
 from minitransformer.training.trainer import Trainer
@@ -25,9 +25,15 @@ from parallel.communicator import SerialCommunicator
 from tests.support.training import TINY, copy_store
 
 TRAINING = TrainingConfig(
-    max_updates=20, batch_tokens=60, n_shards=2, warmup_steps=20, log_every=2, checkpoint_every=4, validate_every=100
+    max_updates=20,
+    batch_tokens=60,
+    n_micro_batches=2,
+    warmup_steps=20,
+    log_every=2,
+    checkpoint_every=4,
+    validate_every=100,
 )
-IsBad = Callable[[int, int], bool]  # of epoch and place
+IsBad = Callable[[int, int], bool]  # of epoch and index of the batch
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +41,7 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(divergence, "PATIENCE", 2)
 
 
-class Teller(Callback):
+class RecordingCallback(Callback):
     """Remembers reports, and where training went back to."""
 
     def __init__(self) -> None:
@@ -50,7 +56,7 @@ class Teller(Callback):
 
 
 def trainer_of(
-    folder: Path, is_bad: IsBad = lambda epoch, place: False, value: float = np.nan, **changes: Any
+    folder: Path, is_bad: IsBad = lambda epoch, index: False, value: float = np.nan, **changes: Any
 ) -> Trainer:
     """One whose gradients have a number that is none, for batches that are bad."""
     config = dataclasses.replace(TRAINING, **changes)
@@ -76,7 +82,7 @@ def bits(trainer: Trainer) -> tuple[bytes, ...]:
 def test_a_gradient_that_is_not_finite_changes_nothing_and_training_goes_on(
     tmp_path: Path, logged: list[str], value: float
 ) -> None:
-    trainer, monitor = trainer_of(tmp_path, lambda epoch, place: (epoch, place) == (0, 2), value), Teller()
+    trainer, monitor = trainer_of(tmp_path, lambda epoch, index: (epoch, index) == (0, 2), value), RecordingCallback()
     before: list[Any] = []
 
     def remember(*arguments: Any) -> None:
@@ -94,7 +100,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_training_goes_on(
 
 
 def test_a_loss_that_is_not_finite_is_enough(tmp_path: Path, logged: list[str]) -> None:
-    trainer, monitor = trainer_of(tmp_path, max_updates=3), Teller()
+    trainer, monitor = trainer_of(tmp_path, max_updates=3), RecordingCallback()
     compute = trainer.gradient.compute
     trainer.gradient.compute = (  # type: ignore[method-assign]
         lambda *arguments: compute(*arguments) * (np.inf if trainer.state.step == 2 else 1)
@@ -104,18 +110,18 @@ def test_a_loss_that_is_not_finite_is_enough(tmp_path: Path, logged: list[str]) 
 
 
 def test_skipped_updates_that_are_not_in_a_row_do_not_add_up(tmp_path: Path, logged: list[str]) -> None:
-    monitor = Teller()
-    assert trainer_of(tmp_path, lambda epoch, place: place % 2 == 1).train(monitor)
+    monitor = RecordingCallback()
+    assert trainer_of(tmp_path, lambda epoch, index: index % 2 == 1).train(monitor)
     assert monitor.went_back_to == []
     assert sum("1 in a row" in line for line in logged) == 10
 
 
-def bad_pair(epoch: int, place: int) -> bool:
-    return epoch == 1 and place in (2, 3)  # updates 9 and 10
+def bad_pair(epoch: int, index: int) -> bool:
+    return epoch == 1 and index in (2, 3)  # updates 9 and 10
 
 
 def test_after_a_few_in_a_row_training_goes_back_and_avoids_their_batches(tmp_path: Path, logged: list[str]) -> None:
-    trainer, monitor = trainer_of(tmp_path, bad_pair), Teller()
+    trainer, monitor = trainer_of(tmp_path, bad_pair), RecordingCallback()
     assert trainer.train(monitor)
     assert monitor.went_back_to == [8]
     assert logged[-1] == "going on from update 8, without 2 batches"
@@ -138,12 +144,12 @@ def test_updates_that_were_undone_stay_on_the_account(tmp_path: Path) -> None:
     for name in ("went back", "never met them"):
         (tmp_path / name).mkdir()
     pair = ((1, 4), (1, 5))  # updates 11 and 12: the ninth and tenth are undone with them
-    one = trainer_of(tmp_path / "went back", lambda epoch, place: (epoch, place) in pair, checkpoint_every=8)
+    one = trainer_of(tmp_path / "went back", lambda epoch, index: (epoch, index) in pair, checkpoint_every=8)
     other = trainer_of(tmp_path / "never met them", checkpoint_every=8)
     other.state = dataclasses.replace(other.state, avoided=pair)
     states = []
 
-    class Noting(Teller):
+    class Noting(RecordingCallback):
         def after_step(self, result: StepResult, state: TrainingState) -> None:
             states.append(state)
 
@@ -185,13 +191,13 @@ def test_a_run_that_went_back_resumes_exactly(tmp_path: Path) -> None:
 
 
 def test_checkpoints_are_not_written_while_updates_are_skipped(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, lambda epoch, place: epoch == 1 and place == 1, max_updates=9)  # update 8
+    trainer = trainer_of(tmp_path, lambda epoch, index: epoch == 1 and index == 1, max_updates=9)  # update 8
     assert trainer.train(Callback())
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["step-00000004", "step-00000009"]
 
 
-def test_the_second_time_it_gives_up_and_leaves_a_capsule(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, lambda epoch, place: epoch == 1 and place >= 2)
+def test_the_second_time_it_gives_up_and_leaves_a_repro_bundle(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, lambda epoch, index: epoch == 1 and index >= 2)
     directory = tmp_path / "run" / "divergence" / "step-00000010"
     with pytest.raises(TrainingDivergedError) as raised:
         trainer.train(Callback())
@@ -207,48 +213,48 @@ def test_the_second_time_it_gives_up_and_leaves_a_capsule(tmp_path: Path) -> Non
         assert parameter.grad is not None
         norm = np.linalg.norm(parameter.grad) / n_tokens
         assert norms[name]["gradient"] == ("nan" if np.isnan(norm) else pytest.approx(norm, rel=1e-6))
-    replay = replay_capsule(directory, "float32")
+    replay = replay_repro_bundle(directory, "float32")
     assert replay.found is None  # the number was put in by hand, after the model had computed its own
     model = Transformer.load(directory)
     assert np.array_equal(model.parameters.values, trainer.model.parameters.values)
     assert 0 < replay.mean_loss < 10
 
 
-def test_a_disk_without_room_for_the_capsule_does_not_hide_why_training_ended(
+def test_a_disk_without_room_for_the_repro_bundle_does_not_hide_why_training_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*arguments: Any) -> None:
         raise CheckpointError("model.json: cannot be written (No space left on device)")
 
-    monkeypatch.setattr(divergence, "write_capsule", refuse)
+    monkeypatch.setattr(divergence, "write_repro_bundle", refuse)
     with pytest.raises(TrainingDivergedError) as raised:
-        trainer_of(tmp_path, lambda epoch, place: True).train(Callback())
+        trainer_of(tmp_path, lambda epoch, index: True).train(Callback())
     assert str(raised.value) == (
-        "update 2: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. No capsule of it"
-        " could be written (model.json: cannot be written (No space left on device)); lower"
+        "update 2: the gradient's norm is nan, as in 2 updates in a row; checkpoints are unharmed. No repro bundle"
+        " of it could be written (model.json: cannot be written (No space left on device)); lower"
         " training.learning_rate_factor, or set training.clip_norm"
     )
 
 
 def test_without_a_checkpoint_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
     with pytest.raises(TrainingDivergedError, match="update 2: the gradient's norm is nan, as in 2 updates in a row"):
-        trainer_of(tmp_path, lambda epoch, place: True).train(Callback())
+        trainer_of(tmp_path, lambda epoch, index: True).train(Callback())
     assert (tmp_path / "run" / "divergence" / "step-00000002" / "update.json").exists()
 
 
-def two_in_a_row(epoch: int, place: int) -> bool:
-    return epoch == 0 and place in (4, 5)  # updates 5 and 6: the second is under way when the first is told
+def two_in_a_row(epoch: int, index: int) -> bool:
+    return epoch == 0 and index in (4, 5)  # updates 5 and 6: the second is under way when the first is told
 
 
 @pytest.mark.parametrize(
-    "is_bad", [bad_pair, two_in_a_row, lambda epoch, place: place == 2, lambda epoch, place: epoch == 2 and place > 1]
+    "is_bad", [bad_pair, two_in_a_row, lambda epoch, index: index == 2, lambda epoch, index: epoch == 2 and index > 1]
 )
-def test_an_outcome_that_is_told_later_changes_neither_what_is_done_nor_what_is_said(
+def test_an_outcome_that_is_reported_later_changes_neither_what_is_done_nor_what_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str], is_bad: IsBad
 ) -> None:
     found: list[Any] = []
     for lag in (0, 1):  # 1 as with graphs of a GPU: results are read when the next update has been made
-        folder, monitor, end = tmp_path / str(lag), Teller(), ""
+        folder, monitor, end = tmp_path / str(lag), RecordingCallback(), ""
         folder.mkdir()
         logged.clear()
         trainer = trainer_of(folder, is_bad, log_every=10)

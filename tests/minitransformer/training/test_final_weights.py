@@ -20,7 +20,7 @@ from minitransformer.training.validation import BEST
 from tests.minitransformer.training.test_job import job_of, run_of
 
 
-def told_of(config: RunConfig) -> str:
+def kept_weights(config: RunConfig) -> str:
     return str(json.loads((config.run / "results.json").read_text())["weights"])
 
 
@@ -38,14 +38,14 @@ def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted
     assert job.trainer.train(Callback())
     best, average = load_model_files(config.run / BEST)[1], average_weights(checkpoints(config.run))
     finish(job)
-    assert told_of(config) == f"best single model, validation loss {job.trainer.state.best_loss:.4f}"
+    assert kept_weights(config) == f"best single model, validation loss {job.trainer.state.best_loss:.4f}"
     require_equal(config, best)
     finish(job, always_average=True)
-    assert told_of(config) == "average of the last 3 checkpoints"
+    assert kept_weights(config) == "average of the last 3 checkpoints"
     require_equal(config, average)
     shutil.rmtree(config.run / BEST)
     finish(job)
-    assert told_of(config) == "average of the last 3 checkpoints"
+    assert kept_weights(config) == "average of the last 3 checkpoints"
 
 
 @pytest.mark.parametrize("missing", [(), (16,), (12, 16)])
@@ -59,11 +59,11 @@ def test_an_average_with_older_checkpoints_than_the_last_says_so(
     for step in missing:
         shutil.rmtree(checkpoint_path(config.run, step))
     finish(job, always_average=True)
-    told = [line for line in logged if line.startswith("warning")]
+    message = [line for line in logged if line.startswith("warning")]
     older = {(): [], (16,): ["step-00000008"], (12, 16): ["step-00000004, step-00000008"]}[missing]
     after = ", ".join(f"update {step}" for step in missing)
-    assert told == [
-        f"warning: the average takes in {names}, older than the last 3 intervals: there is no whole checkpoint after"
+    assert message == [
+        f"warning: the average takes in {names}, older than the last 3 intervals: there is no complete checkpoint after"
         f" {after}"
         for names in older
     ]

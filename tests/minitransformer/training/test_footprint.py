@@ -19,7 +19,7 @@ from autograd import RandomStream, backward
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.training.footprint import Footprint, activations, n_borrowed, predict, runs_of_threads
-from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.gradient import GradientAccumulator
 
 ROOT = Path(__file__).parents[3]
 CONFIG = ModelConfig(vocabulary_size=300, n_layers=2, d_model=64, d_ff=128, n_heads=4, d_k=16, d_v=16)
@@ -81,40 +81,40 @@ def test_tracing_of_memory_goes_on_if_it_was_on() -> None:
     assert not tracemalloc.is_tracing()
 
 
-@given(n_shards=st.sampled_from([1, 2, 4, 8, 16]), n_threads=st.integers(1, 9))
-def test_every_shard_is_computed_by_one_thread_and_threads_are_no_more_than_there_are(
-    n_shards: int, n_threads: int
+@given(n_micro_batches=st.sampled_from([1, 2, 4, 8, 16]), n_threads=st.integers(1, 9))
+def test_every_micro_batch_is_computed_by_one_thread_and_threads_are_no_more_than_there_are(
+    n_micro_batches: int, n_threads: int
 ) -> None:
-    runs = runs_of_threads(n_shards, n_threads)
-    assert [shard for run in runs for shard in run] == list(range(n_shards))
-    assert len(runs) <= min(n_threads, n_shards)
+    runs = runs_of_threads(n_micro_batches, n_threads)
+    assert [micro_batch for run in runs for micro_batch in run] == list(range(n_micro_batches))
+    assert len(runs) <= min(n_threads, n_micro_batches)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("n_shards", [1, 2, 4, 8])
-def test_buffers_for_gradients_are_as_many_as_are_made(n_shards: int, n_threads: int) -> None:
+@pytest.mark.parametrize("n_micro_batches", [1, 2, 4, 8])
+def test_buffers_for_gradients_are_as_many_as_are_made(n_micro_batches: int, n_threads: int) -> None:
     model = Transformer(dataclasses.replace(CONFIG, n_layers=1))
-    gradient = ShardedGradient(model, n_threads=n_threads)
-    gradient.compute([None] * n_shards, [RandomStream(1)] * n_shards)
-    assert len(gradient._free) <= n_borrowed(n_shards, n_threads)
+    gradient = GradientAccumulator(model, n_threads=n_threads)
+    gradient.compute([None] * n_micro_batches, [RandomStream(1)] * n_micro_batches)
+    assert len(gradient._free) <= n_borrowed(n_micro_batches, n_threads)
     if n_threads == 1:
-        assert len(gradient._free) == n_borrowed(n_shards, n_threads)
+        assert len(gradient._free) == n_borrowed(n_micro_batches, n_threads)
 
 
-def test_the_largest_batch_is_the_one_whose_shards_take_most() -> None:
+def test_the_largest_batch_is_the_one_whose_micro_batches_take_most() -> None:
     lengths = np.concatenate([np.full((200, 2), 5), np.full((1, 2), 90), np.full((200, 2), 5)])
-    training = TrainingConfig(batch_tokens=100, n_shards=2)
+    training = TrainingConfig(batch_tokens=100, n_micro_batches=2)
     model = Transformer(CONFIG)
     found, batch = predict(model, training, lengths, n_threads=1)
     assert batch.tolist() == [200]
     assert found.activations == pytest.approx(peak(model, lengths[[200]]), rel=0.08)
 
 
-def test_more_shards_and_fewer_threads_take_less() -> None:
+def test_more_micro_batches_and_fewer_threads_take_less() -> None:
     lengths = np.full((400, 2), 9)
 
-    def total(n_shards: int, n_threads: int) -> int:
-        training = TrainingConfig(batch_tokens=2_000, n_shards=n_shards)
+    def total(n_micro_batches: int, n_threads: int) -> int:
+        training = TrainingConfig(batch_tokens=2_000, n_micro_batches=n_micro_batches)
         return predict(Transformer(CONFIG), training, lengths, n_threads=n_threads)[0].total
 
     assert total(8, 1) < total(4, 1) < total(2, 1)
@@ -152,10 +152,10 @@ import numpy as np
 from autograd import RandomStream, backward
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import cut_into_shards
+from minitransformer.data.batching import cut_into_micro_batches
 from minitransformer.system.memory import keep_freed_memory
 from minitransformer.training.footprint import predict
-from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.gradient import GradientAccumulator
 from autograd.optim import Adam
 from threadpoolctl import threadpool_limits
 
@@ -166,21 +166,21 @@ def update(config, training, lengths, n_threads):
     model, ids = Transformer(config), np.random.default_rng(1)
     found, batch = predict(model, training, lengths, n_threads=n_threads)
     adam = Adam(model.parameters)
-    gradient = ShardedGradient(model, n_threads=n_threads)
-    shards = []
-    for indices in cut_into_shards(batch, lengths, training.n_shards):
+    gradient = GradientAccumulator(model, n_threads=n_threads)
+    micro_batches = []
+    for indices in cut_into_micro_batches(batch, lengths, training.n_micro_batches):
         sides = [[ids.integers(3, 300, n).tolist() for n in side] for side in lengths[indices].T]
-        shards.append(Batch.from_token_ids(*sides))
+        micro_batches.append(Batch.from_token_ids(*sides))
     with threadpool_limits(1, user_api="blas"):
-        gradient.compute(shards, [RandomStream(1, 1, shard) for shard in range(training.n_shards)])
+        gradient.compute(micro_batches, [RandomStream(1, 1, i) for i in range(training.n_micro_batches)])
     adam.step(1e-3, 1)
     return found
 
 keep_freed_memory()
 options = json.loads(sys.argv[1])
-training = TrainingConfig(batch_tokens=options["batch_tokens"], n_shards=options["n_shards"])
+training = TrainingConfig(batch_tokens=options["batch_tokens"], n_micro_batches=options["n_micro_batches"])
 small = ModelConfig(vocabulary_size=300, n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
-update(small, TrainingConfig(batch_tokens=500, n_shards=2), np.full((200, 2), 9), options["n_threads"])
+update(small, TrainingConfig(batch_tokens=500, n_micro_batches=2), np.full((200, 2), 9), options["n_threads"])
 before = peak("VmRSS")
 lengths = np.random.default_rng(2).integers(options["shortest"], options["longest"], (300, 2))
 found = update(ModelConfig(**options["model"]), training, lengths, options["n_threads"])
@@ -191,7 +191,7 @@ BIG = {"vocabulary_size": 4_000, "n_layers": 2, "d_model": 256, "d_ff": 1_024, "
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from Linux")
 @pytest.mark.parametrize(
-    ("n_threads", "n_shards", "batch_tokens", "lengths", "changes"),
+    ("n_threads", "n_micro_batches", "batch_tokens", "lengths", "changes"),
     [
         (2, 2, 2_000, (5, 40), {"norm": "pre"}),
         (1, 4, 3_000, (5, 40), {"d_ff": 4_000, "vocabulary_size": 400}),
@@ -200,12 +200,12 @@ BIG = {"vocabulary_size": 4_000, "n_layers": 2, "d_model": 256, "d_ff": 1_024, "
     ids=["two at once", "four in turn, wide", "long"],
 )
 def test_the_peak_of_an_update_is_the_predicted_one(
-    n_threads: int, n_shards: int, batch_tokens: int, lengths: tuple[int, int], changes: dict[str, Any]
+    n_threads: int, n_micro_batches: int, batch_tokens: int, lengths: tuple[int, int], changes: dict[str, Any]
 ) -> None:
     """Within 15 % of the memory that a process really takes: the C library's heap has gaps."""
     options = {
-        "n_threads": n_threads, "n_shards": n_shards, "batch_tokens": batch_tokens, "shortest": lengths[0],
-        "longest": lengths[1], "model": BIG | changes,
+        "n_threads": n_threads, "n_micro_batches": n_micro_batches, "batch_tokens": batch_tokens,
+        "shortest": lengths[0], "longest": lengths[1], "model": BIG | changes,
     }  # fmt: skip
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(options)], cwd=ROOT, check=True, capture_output=True, text=True

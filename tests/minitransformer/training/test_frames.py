@@ -13,7 +13,7 @@ import numpy as np
 from autograd.optim import Adam
 from minitransformer import Batch, Transformer
 from minitransformer.config import TrainingConfig
-from minitransformer.training.gradient import ShardedGradient
+from minitransformer.training.gradient import GradientAccumulator
 from minitransformer.training.step import TrainingStep
 from parallel.reducer import LocalReducer
 from tests.support.training import TINY
@@ -49,8 +49,10 @@ def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
 
 def first_product() -> list[FrameType]:
     """Return the frames of an update of one micro-batch, from that of ``TrainingStep.__call__`` to the product's."""
-    model, config = Transformer(TINY), TrainingConfig(n_shards=1)
-    step = TrainingStep(ShardedGradient(model, n_threads=1), LocalReducer(), Adam(model.parameters), config, range(1))
+    model, config = Transformer(TINY), TrainingConfig(n_micro_batches=1)
+    step = TrainingStep(
+        GradientAccumulator(model, n_threads=1), LocalReducer(), Adam(model.parameters), config, range(1)
+    )
     for _, parameter in model.named_parameters():
         parameter.value = parameter.value.view(Watched)
     batch = Batch.from_token_ids([[3, 4]], [[5, 6]])

@@ -40,7 +40,7 @@ def run_of(folder: Path, **training: Any) -> RunConfig:
         ),
         model=ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8),
         training=TrainingConfig(
-            **{"max_updates": 20, "batch_tokens": 150, "n_shards": 2, "warmup_steps": 10, "log_every": 5,
+            **{"max_updates": 20, "batch_tokens": 150, "n_micro_batches": 2, "warmup_steps": 10, "log_every": 5,
                "validate_every": 10, "checkpoint_every": 4, "keep_checkpoints": 3, "average_checkpoints": 3} | training
         ),
     )  # fmt: skip
@@ -146,13 +146,13 @@ def test_a_model_keeps_its_tokenizer_where_data_would_be_prepared_from_other_tex
     finished(config)
     for directory in (config.run / "checkpoints", config.data_directory):
         shutil.rmtree(directory)
-    told = "has been trained to its end"
+    message = "has been trained to its end"
     if removed != "checkpoints":
         (config.run / "results.json").unlink()
-        told = "prepared with another tokenizer than .* was trained with"
+        message = "prepared with another tokenizer than .* was trained with"
     (tmp_path / "t.en").write_text("".join(f"{source[::-1]}\n" for source, _ in PAIRS))
     before = (config.run / "tokenizer.model").read_bytes()
-    with pytest.raises(CheckpointError, match=told):
+    with pytest.raises(CheckpointError, match=message):
         job_of(config)
     assert (config.run / "tokenizer.model").read_bytes() == before
     assert config.data_directory.exists() == (removed != "checkpoints")
@@ -193,14 +193,15 @@ def test_finite_weights_that_give_no_finite_numbers_are_not_the_best_and_end_the
 
 
 @pytest.mark.parametrize(
-    ("n_threads", "said"), [(3, ["warning: 1 of 3 threads are idle: raise training.n_shards to use them"]), (2, [])]
+    ("n_threads", "idle"),
+    [(3, ["warning: 1 of 3 threads are idle: raise training.n_micro_batches to use them"]), (2, [])],
 )
-def test_threads_without_a_shard_are_counted_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str], n_threads: int, said: list[str]
+def test_threads_without_a_micro_batch_are_counted_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str], n_threads: int, idle: list[str]
 ) -> None:
     monkeypatch.setattr("minitransformer.training.open_run.cores_of", lambda rank, places: n_threads)
-    open_run(run_of(tmp_path, n_shards=2), SerialCommunicator())
-    assert [line for line in logged if "idle" in line] == said
+    open_run(run_of(tmp_path, n_micro_batches=2), SerialCommunicator())
+    assert [line for line in logged if "idle" in line] == idle
 
 
 def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tmp_path: Path) -> None:
@@ -230,41 +231,41 @@ def test_learned_positions_with_just_enough_room_are_enough_for_validation(tmp_p
     "values",
     [{"clip_norm": -1.0}, {"seed": -1}, {"beta2": 1.0}, {"learning_rate_factor": 0.0},
      {"learning_rate_factor": math.inf}, {"learning_rate_factor": 1e30}, {"eps": 1e-50}, {"eps": math.inf},
-     {"clip_norm": math.nan}, {"n_shards": 2**30}, {"max_updates": 10**30}],
+     {"clip_norm": math.nan}, {"n_micro_batches": 2**30}, {"max_updates": 10**30}],
 )  # fmt: skip
 def test_values_that_train_nothing_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"training.{next(iter(values))} must be"):
         TrainingConfig(**values)  # type: ignore[arg-type]
 
 
-def damage(file: Path) -> None:
+def corrupt(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
 
 
-def test_a_run_whose_newest_checkpoint_is_damaged_says_so_and_ends_like_an_undisturbed_one(
+def test_a_run_whose_newest_checkpoint_is_corrupt_says_so_and_ends_like_an_undisturbed_one(
     tmp_path: Path, logged: list[str]
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    straight, damaged = run_of(tmp_path / "a"), run_of(tmp_path / "b")
+    straight, corrupted = run_of(tmp_path / "a"), run_of(tmp_path / "b")
     finished(straight)
-    assert not job_of(damaged).trainer.train(StoppingMonitor(14))
-    damage(damaged.run / "checkpoints" / "step-00000014" / "optimizer.safetensors")
-    job = open_run(damaged, SerialCommunicator())
+    assert not job_of(corrupted).trainer.train(StoppingMonitor(14))
+    corrupt(corrupted.run / "checkpoints" / "step-00000014" / "optimizer.safetensors")
+    job = open_run(corrupted, SerialCommunicator())
     assert job.trainer.state.step == 12
-    assert any("step-00000014 is damaged: " in line and "optimizer.safetensors: has changed" in line for line in logged)
-    assert any("using the newest whole checkpoint, step-00000012" in line for line in logged)
-    finished(damaged)
-    np.testing.assert_array_equal(weights(straight), weights(damaged))
+    assert any("step-00000014 is corrupt: " in line and "optimizer.safetensors: has changed" in line for line in logged)
+    assert any("using the newest complete checkpoint, step-00000012" in line for line in logged)
+    finished(corrupted)
+    np.testing.assert_array_equal(weights(straight), weights(corrupted))
 
 
 @pytest.mark.parametrize("name", ["best", "checkpoints/step-00000016"])
-def test_a_model_that_is_damaged_at_the_end_is_named_and_left_out(tmp_path: Path, logged: list[str], name: str) -> None:
+def test_a_model_that_is_corrupt_at_the_end_is_named_and_left_out(tmp_path: Path, logged: list[str], name: str) -> None:
     job = job_of(run_of(tmp_path))
     assert job.trainer.train(Callback())
-    damage(tmp_path / "run" / name / "model.safetensors")
+    corrupt(tmp_path / "run" / name / "model.safetensors")
     finish(job)
     left_out = [line for line in logged if "the final model is made without" in line]
     assert len(left_out) == 1

@@ -36,7 +36,7 @@ def trainer_of(folder: Path, *, n_threads: int = 2, **training: Any) -> Trainer:
     values = {
         "max_updates": 6,
         "batch_tokens": 150,
-        "n_shards": 4,
+        "n_micro_batches": 4,
         "warmup_steps": 10,
         "checkpoint_every": 3,
     } | training
@@ -61,7 +61,7 @@ def test_trying_the_largest_batch_changes_no_bit(tmp_path: Path, n_threads: int)
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_largest_shard_of_every_thread_is_computed_and_no_other(
+def test_the_largest_micro_batch_of_every_thread_is_computed_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = trainer_of(tmp_path)
@@ -76,12 +76,12 @@ def test_the_largest_shard_of_every_thread_is_computed_and_no_other(
     try_largest_batch(trainer)
     assert len(sizes) == 2
     _, batch = largest_batch._predicted(trainer, trainer.config)
-    cut = largest_batch.cut_into_shards(batch, trainer.store.lengths, 4)
-    n_tokens = [int((trainer.store.lengths[shard] + 1).sum()) for shard in cut]
+    cut = largest_batch.cut_into_micro_batches(batch, trainer.store.lengths, 4)
+    n_tokens = [int((trainer.store.lengths[micro_batch] + 1).sum()) for micro_batch in cut]
     assert sorted(sizes) == sorted([max(n_tokens[:2]), max(n_tokens[2:])])
 
 
-def test_what_will_be_needed_is_said_in_one_line(tmp_path: Path, logged: list[str]) -> None:
+def test_what_will_be_needed_is_reported_in_one_line(tmp_path: Path, logged: list[str]) -> None:
     try_largest_batch(trainer_of(tmp_path))
     size = r"[\d.]+ MB"
     assert len(logged) == 1
@@ -119,15 +119,17 @@ def test_a_lack_of_memory_is_one_line_with_two_ways_out(
         try_largest_batch(trainer)
     message = str(caught.value)
     assert "\n" not in message
-    assert re.match(r"out of memory \(trying the largest batch\): 600 tokens in 4 shards need [\d.]+ MB: ", message)
-    n_shards = re.search(r"training\.n_shards = (\d+) \(the same batch, ([\d.]+) MB\)", message)
+    assert re.match(
+        r"out of memory \(trying the largest batch\): 600 tokens in 4 micro-batches need [\d.]+ MB: ", message
+    )
+    n_micro_batches = re.search(r"training\.n_micro_batches = (\d+) \(the same batch, ([\d.]+) MB\)", message)
     n_tokens = re.search(r"; or training\.batch_tokens = (\d+) \(a smaller batch, ([\d.]+) MB\)", message)
-    assert n_shards
+    assert n_micro_batches
     assert n_tokens
     needed = float(re.findall(r"need ([\d.]+) MB", message)[0])
-    assert int(n_shards[1]) > 4
+    assert int(n_micro_batches[1]) > 4
     assert int(n_tokens[1]) < 600
-    assert max(float(n_shards[2]), float(n_tokens[2])) <= 0.75 * needed + 0.1
+    assert max(float(n_micro_batches[2]), float(n_tokens[2])) <= 0.75 * needed + 0.1
 
 
 def test_where_nothing_fits_the_model_is_too_large(tmp_path: Path) -> None:
@@ -148,11 +150,11 @@ def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: py
         job.train(Callback())
 
 
-def test_a_run_that_has_begun_is_told_that_another_one_is_needed(tmp_path: Path) -> None:
+def test_a_run_that_has_begun_is_reported_that_another_one_is_needed(tmp_path: Path) -> None:
     config = small_run(tmp_path)
     trainer = open_run(config, SerialCommunicator()).trainer
-    told = rf", with another directory as run: {config.run} has begun with other batches$"
-    with pytest.raises(OutOfMemoryError, match=told), advising(trainer):
+    message = rf", with another directory as run: {config.run} has begun with other batches$"
+    with pytest.raises(OutOfMemoryError, match=message), advising(trainer):
         raise MemoryError
     (config.run / "run.json").unlink()
     with pytest.raises(OutOfMemoryError, match=r" MB\)$"), advising(trainer):
@@ -205,13 +207,13 @@ from cli.train import main
 import minitransformer.training.open_run as opening
 from minitransformer.training.step import TrainingStep
 
-try_first, update, room = opening.try_largest_batch, TrainingStep.__call__, int(sys.argv.pop(1)) * 10**6
+try_first, update, allowed = opening.try_largest_batch, TrainingStep.__call__, int(sys.argv.pop(1)) * 10**6
 
 def limit(size):
     resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
 
 def limited(trainer):
-    limit(int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + room)
+    limit(int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + allowed)
     try_first(trainer)
 
 def last_limited(*arguments):
@@ -236,16 +238,16 @@ def test_a_process_that_may_not_take_more_memory_says_what_to_do_before_its_firs
         (tmp_path / name).write_text("".join(f"{'abcdefgh'[i % 8]} b c d e f g {i}\n" for i in range(3_000)))
     command = f"""--run {tmp_path / "run"} --data.raw {tmp_path} --data.train-source en --data.train-target de
         --data.vocabulary-size 25 --model.d-model 64 --model.d-ff 2048 --model.n-layers 4
-        --training.batch-tokens 8000 --training.n-shards 1 --training.max-updates 1"""
-    status, said = limited_to_300_mb(command)
+        --training.batch-tokens 8000 --training.n-micro-batches 1 --training.max-updates 1"""
+    status, logged = limited_to_300_mb(command)
     assert status == 1
-    *_, last = said.splitlines()
-    assert last.startswith("error: out of memory (trying the largest batch): 8,000 tokens in 1 shards need ")
-    assert "Traceback" not in said
+    *_, last = logged.splitlines()
+    assert last.startswith("error: out of memory (trying the largest batch): 8,000 tokens in 1 micro-batches need ")
+    assert "Traceback" not in logged
     assert not list((tmp_path / "run").glob("checkpoints/*"))
     ways = re.findall(r"(training\.\w+) = (\d+)", last)
     assert ways
     for setting, value in ways:
-        status, said = limited_to_300_mb(f"{command} --{setting.replace('_', '-')} {value}")
-        assert status == 0, said
+        status, logged = limited_to_300_mb(f"{command} --{setting.replace('_', '-')} {value}")
+        assert status == 0, logged
         shutil.rmtree(tmp_path / "run")

@@ -67,7 +67,7 @@ def test_a_moved_run_goes_on_where_it_is_now(tmp_path: Path) -> None:
     assert job_of(dataclasses.replace(config, run=moved)).trainer.state.step == 12
 
 
-def test_a_run_that_is_moved_while_a_checkpoint_is_written_is_told_like_any_other(
+def test_a_run_that_is_moved_while_a_checkpoint_is_written_is_reported_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = run_of(tmp_path)

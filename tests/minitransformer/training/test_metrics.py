@@ -51,7 +51,7 @@ def test_what_a_killed_process_left_of_a_line_is_cut_off(tmp_path: Path, torn: s
 
 
 @pytest.mark.parametrize(
-    ("line", "damaged"),
+    ("line", "corrupt"),
     [
         (0, '{"step": 1'),
         (1, '{"stfp": 2}\n'),
@@ -61,14 +61,14 @@ def test_what_a_killed_process_left_of_a_line_is_cut_off(tmp_path: Path, torn: s
         (1, '{"step"\x0c2}\n'),
     ],
 )
-def test_a_log_damaged_in_the_middle_is_kept_under_another_name_and_said(
-    tmp_path: Path, logged: list[str], line: int, damaged: str
+def test_a_log_corrupt_in_the_middle_is_kept_under_another_name_and_said(
+    tmp_path: Path, logged: list[str], line: int, corrupt: str
 ) -> None:
-    kept = range(1 if damaged.endswith("\n") else 3, 6)  # a line without its end takes the next one with it
+    kept = range(1 if corrupt.endswith("\n") else 3, 6)  # a line without its end takes the next one with it
     log_of(tmp_path, range(1, 6))
     path = tmp_path / "metrics.jsonl"
     lines = path.read_text().splitlines(keepends=True)
-    lines[line] = damaged
+    lines[line] = corrupt
     path.write_text("".join(lines))
     content = path.read_bytes()
     opened(tmp_path, 5).report(report_of(6))

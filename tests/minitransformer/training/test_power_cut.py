@@ -1,4 +1,4 @@
-"""The power is cut at any moment of saving: what the disk may hold then always has a whole checkpoint, old or new."""
+"""The power is cut at any moment of saving: the disk then always has a complete checkpoint, old or new."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def n_states_of_log(checkpoint_before: bool, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_is_whole(scene: str, tmp_path: Path) -> None:
+def test_whenever_the_power_is_cut_the_old_or_the_new_checkpoint_is_complete(scene: str, tmp_path: Path) -> None:
     assert n_states_of(scene, tmp_path) > 20
 
 
@@ -124,7 +124,7 @@ def test_whenever_the_power_is_cut_the_log_lines_of_a_checkpoint_are_there(
 
 
 SYNCS = {  # by the function that asks for one, and whether of a directory
-    ("make_directory", True), ("written_whole", False), ("written_whole", True), ("save_checkpoint", False),
+    ("make_directory", True), ("atomic_write", False), ("atomic_write", True), ("save_checkpoint", False),
     ("save_checkpoint", True), ("_replace", True), ("_remove", True),
 }  # fmt: skip
 
@@ -178,7 +178,7 @@ def test_whenever_the_power_is_cut_the_best_model_is_the_old_or_the_new_one(tmp_
     assert check_every_cut(recording, tmp_path, weights_of, {1.0, 2.0}, at_the_end=2.0) > 10
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path, logged: list[str]) -> None:
+def test_a_corrupt_checkpoint_is_passed_over_and_named(tmp_path: Path, logged: list[str]) -> None:
     for step in (10, 20, 30):
         model = Transformer(TINY, seed=step)
         save_checkpoint(tmp_path, Snapshot.of(model, Adam(model.parameters), TrainingState(step)), keep=3)
@@ -194,4 +194,4 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path, logged: l
     assert [line.partition(": ")[0] for line in logged[:2]] == ["warning"] * 2
     assert "step-00000030/model.safetensors: has changed since it was written" in logged[0]
     assert "step-00000020/state.json: not found" in logged[1]
-    assert logged[2] == "using the newest whole checkpoint, step-00000010; the updates after it are done again"
+    assert logged[2] == "using the newest complete checkpoint, step-00000010; the updates after it are done again"

@@ -34,7 +34,7 @@ folder = Path(sys.argv[1])
 data = DataConfig(raw=folder, train_source=("train.en",), train_target=("train.de",), vocabulary_size=40, held_out=20)
 model = ModelConfig(n_layers=1, d_model=32, d_ff=64, n_heads=2, d_k=16, d_v=16)
 training = TrainingConfig(
-    max_updates=2_000, batch_tokens=300, n_shards=4, validate_every=250, checkpoint_every=100, warmup_steps=400
+    max_updates=2_000, batch_tokens=300, n_micro_batches=4, validate_every=250, checkpoint_every=100, warmup_steps=400
 )
 job = open_run(RunConfig(folder / "run", data, model, training), SerialCommunicator())
 job.train(Meter())

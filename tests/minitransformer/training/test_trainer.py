@@ -31,7 +31,13 @@ from parallel.communicator import SerialCommunicator
 from tests.support.training import TINY, copy_store
 
 TRAINING = TrainingConfig(
-    max_updates=8, batch_tokens=60, n_shards=2, warmup_steps=20, log_every=2, checkpoint_every=100, validate_every=100
+    max_updates=8,
+    batch_tokens=60,
+    n_micro_batches=2,
+    warmup_steps=20,
+    log_every=2,
+    checkpoint_every=100,
+    validate_every=100,
 )
 SEQUENCES, BATCHES_PER_EPOCH = 30, 3
 
@@ -53,7 +59,7 @@ class Recorder(Callback):
         self.reports.append(report)
 
 
-class Judge:
+class FixedLosses:
     """A validation whose losses are given beforehand."""
 
     def __init__(self, *losses: float) -> None:
@@ -118,15 +124,17 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     assert everything(trained(tmp_path, run="one")) == everything(trained(tmp_path, run="two"))
 
 
-@pytest.mark.parametrize("changes", [{"seed": 2}, {"n_shards": 4}, {"beta2": 0.97}, {"precision": "bfloat16"}])
-def test_another_seed_number_of_shards_beta_or_precision_gives_others(tmp_path: Path, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", [{"seed": 2}, {"n_micro_batches": 4}, {"beta2": 0.97}, {"precision": "bfloat16"}])
+def test_another_seed_number_of_micro_batches_beta_or_precision_gives_others(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     assert everything(trained(tmp_path, run="one"))[0] != everything(trained(tmp_path, run="two", **changes))[0]
 
 
 @pytest.mark.parametrize(("n_threads", "precision"), [(2, "float32"), (3, "float32"), (2, "bfloat16")])
 def test_the_number_of_threads_changes_no_bit(tmp_path: Path, n_threads: int, precision: str) -> None:
-    alone = trained(tmp_path, run="one", n_shards=4, precision=precision)
-    more = trained(tmp_path, run="more", n_shards=4, n_threads=n_threads, precision=precision)
+    alone = trained(tmp_path, run="one", n_micro_batches=4, precision=precision)
+    more = trained(tmp_path, run="more", n_micro_batches=4, n_threads=n_threads, precision=precision)
     assert everything(more) == everything(alone)
 
 
@@ -226,7 +234,9 @@ def test_adam_gets_the_gradient_of_the_mean_loss_per_target_token(tmp_path: Path
     np.testing.assert_allclose(trainer.adam.m, expected, rtol=1e-3, atol=1e-7)
 
 
-def test_every_update_and_every_shard_has_its_own_randomness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_update_and_every_micro_batch_has_its_own_randomness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     streams: list[tuple[int, ...]] = []
 
     def noted(*key: int) -> RandomStream:
@@ -238,14 +248,14 @@ def test_every_update_and_every_shard_has_its_own_randomness(tmp_path: Path, mon
     assert streams == [(7, 1, 0), (7, 1, 1), (7, 2, 0), (7, 2, 1)]
 
 
-def test_shards_only_divide_the_work(tmp_path: Path) -> None:
+def test_micro_batches_only_divide_the_work(tmp_path: Path) -> None:
     undropped = dataclasses.replace(TINY, p_drop=0.0)
-    one, four = (trained(tmp_path, run=str(n), model=undropped, max_updates=1, n_shards=n) for n in (1, 4))
+    one, four = (trained(tmp_path, run=str(n), model=undropped, max_updates=1, n_micro_batches=n) for n in (1, 4))
     np.testing.assert_allclose(four.adam.m, one.adam.m, rtol=1e-4, atol=1e-7)
 
 
-def test_more_shards_than_pairs_are_no_obstacle(tmp_path: Path) -> None:
-    assert np.isfinite(trained(tmp_path, n_shards=64, max_updates=2).model.parameters.values).all()
+def test_more_micro_batches_than_pairs_are_no_obstacle(tmp_path: Path) -> None:
+    assert np.isfinite(trained(tmp_path, n_micro_batches=64, max_updates=2).model.parameters.values).all()
 
 
 def test_clipping_bounds_the_gradient_that_adam_sees(tmp_path: Path) -> None:
@@ -258,20 +268,20 @@ def test_clipping_bounds_the_gradient_that_adam_sees(tmp_path: Path) -> None:
 
 
 def test_the_best_model_so_far_is_kept_in_the_run(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, validation=Judge(3.0, 1.0, 2.0, 1.5), validate_every=2)
+    trainer = trainer_of(tmp_path, validation=FixedLosses(3.0, 1.0, 2.0, 1.5), validate_every=2)
     kept: dict[int, Any] = {}
     monitor = Recorder(lambda step: kept.update({step: trainer.model.parameters.values.copy()}))
     trainer.train(monitor)
-    judged = [report for report in monitor.reports if isinstance(report, ValidationReport)]
-    assert [(report.step, report.best) for report in judged] == [(2, True), (4, True), (6, False), (8, False)]
+    validations = [report for report in monitor.reports if isinstance(report, ValidationReport)]
+    assert [(report.step, report.best) for report in validations] == [(2, True), (4, True), (6, False), (8, False)]
     assert np.array_equal(Transformer.load(tmp_path / "run").parameters.values, kept[4])
     assert trainer.state.best_loss == 1.0
 
 
 def test_the_best_loss_so_far_survives_an_interruption(tmp_path: Path) -> None:
-    first = trainer_of(tmp_path, validation=Judge(1.0), validate_every=4)
+    first = trainer_of(tmp_path, validation=FixedLosses(1.0), validate_every=4)
     first.train(interrupting_at(4))
-    second, monitor = trainer_of(tmp_path, validation=Judge(2.0), validate_every=4), Recorder()
+    second, monitor = trainer_of(tmp_path, validation=FixedLosses(2.0), validate_every=4), Recorder()
     second.resume()
     second.train(monitor)
     assert [report.best for report in monitor.reports if isinstance(report, ValidationReport)] == [False]
@@ -332,7 +342,7 @@ def refuse(descriptor: int) -> Never:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_failed_save_is_told_and_training_goes_on_and_saves_again(
+def test_a_failed_save_is_reported_and_training_goes_on_and_saves_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     trainer = trainer_of(tmp_path, checkpoint_every=2)

@@ -88,7 +88,7 @@ def test_the_next_save_waits_for_the_one_before(tmp_path: Path, model: Transform
         assert np.array_equal(saved_values(tmp_path, step), expected)
 
 
-def test_a_file_that_the_disk_has_no_room_for_is_a_failure_that_is_told_once(
+def test_a_file_that_the_disk_has_no_room_for_is_a_failure_that_is_reported_once(
     tmp_path: Path, model: Transformer
 ) -> None:
     writer = CheckpointWriter(tmp_path, keep=9)
@@ -124,7 +124,7 @@ def test_what_is_no_fault_of_the_disk_is_raised(
         writer.failure()
 
 
-def test_a_failure_in_the_moment_of_asking_is_told_at_the_next(tmp_path: Path) -> None:
+def test_a_failure_in_the_moment_of_asking_is_reported_at_the_next(tmp_path: Path) -> None:
     class FailingMeanwhile(CheckpointWriter):
         """Its thread fails right after the first look."""
 

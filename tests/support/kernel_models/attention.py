@@ -12,7 +12,7 @@ from kernel_models.common import NEUTRAL, Floats
 
 
 def rows_from(x: Floats, row: int, end: int) -> Floats:
-    """``Rows``: 16 rows from ``row`` on; those from ``end`` on count as zeros (of spans: as empty ones)."""
+    """``Rows``: 16 rows from ``row`` on; those from ``end`` on count as zeros (of ranges: as empty ones)."""
     rows, there = np.zeros((ROWS, *x.shape[1:]), x.dtype), x[row:end][:ROWS]
     rows[: len(there)] = there
     return rows
@@ -24,10 +24,10 @@ def store_rows(x: Floats, row: int, end: int, rows: Floats) -> None:
     there[...] = rows[: len(there)]
 
 
-def has(spans: Floats, key: int) -> Floats:
-    """(16 queries, 16 keys from ``key`` on): which of them lie in the spans."""
+def has(ranges: Floats, key: int) -> Floats:
+    """(16 queries, 16 keys from ``key`` on): which of them lie in the ranges."""
     keys = key + np.arange(ROWS)
-    return np.asarray((spans[:, :1] <= keys) & (keys < spans[:, 1:]))
+    return np.asarray((ranges[:, :1] <= keys) & (keys < ranges[:, 1:]))
 
 
 def exp_where(seen: Floats, x: Floats) -> Floats:
@@ -35,14 +35,14 @@ def exp_where(seen: Floats, x: Floats) -> Floats:
     return np.asarray(np.exp(np.where(seen, x, -np.inf)))
 
 
-def gradient_of_scores(weight: Floats, of_weight: Floats, along: Floats, spans: Floats) -> Floats:
+def gradient_of_scores(weight: Floats, of_weight: Floats, along: Floats, ranges: Floats) -> Floats:
     """ds = p (dp − Δ), (16 queries, 16 keys); exactly 0 of a lone key's, whose weight is 1 whatever its score."""
-    is_lone = spans[:, 1] - spans[:, 0] <= 1
+    is_lone = ranges[:, 1] - ranges[:, 0] <= 1
     return weight * np.where(is_lone[:, None], 0, of_weight - along[:, None])
 
 
 def attention_forward(q: Floats, k: Floats, v: Floats, tiles: Tiles, scale: float) -> tuple[Floats, Floats]:
-    """y = softmax(scale · q kᵀ) v over each query's span, 16 keys at a time; Dao et al. 2022, algorithm 1.
+    """y = softmax(scale · q kᵀ) v over each query's range, 16 keys at a time; Dao et al. 2022, algorithm 1.
 
     With s = scale · ⟨q, k⟩, of the keys met so far m = max s, l = Σ exp(s − m), o = Σ exp(s − m) v (``greatest``,
     ``total`` and ``sums``).  The next 16 make of them
@@ -50,15 +50,15 @@ def attention_forward(q: Floats, k: Floats, v: Floats, tiles: Tiles, scale: floa
         m' = max(m, max s),  c = exp(m − m'),  l' = c l + Σ exp(s − m'),  o' = c o + Σ exp(s − m') v,
 
     and in the end y = o / l.  The backward pass is left m + log l, the logarithm of softmax's denominator.  Until a
-    query meets its first key m is ``NEUTRAL``, c is 1, and l and o are 0.  Keys before and behind all spans of the 16
-    queries are not met.  No query's span is empty (``KeySpans``); those of rows behind the sentence's end are, and
+    query meets its first key m is ``NEUTRAL``, c is 1, and l and o are 0.  Keys before and behind all ranges of the 16
+    queries are not met.  No query's range is empty (``KeyRanges``); those of rows behind the sentence's end are, and
     their 0 / 0 is not stored.
 
     Returns y (T, K) and the logarithms (T,); NaN where nothing was stored.
     """
     y, log_normalisers = np.full_like(q, np.nan), np.full(len(q), np.nan, q.dtype)
     for first, end, first_other, end_other in tiles.of_queries:
-        queries, sees = rows_from(q, first, end), rows_from(tiles.spans, first, end)
+        queries, sees = rows_from(q, first, end), rows_from(tiles.ranges, first, end)
         greatest, total, sums = np.full(ROWS, NEUTRAL, q.dtype), np.zeros(ROWS, q.dtype), np.zeros_like(queries)
         for key in range(first_other, end_other, ROWS):
             score, seen = queries @ rows_from(k, key, end_other).T * scale, has(sees, key)
@@ -84,7 +84,7 @@ def attention_backward_of_queries(
     dq, of_outputs = np.full_like(q, np.nan), np.full(len(q), np.nan, q.dtype)
     for first, end, first_other, end_other in tiles.of_queries:
         queries, outputs, of_y, log_normaliser = (rows_from(x, first, end) for x in (q, y, dy, log_normalisers))
-        sees, along, sums = rows_from(tiles.spans, first, end), (of_y * outputs).sum(1), np.zeros_like(queries)
+        sees, along, sums = rows_from(tiles.ranges, first, end), (of_y * outputs).sum(1), np.zeros_like(queries)
         store_rows(of_outputs, first, end, along)
         for key in range(first_other, end_other, ROWS):
             keys, values = rows_from(k, key, end_other), rows_from(v, key, end_other)
@@ -107,7 +107,7 @@ def attention_backward_of_keys(
         of_keys, of_values = np.zeros_like(keys), np.zeros_like(values)
         for query in range(first_other, end_other, ROWS):
             queries, of_y, log_normaliser, along, sees = (
-                rows_from(x, query, end_other) for x in (q, dy, log_normalisers, of_outputs, tiles.spans)
+                rows_from(x, query, end_other) for x in (q, dy, log_normalisers, of_outputs, tiles.ranges)
             )
             weight = exp_where(has(sees, first), queries @ keys.T * scale - log_normaliser[:, None])
             of_values += weight.T @ of_y

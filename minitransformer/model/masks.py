@@ -6,61 +6,61 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autograd import Blocks, KeySets, KeySpans
+from autograd import BooleanMask, KeyRanges, Segments
 from autograd.array import IntArray
 
 
-class BatchSpans(NamedTuple):
+class BatchMasks(NamedTuple):
     """The attention masks of a batch: encoder self-attention, decoder self-attention, encoder-decoder attention."""
 
-    encoder: KeySpans
-    decoder: KeySpans
-    source: KeySpans
+    encoder: KeyRanges
+    decoder: KeyRanges
+    source: KeyRanges
 
 
-def self_attention_spans(blocks: Blocks, neighbourhood: int | None = None) -> KeySpans:
+def self_attention_mask(segments: Segments, neighbourhood: int | None = None) -> KeyRanges:
     """Return the mask of encoder self-attention: a token sees its whole sentence, or r tokens on either side.
 
     Source: Vaswani et al. 2017, section 3.2.3; restricted self-attention, section 4.
     Differs: in the paper r is the size of the whole neighbourhood, here that of each side.
     """
-    start = blocks.starts[blocks.block_of_token]
-    end = start + blocks.lengths[blocks.block_of_token]
+    start = segments.starts[segments.segment_of_token]
+    end = start + segments.lengths[segments.segment_of_token]
     if neighbourhood is not None:
-        here = blocks.tokens
+        here = segments.tokens
         start, end = np.maximum(start, here - neighbourhood), np.minimum(end, here + neighbourhood + 1)
-    return KeySpans(start, end, blocks, blocks)
+    return KeyRanges(start, end, segments, segments)
 
 
-def causal_spans(blocks: Blocks, neighbourhood: int | None = None) -> KeySpans:
+def causal_mask(segments: Segments, neighbourhood: int | None = None) -> KeyRanges:
     """Return the mask of decoder self-attention: a token sees itself and all, or at most r, tokens before it.
 
     Source: Vaswani et al. 2017, section 3.2.3 (the look-ahead mask); restricted self-attention, section 4.
     """
-    here = blocks.tokens
-    start = blocks.starts[blocks.block_of_token]
+    here = segments.tokens
+    start = segments.starts[segments.segment_of_token]
     if neighbourhood is not None:
         start = np.maximum(start, here - neighbourhood)
-    return KeySpans(start, here + 1, blocks, blocks)
+    return KeyRanges(start, here + 1, segments, segments)
 
 
-def cached_sets(cache_index: IntArray, n_slots: int, capacity: int, neighbourhood: int | None = None) -> KeySets:
+def cached_mask(cache_index: IntArray, n_slots: int, capacity: int, neighbourhood: int | None = None) -> BooleanMask:
     """Return the mask of cached decoder self-attention, for the newest token of k hypotheses of each sentence.
 
     The cache of a sentence holds ``capacity`` steps of ``n_slots`` keys each.  Hypotheses with a common prefix
     share its keys: ``cache_index`` (S, k, steps) is the slot of each step's key, for each hypothesis.
-    The mask equals ``causal_spans`` of each hypothesis.
+    The mask equals ``causal_mask`` of each hypothesis.
     """
     n_sentences, k, n_steps = cache_index.shape
     mask = cache_index[:, :, :, None] == np.arange(n_slots)
     if neighbourhood is not None:
         mask[:, :, : max(0, n_steps - 1 - neighbourhood)] = False
-    keys = Blocks(np.arange(n_sentences) * capacity * n_slots, np.full(n_sentences, n_steps * n_slots))
-    queries = Blocks.of_lengths(np.full(n_sentences, k))
-    return KeySets(queries, keys, mask.reshape(n_sentences, k, n_steps * n_slots))
+    keys = Segments(np.arange(n_sentences) * capacity * n_slots, np.full(n_sentences, n_steps * n_slots))
+    queries = Segments.of_lengths(np.full(n_sentences, k))
+    return BooleanMask(queries, keys, mask.reshape(n_sentences, k, n_steps * n_slots))
 
 
-def encoder_decoder_spans(queries: Blocks, keys: Blocks) -> KeySpans:
+def encoder_decoder_mask(queries: Segments, keys: Segments) -> KeyRanges:
     """Return the mask of encoder-decoder attention: a target token sees the whole source sentence of its pair."""
-    start = keys.starts[queries.block_of_token]
-    return KeySpans(start, start + keys.lengths[queries.block_of_token], queries, keys)
+    start = keys.starts[queries.segment_of_token]
+    return KeyRanges(start, start + keys.lengths[queries.segment_of_token], queries, keys)

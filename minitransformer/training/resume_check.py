@@ -1,4 +1,4 @@
-"""A rehearsal of the worst case: does a run that dies and goes on end like one that was never disturbed?"""
+"""The resume check: a run that is killed and resumed must end like one that was not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def verify_resume(config: RunConfig, world: Communicator, n_updates: int) -> Non
         raise ConfigError(f"a resume check needs at least 2 updates; got {n_updates}")
     half = n_updates // 2
     with _shared_folder(config.run, world) as folder:
-        straight, parts = (_rehearsed(config, folder / name, n_updates, half) for name in ("straight", "parts"))
+        straight, parts = (_short_run(config, folder / name, n_updates, half) for name in ("straight", "parts"))
         _log.info(f"{n_updates} updates in one go")
         _train(straight, world)
         _log.info(f"{half} updates, and an end in the middle of the next one")
@@ -85,7 +85,7 @@ def _shared_folder(run: Path, world: Communicator) -> Iterator[Path]:
         yield Path(world.bcast(name))
 
 
-def _rehearsed(config: RunConfig, run: Path, n_updates: int, half: int) -> RunConfig:
+def _short_run(config: RunConfig, run: Path, n_updates: int, half: int) -> RunConfig:
     """Return the run with few updates.  One log line covers updates before and after the checkpoint."""
     prepared = PreparedData.is_in(config.data_directory)
     directory = config.data_directory if prepared else run.parent / "data"
@@ -142,7 +142,7 @@ def _compare(one: Path, other: Path, step: int) -> str:
         _fail(f"{METRICS_FILE}: {different[0]} and {different[1]}")
     losses = [f"{line['loss']:.6f} ({line['kind']}, update {line['step']})" for line in lines]
     return (
-        f"{counts[0]:,} parameters, {counts[1]:,} moments of Adam, the place in the data, and {len(lines)} logged"
+        f"{counts[0]:,} parameters, {counts[1]:,} moments of Adam, the position in the data, and {len(lines)} logged"
         f" losses: {', '.join(losses)}"
     )
 

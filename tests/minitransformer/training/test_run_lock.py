@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from minitransformer.system.files import CheckpointError
-from minitransformer.training.alone import alone_in
+from minitransformer.training.run_lock import run_lock
 from parallel.communicator import SerialCommunicator
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from minitransformer.training.alone import alone_in
+from minitransformer.training.run_lock import run_lock
 from parallel.communicator import SerialCommunicator
 
-with alone_in(Path(sys.argv[1]), SerialCommunicator()):
+with run_lock(Path(sys.argv[1]), SerialCommunicator()):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -28,12 +28,12 @@ TAKEN = r"run: another process is training there; wait for its end, end it, or c
 
 def test_the_second_is_refused_while_the_first_is_there(tmp_path: Path) -> None:
     run, world = tmp_path / "runs" / "run", SerialCommunicator()
-    with alone_in(run, world):
-        with pytest.raises(CheckpointError, match=TAKEN), alone_in(run, world):
+    with run_lock(run, world):
+        with pytest.raises(CheckpointError, match=TAKEN), run_lock(run, world):
             raise AssertionError("two in one directory")
-        with alone_in(tmp_path / "another", world):
+        with run_lock(tmp_path / "another", world):
             pass
-    with alone_in(run, world):
+    with run_lock(run, world):
         assert list(run.iterdir()) == []
 
 
@@ -42,19 +42,19 @@ def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == b"held\n"
-        with pytest.raises(CheckpointError, match=TAKEN), alone_in(run, world):
+        with pytest.raises(CheckpointError, match=TAKEN), run_lock(run, world):
             raise AssertionError("two in one directory")
         first.send_signal(signal.SIGKILL)
         first.wait(timeout=60)
-        with alone_in(run, world):
+        with run_lock(run, world):
             pass
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc, where no directory can be made")
-def test_a_directory_that_cannot_be_made_is_told() -> None:
+def test_a_directory_that_cannot_be_made_is_reported() -> None:
     world = SerialCommunicator()
     with (
         pytest.raises(CheckpointError, match=r"/proc/x/run: cannot be written"),
-        alone_in(Path("/proc/x/run"), world),
+        run_lock(Path("/proc/x/run"), world),
     ):
         pass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Exchange:
+class SendReceive:
     """One sendrecv call between this rank and a partner on another node; at least one of the two sends."""
 
     partner: int
@@ -17,7 +17,7 @@ class Exchange:
     """Whether the partner sends its node's sums to this rank."""
 
 
-def exchange_schedule(nodes: Sequence[Sequence[int]], rank: int) -> Iterator[Exchange]:
+def send_receive_schedule(nodes: Sequence[Sequence[int]], rank: int) -> Iterator[SendReceive]:
     """Yield this rank's exchanges in an order that is free of deadlocks.
 
     Every rank receives from one rank of every other node, and the ranks of a node share the sending.  Ranks with the
@@ -27,12 +27,12 @@ def exchange_schedule(nodes: Sequence[Sequence[int]], rank: int) -> Iterator[Exc
     Args:
         nodes: the ranks that share memory with each other; every rank is in one node.
     """
-    own = next(number for number, ranks in enumerate(nodes) if rank in ranks)
-    index, n_own = nodes[own].index(rank), len(nodes[own])
+    own_node = next(number for number, ranks in enumerate(nodes) if rank in ranks)
+    index, n_own = nodes[own_node].index(rank), len(nodes[own_node])
     for distance in range(1, 1 << (len(nodes) - 1).bit_length()):
-        if own ^ distance < len(nodes):
-            others = nodes[own ^ distance]
+        if own_node ^ distance < len(nodes):
+            others = nodes[own_node ^ distance]
             for their_index, partner in enumerate(others):
-                exchange = Exchange(partner, their_index % n_own == index, index % len(others) == their_index)
-                if exchange.sends or exchange.receives:
-                    yield exchange
+                call = SendReceive(partner, their_index % n_own == index, index % len(others) == their_index)
+                if call.sends or call.receives:
+                    yield call

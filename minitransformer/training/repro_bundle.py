@@ -1,4 +1,4 @@
-"""A divergence capsule: all that one update was made of, on disk, so that it can be computed again anywhere.
+"""A repro bundle: all that one update was made of, on disk, so that it can be computed again anywhere.
 
 It holds the model before the update, the tokens of its batch, and the few numbers that dropout and the schedule are
 functions of; it needs no data and no checkpoint.
@@ -20,7 +20,7 @@ from autograd.array import Array, IntArray
 from autograd.inspection import NotFinite, first_not_finite
 from autograd.optim import gradient_norm
 from minitransformer.config import TrainingConfig
-from minitransformer.data.batching import cut_into_shards
+from minitransformer.data.batching import cut_into_micro_batches
 from minitransformer.data.store import SIDES
 from minitransformer.model.batch import Batch
 from minitransformer.model.symbols import START
@@ -40,12 +40,12 @@ class UpdateFacts:
 
     step: int
     epoch: int
-    place: int
-    """Of the batch in the epoch's plan."""
+    batch_index: int
+    """The index of the batch in the epoch's plan."""
     pairs: list[int]
     """Indices of the batch's pairs in the token store."""
     seed: int
-    n_shards: int
+    n_micro_batches: int
     learning_rate: float
     what: str
     """What was not finite."""
@@ -57,12 +57,12 @@ class UpdateFacts:
     ) -> UpdateFacts:
         """Those of the update that a run is at."""
         return cls(
-            step=state.step, epoch=state.epoch, place=state.next_batch - 1, pairs=batch.tolist(), seed=config.seed,
-            n_shards=config.n_shards, learning_rate=learning_rate, what=what,
+            step=state.step, epoch=state.epoch, batch_index=state.next_batch - 1, pairs=batch.tolist(),
+            seed=config.seed, n_micro_batches=config.n_micro_batches, learning_rate=learning_rate, what=what,
         )  # fmt: skip
 
 
-def write_capsule(directory: Path, model: Transformer, pairs: Pairs, facts: UpdateFacts, gradients: Array) -> None:
+def write_repro_bundle(directory: Path, model: Transformer, pairs: Pairs, facts: UpdateFacts, gradients: Array) -> None:
     """Write the model, the batch, the facts, and the norm of every parameter and of its gradient.
 
     ``gradients`` are those that the update was refused: flat, and the sums over all ranks, divided by their tokens.
@@ -105,10 +105,10 @@ class Replay:
         return f"{self.dtype}: first not finite: {self.found}{of}"
 
 
-def replay_capsule(directory: Path, dtype: str = "float64") -> Replay:
-    """Compute a capsule's update again on the CPU, shard after shard, and look at every number on the way.
+def replay_repro_bundle(directory: Path, dtype: str = "float64") -> Replay:
+    """Compute a repro bundle's update again on the CPU, and check every number on the way.
 
-    Raises: CheckpointError if the directory is no capsule, or is damaged.
+    Raises: CheckpointError if the directory is no repro bundle, or is corrupt.
     """
     facts, pairs = _read_facts(directory), _read_pairs(directory)
     model = Transformer.load(directory, dtype=dtype)
@@ -117,7 +117,7 @@ def replay_capsule(directory: Path, dtype: str = "float64") -> Replay:
     n_tokens = sum(len(target) + 1 for _, target in pairs)
 
     def compute() -> None:
-        for batch, stream in _shards(pairs, facts):
+        for batch, stream in _micro_batches_of(pairs, facts):
             loss = model.loss(batch, stream)
             losses.append(float(loss))
             backward(loss)
@@ -135,15 +135,17 @@ def _check_ids(pairs: Pairs, model: Transformer, directory: Path) -> None:
             if len(ids) and not 0 <= ids.min() <= ids.max() < size:
                 raise CheckpointError(
                     f"{directory / BATCH_FILE}: {side} has ids outside of the model's {size} words;"
-                    " the capsule is damaged"
+                    " the repro bundle is corrupt"
                 )
         if START in pair[1]:
-            raise CheckpointError(f"{directory / BATCH_FILE}: a target has the start symbol; the capsule is damaged")
+            raise CheckpointError(
+                f"{directory / BATCH_FILE}: a target has the start symbol; the repro bundle is corrupt"
+            )
 
 
-def _shards(pairs: Pairs, facts: UpdateFacts) -> Iterator[tuple[Batch, RandomStream]]:
+def _micro_batches_of(pairs: Pairs, facts: UpdateFacts) -> Iterator[tuple[Batch, RandomStream]]:
     lengths = np.array([[len(ids) for ids in pair] for pair in pairs], np.int64).reshape(-1, 2)
-    for number, indices in enumerate(cut_into_shards(np.arange(len(pairs)), lengths, facts.n_shards)):
+    for number, indices in enumerate(cut_into_micro_batches(np.arange(len(pairs)), lengths, facts.n_micro_batches)):
         if len(indices):
             sources, targets = zip(*(pairs[i] for i in indices), strict=True)
             yield Batch.from_token_ids(sources, targets), RandomStream(facts.seed, facts.step, number)
@@ -164,15 +166,16 @@ def _read_facts(directory: Path) -> UpdateFacts:
     fields = read_json(path)
     known = {field.name: field.type for field in dataclasses.fields(UpdateFacts)}
     if not isinstance(fields, dict) or not fields.keys() >= known.keys():
-        raise CheckpointError(f"{path}: is not what a divergence capsule holds; expected {', '.join(known)}")
+        raise CheckpointError(f"{path}: is not what a repro bundle holds; expected {', '.join(known)}")
     facts = UpdateFacts(**{name: fields[name] for name in known})
     checks: dict[str, Callable[[Any], bool]] = {
-        "step": lambda n: 1 <= n < 2**63, "seed": lambda n: 0 <= n < 2**64, "n_shards": lambda n: 1 <= n <= 2**16,
+        "step": lambda n: 1 <= n < 2**63, "seed": lambda n: 0 <= n < 2**64,
+        "n_micro_batches": lambda n: 1 <= n <= 2**16,
     }  # fmt: skip
     for name, is_right in checks.items():
         value = getattr(facts, name)
         if not isinstance(value, int) or not is_right(value):
-            raise CheckpointError(f"{path}: {name} is {value!r}; the capsule is damaged")
+            raise CheckpointError(f"{path}: {name} is {value!r}; the repro bundle is corrupt")
     return facts
 
 
@@ -180,15 +183,17 @@ def _read_pairs(directory: Path) -> Pairs:
     path = directory / BATCH_FILE
     arrays = read_arrays(path)
     if set(arrays) != {"lengths", *SIDES} or any(x.dtype != np.int64 for x in arrays.values()):
-        raise CheckpointError(f"{path}: is not the batch of a divergence capsule; the capsule is damaged")
+        raise CheckpointError(f"{path}: is not the batch of a repro bundle; it is corrupt")
     lengths = arrays["lengths"]
     if lengths.ndim != 2 or lengths.shape[1] != 2 or not len(lengths) or (lengths < 0).any():
         raise CheckpointError(
-            f"{path}: expected two lengths for each pair, got {lengths.shape}; the capsule is damaged"
+            f"{path}: expected two lengths for each pair, got {lengths.shape}; the repro bundle is corrupt"
         )
     sides = []
     for i, side in enumerate(SIDES):
         if arrays[side].shape != (lengths[:, i].sum(),):
-            raise CheckpointError(f"{path}: {side} has not as many tokens as its lengths say; the capsule is damaged")
+            raise CheckpointError(
+                f"{path}: {side} has not as many tokens as its lengths say; the repro bundle is corrupt"
+            )
         sides.append(np.split(arrays[side], np.cumsum(lengths[:, i])[:-1]))
     return list(zip(*sides, strict=True))

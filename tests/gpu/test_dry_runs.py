@@ -1,4 +1,4 @@
-"""What runs on a GPU some day is rehearsed without one: the benchmark, and the tests that need a GPU."""
+"""Dry runs, without a GPU, of what needs one: the benchmark, and the tests of the GPU."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_stage_of_the_benchmark_ends_well(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_fails_is_recorded_and_the_next_one_runs(tmp_path: Path) -> None:
-    """There is no model of that name in a rehearsal, and no time for anything."""
+    """There is no model of that name in a dry run, and no time for anything."""
     results = tmp_path / "results.jsonl"
     done = run_python("benchmarks/gpu.py", "sameness", "numerics", "--models", "big", "--seconds", "0.1",
                       "--device", "cpu", "--out", str(results))  # fmt: skip

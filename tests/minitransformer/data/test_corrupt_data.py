@@ -14,7 +14,7 @@ import pytest
 from minitransformer.config import ConfigError, DataConfig, RunConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.system.checksums import checksums_of
-from minitransformer.system.files import CheckpointError, DamagedError, lock_directory
+from minitransformer.system.files import CheckpointError, CorruptFileError, lock_directory
 
 SHARD = "train-00000.target.npy"
 FILES = [
@@ -33,9 +33,9 @@ def prepared(folder: Path, *, n_letters: int = 8) -> PreparedData:
     return prepare(config, folder / "data")
 
 
-def flip(path: Path, place: int, bit: int) -> None:
+def flip(path: Path, offset: int, bit: int) -> None:
     content = bytearray(path.read_bytes())
-    content[place] ^= 1 << bit
+    content[offset] ^= 1 << bit
     path.write_bytes(content)
 
 
@@ -50,8 +50,8 @@ def note_checksums(directory: Path) -> None:
 def test_a_flipped_bit_is_noticed_when_data_is_opened(tmp_path: Path, name: str) -> None:
     directory = prepared(tmp_path).directory
     whole = (directory / name).read_bytes()
-    for place in {0, len(whole) // 2, len(whole) - 1}:
-        flip(directory / name, place, place % 8)
+    for offset in {0, len(whole) // 2, len(whole) - 1}:
+        flip(directory / name, offset, offset % 8)
         with pytest.raises(CheckpointError, match="has changed since it was written") as caught:
             PreparedData.open(directory)
         assert name in str(caught.value)
@@ -62,11 +62,11 @@ def test_a_flipped_bit_is_noticed_when_data_is_opened(tmp_path: Path, name: str)
 def test_a_shard_that_was_added_or_lost_is_noticed(tmp_path: Path) -> None:
     directory = prepared(tmp_path).directory
     shutil.copy(directory / SHARD, directory / "train-00001.target.npy")
-    with pytest.raises(DamagedError, match=r"train-00001.*expected the files that manifest\.json lists"):
+    with pytest.raises(CorruptFileError, match=r"train-00001.*expected the files that manifest\.json lists"):
         PreparedData.open(directory)
     (directory / "train-00001.target.npy").unlink()
     (directory / "test.json").unlink()
-    with pytest.raises(DamagedError, match=r"expected the files that manifest\.json lists.*repare the data again"):
+    with pytest.raises(CorruptFileError, match=r"expected the files that manifest\.json lists.*repare the data again"):
         PreparedData.open(directory)
 
 
@@ -75,7 +75,7 @@ def test_the_tokenizer_of_another_preparation_is_noticed(tmp_path: Path) -> None
     directory, other = prepared(tmp_path).directory, prepared(tmp_path / "other", n_letters=9).directory
     for name in ("tokenizer.model", "tokenizer.checksums.json"):
         shutil.copy(other / name, directory / name)
-    with pytest.raises(DamagedError, match=r"tokenizer\.model: .*Prepare the data again"):
+    with pytest.raises(CorruptFileError, match=r"tokenizer\.model: .*Prepare the data again"):
         PreparedData.open(directory)
 
 
@@ -84,16 +84,18 @@ def test_ids_that_the_tokenizer_has_not_are_refused_though_the_checksums_fit(tmp
     data = prepared(tmp_path)
     flip(data.directory / name, 128 + 1, 6)  # the upper byte of the first id
     note_checksums(data.directory)
-    with pytest.raises(DamagedError, match=rf"{name}: has token 16,\d+, expected less than \d+, the size"):
+    with pytest.raises(CorruptFileError, match=rf"{name}: has token 16,\d+, expected less than \d+, the size"):
         PreparedData.open(data.directory)
 
 
-def test_a_manifest_without_checksums_is_damaged(tmp_path: Path) -> None:
+def test_a_manifest_without_checksums_is_corrupt(tmp_path: Path) -> None:
     directory = prepared(tmp_path).directory
     manifest = json.loads((directory / "manifest.json").read_text())
     del manifest["checksums"]
     (directory / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(DamagedError, match=r"manifest\.json: is no manifest of prepared data; .*repare the data again"):
+    with pytest.raises(
+        CorruptFileError, match=r"manifest\.json: is no manifest of prepared data; .*repare the data again"
+    ):
         PreparedData.open(directory)
 
 

@@ -12,10 +12,10 @@ from parallel.communicator import Communicator
 
 
 @contextmanager
-def alone_in(directory: Path, world: Communicator) -> Iterator[None]:
-    """Keep trainings of other processes than these ranks out of a directory, which is made if it is not there.
+def run_lock(directory: Path, world: Communicator) -> Iterator[None]:
+    """Lock a directory against trainings of other processes than these ranks; make it if it is not there.
 
-    The system lets go of it when rank 0 ends, however that happens.
+    The system releases the lock when rank 0 ends, however that happens.
     Raises: CheckpointError on all ranks if another process trains there, or the directory cannot be made.
     """
     held: int | None = None

@@ -1,4 +1,4 @@
-"""Divergence capsules: an update computed again from its own files, and what went wrong in it found."""
+"""Repro bundles: an update computed again from its own files, and what went wrong in it found."""
 
 from __future__ import annotations
 
@@ -11,24 +11,31 @@ import pytest
 
 from autograd import RandomStream, backward
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.data.batching import cut_into_shards
+from minitransformer.data.batching import cut_into_micro_batches
 from minitransformer.system.files import CheckpointError, read_arrays, write_arrays
-from minitransformer.training.capsule import BATCH_FILE, UPDATE_FILE, UpdateFacts, replay_capsule, write_capsule
+from minitransformer.training.repro_bundle import (
+    BATCH_FILE,
+    UPDATE_FILE,
+    UpdateFacts,
+    replay_repro_bundle,
+    write_repro_bundle,
+)
 
 GRADIENT_IS_INFINITE = "decoder.layers.0.feed_forward.hidden.weight"
 SMALL = ModelConfig(vocabulary_size=12, n_layers=1, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4, p_drop=0.3)
 PAIRS = [(np.array(source), np.array(target)) for source, target in (([3, 4, 5], [6]), ([8], []), ([], [7, 9, 3, 3]))]
 FACTS = UpdateFacts(
-    step=17, epoch=1, place=4, pairs=[5, 0, 2], seed=3, n_shards=2, learning_rate=1e-3, what="the loss is nan"
+    step=17, epoch=1, batch_index=4, pairs=[5, 0, 2], seed=3, n_micro_batches=2, learning_rate=1e-3,
+    what="the loss is nan",
 )  # fmt: skip
 
 
-def capsule(folder: Path, spoil: Any = lambda model: None) -> Path:
+def bundle(folder: Path, spoil: Any = lambda model: None) -> Path:
     model = Transformer(SMALL)
     spoil(model)
     gradients = np.ones_like(model.parameters.values)
     gradients[model.parameters.named[GRADIENT_IS_INFINITE].offset] = np.inf
-    write_capsule(folder, model, PAIRS, FACTS, gradients)
+    write_repro_bundle(folder, model, PAIRS, FACTS, gradients)
     return folder
 
 
@@ -40,17 +47,17 @@ def set_to(name: str, value: float) -> Any:
 
 
 def test_a_replay_is_the_update_itself(tmp_path: Path) -> None:
-    """Its shards, its dropout masks, its parameters; in float64."""
+    """Its micro-batches, its dropout masks, its parameters; in float64."""
     model = Transformer(SMALL, dtype="float64")
     model.set_weights(Transformer(SMALL).weights())
     lengths = np.array([[len(source), len(target)] for source, target in PAIRS])
     loss, gradient, n_tokens = 0.0, np.zeros_like(model.parameters.values), sum(lengths[:, 1] + 1)
-    for shard, indices in enumerate(cut_into_shards(np.arange(3), lengths, 2)):
+    for micro_batch, indices in enumerate(cut_into_micro_batches(np.arange(3), lengths, 2)):
         batch = Batch.from_token_ids([PAIRS[i][0] for i in indices], [PAIRS[i][1] for i in indices])
-        of_shard = model.loss(batch, RandomStream(3, 17, shard))
-        backward(of_shard)
-        loss, gradient = loss + float(of_shard), gradient + model.parameters.gradients
-    replay = replay_capsule(capsule(tmp_path))
+        of_micro_batch = model.loss(batch, RandomStream(3, 17, micro_batch))
+        backward(of_micro_batch)
+        loss, gradient = loss + float(of_micro_batch), gradient + model.parameters.gradients
+    replay = replay_repro_bundle(bundle(tmp_path))
     assert replay.found is None
     assert replay.mean_loss == pytest.approx(loss / n_tokens, rel=1e-12)
     assert replay.gradient_norm == pytest.approx(np.linalg.norm(gradient) / n_tokens, rel=1e-12)
@@ -59,16 +66,16 @@ def test_a_replay_is_the_update_itself(tmp_path: Path) -> None:
 
 def test_a_parameter_that_is_no_number_is_named(tmp_path: Path) -> None:
     name = "encoder.layers.0.feed_forward.hidden.weight"
-    replay = replay_capsule(capsule(tmp_path, set_to(name, np.nan)))
+    replay = replay_repro_bundle(bundle(tmp_path, set_to(name, np.nan)))
     assert replay.found is not None
     assert (replay.found.operation, replay.found.array) == ("linear_relu", "argument 1")
     assert name in str(replay)
 
 
-def test_what_overflows_in_float32_only_is_told_apart(tmp_path: Path) -> None:
+def test_what_overflows_in_float32_only_is_reported_apart(tmp_path: Path) -> None:
     name = "decoder.layers.0.feed_forward.hidden.weight"
-    directory = capsule(tmp_path, set_to(name, 3e38))
-    single, double = (replay_capsule(directory, dtype) for dtype in ("float32", "float64"))
+    directory = bundle(tmp_path, set_to(name, 3e38))
+    single, double = (replay_repro_bundle(directory, dtype) for dtype in ("float32", "float64"))
     assert single.found is not None
     assert single.parameter is not None
     assert single.parameter.startswith("decoder.layers.0.feed_forward")
@@ -77,7 +84,7 @@ def test_what_overflows_in_float32_only_is_told_apart(tmp_path: Path) -> None:
 
 def test_everything_that_is_known_of_the_update_stands_in_the_file(tmp_path: Path) -> None:
     name = "encoder.layers.0.self_attention.query.weight"
-    written = json.loads((capsule(tmp_path, set_to(name, np.inf)) / UPDATE_FILE).read_text())
+    written = json.loads((bundle(tmp_path, set_to(name, np.inf)) / UPDATE_FILE).read_text())
     assert (written["step"], written["pairs"], written["what"]) == (17, [5, 0, 2], "the loss is nan")
     assert written["norms"][name]["value"] == "inf"
     assert written["norms"]["encoder.layers.0.self_attention.key.weight"]["value"] == pytest.approx(
@@ -92,25 +99,25 @@ def test_everything_that_is_known_of_the_update_stands_in_the_file(tmp_path: Pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"step": "many"}, "step is 'many'; the capsule is damaged"),
-        ({"step": 2**64}, "step is 18446744073709551616; the capsule is damaged"),
-        ({"n_shards": 0}, "n_shards is 0; the capsule is damaged"),
-        ({"seed": -1}, "seed is -1; the capsule is damaged"),
+        ({"step": "many"}, "step is 'many'; the repro bundle is corrupt"),
+        ({"step": 2**64}, "step is 18446744073709551616; the repro bundle is corrupt"),
+        ({"n_micro_batches": 0}, "n_micro_batches is 0; the repro bundle is corrupt"),
+        ({"seed": -1}, "seed is -1; the repro bundle is corrupt"),
     ],
 )
-def test_damaged_facts_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    path = capsule(tmp_path) / UPDATE_FILE
+def test_corrupt_facts_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = bundle(tmp_path) / UPDATE_FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(CheckpointError, match=message):
-        replay_capsule(tmp_path)
+        replay_repro_bundle(tmp_path)
 
 
-def test_a_directory_that_is_no_capsule_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_repro_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"update\.json: not found"):
-        replay_capsule(tmp_path)
+        replay_repro_bundle(tmp_path)
     (tmp_path / UPDATE_FILE).write_text("[]")
-    with pytest.raises(CheckpointError, match="is not what a divergence capsule holds; expected step, epoch"):
-        replay_capsule(tmp_path)
+    with pytest.raises(CheckpointError, match="is not what a repro bundle holds; expected step, epoch"):
+        replay_repro_bundle(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -127,8 +134,8 @@ def test_a_directory_that_is_no_capsule_is_refused(tmp_path: Path) -> None:
         ("lengths", np.array([[-1, 5], [4, 0], [1, 0]]), "expected two lengths for each pair"),
     ],
 )
-def test_damaged_batches_are_refused(tmp_path: Path, name: str, array: Any, message: str) -> None:
-    path = capsule(tmp_path) / BATCH_FILE
+def test_corrupt_batches_are_refused(tmp_path: Path, name: str, array: Any, message: str) -> None:
+    path = bundle(tmp_path) / BATCH_FILE
     write_arrays(path, read_arrays(path) | {name: array})
     with pytest.raises(CheckpointError, match=message):
-        replay_capsule(tmp_path)
+        replay_repro_bundle(tmp_path)

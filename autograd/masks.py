@@ -1,0 +1,258 @@
+"""Attention masks of packed tokens: a key range, or any set of keys, for every query.
+
+A batch is one flat array of tokens.  With ``KeyRanges`` query i attends to the keys first_i ≤ j < last_i and to no
+others.  Queries and keys are divided into segments (``Segments``, such as sentences).  The queries of a segment attend
+only to the keys of the same segment, so attention can be computed segment by segment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from autograd.array import Array, IntArray, namespace
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Segments of a packed axis: segment b is tokens[starts[b] : starts[b] + lengths[b]].
+
+    There may be gaps: a cache of fixed capacity has unused rows after the end of each segment.
+    """
+
+    starts: IntArray
+    lengths: IntArray
+
+    @classmethod
+    def of_lengths(cls, lengths: Any) -> Segments:
+        """Return segments of these lengths that follow one another without gaps."""
+        lengths = np.asarray(lengths, np.int64)
+        return cls(np.cumsum(lengths) - lengths, lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def longest(self) -> int:
+        return int(self.lengths.max(initial=0))
+
+    @cached_property
+    def end(self) -> int:
+        """The index after the last token of any segment."""
+        return int((self.starts + self.lengths).max(initial=0))
+
+    @cached_property
+    def n_tokens(self) -> int:
+        return int(self.lengths.sum())
+
+    @cached_property
+    def segment_of_token(self) -> IntArray:
+        """(T,) the segment of each token; tokens are counted segment by segment."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    @cached_property
+    def position_in_segment(self) -> IntArray:
+        """(T,) the position of each token in its segment, from 0."""
+        return np.arange(self.n_tokens) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
+
+    @cached_property
+    def tokens(self) -> IntArray:
+        """(T,) the index of each token on the packed axis."""
+        return self.starts[self.segment_of_token] + self.position_in_segment
+
+    @cached_property
+    def rows(self) -> IntArray:
+        """(T,) the row of each token after padding to (B · longest, …)."""
+        return self.segment_of_token * self.longest + self.position_in_segment
+
+    def head_index(self, n_heads: int) -> HeadIndex:
+        """Return the ``HeadIndex`` of these segments, cached because every layer uses the same one."""
+        if n_heads not in self._head_indices:
+            self._head_indices[n_heads] = HeadIndex.of(self, n_heads)
+        return self._head_indices[n_heads]
+
+    @cached_property
+    def _head_indices(self) -> dict[int, HeadIndex]:
+        return {}
+
+    def fill(self, n_tokens: int) -> bool:
+        """Return whether the segments cover a packed axis of ``n_tokens`` in order and without gaps."""
+        return n_tokens == self.n_tokens and bool((self.starts == np.cumsum(self.lengths) - self.lengths).all())
+
+    def stride_over(self, n_tokens: int) -> int | None:
+        """Return the distance between segments if they have one length and divide ``n_tokens`` evenly, else None."""
+        if n_tokens not in self._strides:  # cached: every layer asks for it
+            self._strides[n_tokens] = self._find_stride(n_tokens)
+        return self._strides[n_tokens]
+
+    @cached_property
+    def _strides(self) -> dict[int, int | None]:
+        return {}
+
+    def _find_stride(self, n_tokens: int) -> int | None:
+        if not len(self) or n_tokens % len(self) or (self.lengths != self.longest).any():
+            return None
+        stride = n_tokens // len(self)
+        return stride if (self.starts == stride * np.arange(len(self))).all() else None
+
+
+@dataclass(frozen=True, eq=False)
+class HeadIndex:
+    """Indices between packed rows (T · H) and padded rows (B · H · longest) of heads."""
+
+    wanted: IntArray
+    """(T · H,) the padded row of each packed row."""
+
+    sources: IntArray
+    """(B · H · longest,) the packed row of each padded row; −1 for padding."""
+
+    empty: IntArray
+    """The padded rows that are padding."""
+
+    @classmethod
+    def of(cls, segments: Segments, n_heads: int) -> HeadIndex:
+        heads = np.arange(n_heads)
+        segment, position = segments.segment_of_token[:, None], segments.position_in_segment[:, None]
+        wanted = ((segment * n_heads + heads) * segments.longest + position).reshape(-1)
+        sources = np.full(len(segments) * n_heads * segments.longest, -1)
+        sources[wanted] = (segments.tokens[:, None] * n_heads + heads).reshape(-1)
+        return cls(wanted, sources, np.flatnonzero(sources < 0))
+
+
+class AttentionMask:
+    """An attention mask: the keys of its segment that each query may attend to."""
+
+    queries: Segments
+    keys: Segments
+    padded_mask: Any
+    """(B, longest query segment, longest key segment), True where allowed; None if all is allowed.
+
+    Padding after the end of a query segment may attend to all keys: its results are dropped.
+    """
+    lone: tuple[IntArray, IntArray]
+    """Segment and position (n,) of each query with one key only: that weight is 1 for any score."""
+
+    @cached_property
+    def _biases(self) -> dict[tuple[str, str], Array]:
+        return {}
+
+    def bias(self, xp: Any, dtype: Any) -> Array | None:
+        """Return ``padded_mask`` as (B, 1, Q, K) to add to scores: 0 where allowed, else −∞; None if all is allowed."""
+        if self.padded_mask is None:
+            return None
+        wanted = (xp.__name__, np.dtype(dtype).name)
+        if wanted not in self._biases:
+            allowed = xp.asarray(self.padded_mask[:, None])
+            self._biases[wanted] = xp.where(allowed, 0, -xp.inf).astype(dtype)
+        return self._biases[wanted]
+
+
+@dataclass(frozen=True, eq=False)
+class KeyRanges(AttentionMask):
+    """A mask by key range: query i attends to the keys first[i] ≤ j < last[i], inside its segment of ``keys``.
+
+    Shapes: first, last (T,) int64, indices into the packed keys; equally many segments of queries and keys.
+    Raises: ValueError if a query has no key, or one outside its segment.
+    """
+
+    first: IntArray
+    last: IntArray
+    queries: Segments
+    keys: Segments
+
+    def __post_init__(self) -> None:
+        if len(self.queries) != len(self.keys):
+            raise ValueError(
+                f"KeyRanges: {len(self.queries)} segments of queries but {len(self.keys)} segments of keys"
+            )
+        if not len(self.first) == len(self.last) == self.queries.n_tokens:
+            raise ValueError(
+                f"KeyRanges: expected a range for each of {self.queries.n_tokens} queries;"
+                f" got {len(self.first)} first and {len(self.last)} last keys"
+            )
+        start = self.keys.starts[self.queries.segment_of_token]
+        end = start + self.keys.lengths[self.queries.segment_of_token]
+        wrong = np.flatnonzero((self.first < start) | (self.last > end) | (self.first >= self.last))
+        if len(wrong):
+            i = wrong[0]
+            raise ValueError(
+                f"KeyRanges: query {i} must attend to at least one key, all in its segment [{start[i]}, {end[i]});"
+                f" got the range [{self.first[i]}, {self.last[i]})"
+            )
+
+    def matrix(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return the boolean mask (queries, keys) of the textbooks: True where query i may attend to key j."""
+        j = np.arange(self.keys.end)
+        return np.asarray((self.first[:, None] <= j) & (j < self.last[:, None]))
+
+    @cached_property
+    def padded_mask(self) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """Implement ``AttentionMask``."""
+        segment, position = self.queries.segment_of_token, self.queries.position_in_segment
+        mask = np.ones((len(self.queries), self.queries.longest, self.keys.longest), np.bool_)
+        j = self.keys.starts[segment][:, None] + np.arange(self.keys.longest)
+        mask[segment, position] = (self.first[:, None] <= j) & (j < self.last[:, None])
+        return None if mask.all() else mask
+
+    @cached_property
+    def lone(self) -> tuple[IntArray, IntArray]:  # type: ignore[override]
+        """Implement ``AttentionMask``."""
+        lone = np.flatnonzero(self.last - self.first == 1)
+        return self.queries.segment_of_token[lone], self.queries.position_in_segment[lone]
+
+
+@dataclass(frozen=True, eq=False)
+class BooleanMask(AttentionMask):
+    """A mask by booleans: query i attends to the keys of its segment where its row of ``padded_mask`` is True.
+
+    Used where keys form no range: hypotheses that share a key/value cache.
+    Raises: ValueError if the mask has another shape, or a query has no key, or a key after the end of its segment.
+    """
+
+    queries: Segments
+    keys: Segments
+    padded_mask: np.ndarray[Any, np.dtype[np.bool_]]
+
+    def __post_init__(self) -> None:
+        expected = len(self.queries), self.queries.longest, self.keys.longest
+        if len(self.queries) != len(self.keys) or self.padded_mask.shape != expected:
+            raise ValueError(
+                f"BooleanMask: expected a mask {expected} for {len(self.keys)} segments of keys;"
+                f" got {self.padded_mask.shape}"
+            )
+        behind = np.arange(self.keys.longest) >= self.keys.lengths[:, None, None]
+        of_queries = self.padded_mask[self.queries.segment_of_token, self.queries.position_in_segment]
+        if (self.padded_mask & behind).any() or not of_queries.any(1).all():
+            raise ValueError("BooleanMask: every query must attend to at least one key, all in its segment")
+
+    @cached_property
+    def lone(self) -> tuple[IntArray, IntArray]:  # type: ignore[override]
+        """Implement ``AttentionMask``."""
+        segments, positions = np.nonzero(self.padded_mask.sum(2) == 1)
+        return segments, positions
+
+
+def pad(x: Array, segments: Segments) -> Array:
+    """Pad packed (T, …) to (B, longest, …), with zeros after the end of each segment; a view where possible."""
+    xp, stride = namespace(x), segments.stride_over(len(x))
+    if stride is not None:
+        return x.reshape(len(segments), stride, *x.shape[1:])[:, : segments.longest]
+    rows = xp.zeros((len(segments) * segments.longest, *x.shape[1:]), x.dtype)
+    rows[xp.asarray(segments.rows)] = x if segments.fill(len(x)) else x[xp.asarray(segments.tokens)]
+    return rows.reshape(len(segments), segments.longest, *x.shape[1:])
+
+
+def unpad(x: Array, segments: Segments, n_tokens: int) -> Array:
+    """Unpad (B, longest, …) to packed (n_tokens, …), zeros between segments: the transpose of ``pad``."""
+    xp = namespace(x)
+    rows = x.reshape(len(segments) * segments.longest, *x.shape[2:])
+    if segments.stride_over(n_tokens) == segments.longest:
+        return rows
+    if segments.fill(n_tokens):
+        return rows[xp.asarray(segments.rows)]
+    packed = xp.zeros((n_tokens, *x.shape[2:]), x.dtype)
+    packed[xp.asarray(segments.tokens)] = rows[xp.asarray(segments.rows)]
+    return packed

@@ -1,0 +1,247 @@
+"""Segments and attention masks of packed tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autograd import BooleanMask, KeyRanges, Segments, Tensor, backward, ops
+from autograd.masks import pad, unpad
+
+LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
+
+
+@st.composite
+def segments_with_gaps(draw: Any, n: int) -> Segments:
+    """Draw segments in any order with gaps; sometimes of one length, without gaps, or at equal distances."""
+    lengths = draw(st.lists(st.integers(1, 5), min_size=n, max_size=n) | st.integers(1, 5).map(lambda x: [x] * n))
+    if draw(st.booleans()):
+        return Segments(5 * np.arange(n), np.array(lengths))
+    gaps = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n) | st.just([0] * n))
+    order = draw(st.permutations(range(n)) | st.just(range(n)))
+    starts, end = np.empty(n, np.int64), 0
+    for b, gap in zip(order, gaps, strict=True):
+        starts[b] = end + gap
+        end += gap + lengths[b]
+    return Segments(starts, np.array(lengths))
+
+
+@st.composite
+def key_ranges(draw: Any) -> KeyRanges:
+    """Draw key ranges of packed queries over segments of keys that may have gaps, as in a cache."""
+    n = draw(st.integers(1, 4))
+    queries, keys = (
+        Segments.of_lengths(draw(st.lists(st.integers(1, 4), min_size=n, max_size=n))),
+        draw(segments_with_gaps(n)),
+    )
+    whole = draw(st.booleans())
+    mask = []
+    for n_queries, start, n_keys in zip(queries.lengths, keys.starts, keys.lengths, strict=True):
+        for _ in range(n_queries):
+            first = 0 if whole else draw(st.integers(0, int(n_keys) - 1))
+            last = n_keys if whole else draw(st.integers(first + 1, int(n_keys)))
+            mask.append((start + first, start + last))
+    first, last = np.array(mask).T
+    return KeyRanges(first, last, queries, keys)
+
+
+@given(st.integers(1, 5).flatmap(segments_with_gaps))
+def test_tokens_are_counted_through_the_segments(segments: Segments) -> None:
+    counted = [
+        (b, position, start + position, b * max(segments.lengths) + position)
+        for b, (start, length) in enumerate(zip(segments.starts, segments.lengths, strict=True))
+        for position in range(length)
+    ]
+    got = zip(segments.segment_of_token, segments.position_in_segment, segments.tokens, segments.rows, strict=True)
+    assert list(got) == counted
+    assert (len(segments), segments.n_tokens, segments.longest) == (
+        len(segments.lengths),
+        len(counted),
+        max(segments.lengths),
+    )
+    for n_tokens in (len(counted), len(counted) + 1):
+        assert segments.fill(n_tokens) == (segments.tokens.tolist() == list(range(n_tokens)))
+
+
+@given(LENGTHS)
+def test_side_by_side_and_back(lengths: list[int]) -> None:
+    segments = Segments.of_lengths(lengths)
+    x = 1.0 + np.arange(sum(lengths) * 2).reshape(-1, 2)
+    rows = pad(x, segments)
+    assert rows.shape == (len(lengths), max(lengths), 2)
+    for b, (start, length) in enumerate(zip(segments.starts, lengths, strict=True)):
+        np.testing.assert_array_equal(rows[b, :length], x[start : start + length])
+        assert (rows[b, length:] == 0).all()
+    np.testing.assert_array_equal(unpad(rows, segments, len(x)), x)
+
+
+@given(LENGTHS, st.randoms(use_true_random=False), st.integers(0, 3))
+def test_packing_is_the_transpose_of_placing(lengths: list[int], random: Any, gap: int) -> None:
+    """⟨pad(x), y⟩ = ⟨x, unpad(y)⟩ for segments in any order with gaps."""
+    order = list(range(len(lengths)))
+    random.shuffle(order)
+    starts = np.empty(len(lengths), np.int64)
+    starts[order] = np.cumsum([0, *(lengths[i] + gap for i in order)])[:-1]
+    segments, n_tokens = Segments(starts, np.array(lengths)), sum(lengths) + gap * len(lengths)
+    generator = np.random.default_rng(0)
+    x, y = generator.standard_normal(n_tokens), generator.standard_normal((len(lengths), max(lengths)))
+    y[np.arange(max(lengths)) >= np.array(lengths)[:, None]] = 0
+    np.testing.assert_allclose((pad(x, segments) * y).sum(), x @ unpad(y, segments, n_tokens), atol=1e-12)
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 3))
+def test_uniform_segments_are_a_view(n_segments: int, length: int, gap: int) -> None:
+    stride = length + gap
+    segments = Segments(stride * np.arange(n_segments), np.full(n_segments, length))
+    x = np.arange(n_segments * stride)
+    rows = pad(x, segments)
+    assert np.shares_memory(rows, x)
+    np.testing.assert_array_equal(rows, x.reshape(n_segments, stride)[:, :length])
+
+
+@given(key_ranges())
+def test_a_mask_is_true_from_the_first_key_to_the_one_before_last(mask: KeyRanges) -> None:
+    for row, first, last in zip(mask.matrix(), mask.first, mask.last, strict=True):
+        assert np.flatnonzero(row).tolist() == list(range(first, last))
+
+
+@given(key_ranges())
+def test_the_padded_mask_is_the_mask_segment_by_segment(mask: KeyRanges) -> None:
+    allowed, queries, keys = mask.matrix(), mask.queries, mask.keys
+    expected = np.ones((len(queries), max(queries.lengths), max(keys.lengths)), bool)
+    for b, (start, n_keys) in enumerate(zip(keys.starts, keys.lengths, strict=True)):
+        own = allowed[np.repeat(np.arange(len(queries)), queries.lengths) == b]
+        expected[b, : len(own)] = False
+        expected[b, : len(own), :n_keys] = own[:, start : start + n_keys]
+        assert own.sum() == own[:, start : start + n_keys].sum()
+    assert (mask.padded_mask is None) == expected.all()
+    if mask.padded_mask is not None:
+        np.testing.assert_array_equal(mask.padded_mask, expected)
+
+
+@given(key_ranges())
+def test_lone_queries_are_those_that_see_one_key(mask: KeyRanges) -> None:
+    allowed, (segment, position) = mask.matrix(), mask.lone
+    is_lone = np.zeros((len(mask.queries), mask.queries.longest), bool)
+    is_lone[segment, position] = True
+    expected = allowed.sum(1) == 1
+    np.testing.assert_array_equal(is_lone[mask.queries.segment_of_token, mask.queries.position_in_segment], expected)
+    assert is_lone.sum() == expected.sum()
+
+
+def test_lone_queries_of_sets_are_those_that_see_one_key() -> None:
+    allowed = np.array([[[1, 0, 1], [0, 0, 1]], [[0, 1, 0], [1, 1, 1]]], bool)
+    mask = BooleanMask(Segments.of_lengths([2, 2]), Segments.of_lengths([3, 3]), allowed)
+    assert np.transpose(mask.lone).tolist() == [[0, 1], [1, 0]]
+
+
+@given(key_ranges(), st.permutations([np.float32, np.float64, np.float32]))
+def test_the_bias_is_the_padded_mask_in_numbers_of_the_type_asked_for(mask: KeyRanges, dtypes: Any) -> None:
+    for dtype in dtypes:
+        bias = mask.bias(np, dtype)
+        assert (bias is None) == (mask.padded_mask is None)
+        if bias is not None:
+            assert bias.dtype == dtype
+            np.testing.assert_array_equal(bias, np.where(mask.padded_mask, 0, -np.inf)[:, None])
+
+
+@given(key_ranges(), st.integers(0, 4), st.integers(0, 1000))
+def test_attention_looks_where_the_mask_says_and_never_between_segments(mask: KeyRanges, gap: int, seed: int) -> None:
+    random, (n_queries, n_keys) = np.random.default_rng(seed), mask.matrix().shape
+    q = random.standard_normal((n_queries, 1, 3))
+    k, v = (np.full((n_keys + gap, 1, size), np.nan) for size in (3, 2))
+    k[mask.keys.tokens], v[mask.keys.tokens] = (random.standard_normal((mask.keys.n_tokens, 1, n)) for n in (3, 2))
+    leaves = [Tensor(x) for x in (q, k, v)]
+    attended = ops.attention(*leaves, mask=mask)
+    for i, seen in enumerate(mask.matrix()):
+        weights = np.exp(k[:n_keys, 0][seen] @ q[i, 0] / np.sqrt(3))
+        np.testing.assert_allclose(attended.value[i, 0], weights @ v[:n_keys, 0][seen] / weights.sum(), atol=1e-12)
+    backward(attended, random.standard_normal(attended.shape))
+    unseen = np.append(~mask.matrix().any(0), np.ones(gap, bool))
+    for leaf in leaves[1:]:
+        assert not leaf.grad[unseen].any()
+    assert all(np.isfinite(leaf.grad).all() for leaf in leaves)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "message"),
+    [
+        ([0, 1, 3], [2, 2, 3], r"query 2 must attend to at least one key.*\[3, 3\)"),
+        ([0, 1, 1], [2, 2, 3], r"query 2 .* all in its segment \[2, 5\); got the range \[1, 3\)"),
+        ([0, 0, 2], [3, 3, 6], r"query 0 .*\[0, 2\); got the range \[0, 3\)"),
+        ([0, 0, 2], [2, 3, 5], r"query 1 .*\[0, 2\); got the range \[0, 3\)"),
+        ([0, 0], [1, 1], "a range for each of 3 queries; got 2"),
+    ],
+)
+def test_masks_that_are_none(first: list[int], last: list[int], message: str) -> None:
+    queries, keys = Segments.of_lengths([2, 1]), Segments.of_lengths([2, 3])
+    with pytest.raises(ValueError, match=message):
+        KeyRanges(np.array(first), np.array(last), queries, keys)
+
+
+def test_segments_of_queries_and_keys_must_correspond() -> None:
+    with pytest.raises(ValueError, match="1 segments of queries but 2 segments of keys"):
+        KeyRanges(np.zeros(2, int), np.ones(2, int), Segments.of_lengths([2]), Segments.of_lengths([1, 1]))
+
+
+def test_the_end_of_segments_is_behind_the_last_of_them() -> None:
+    assert (Segments.of_lengths([]).end, Segments.of_lengths([]).longest) == (0, 0)
+    assert Segments.of_lengths([2, 3]).end == 5
+    assert Segments(np.array([7, 0]), np.array([1, 2])).end == 8
+
+
+def test_segments_and_masks_do_not_change_and_are_what_they_are_not_what_they_hold() -> None:
+    segments = Segments.of_lengths([1])
+    mask = KeyRanges(np.zeros(1, int), np.ones(1, int), segments, segments)
+    boolean = BooleanMask(segments, segments, np.ones((1, 1, 1), bool))
+    for thing in (segments, mask, boolean, segments.head_index(2)):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            thing.keys = segments  # type: ignore[union-attr]
+        assert thing != dataclasses.replace(thing)
+        assert thing in {thing}
+        assert "_biases" not in repr(thing)
+
+
+@pytest.mark.parametrize("only", [False, True], ids=["beside others", "alone"])
+def test_sets_name_no_key_behind_the_end_of_its_segment(only: bool) -> None:
+    queries, keys = Segments.of_lengths([1, 1]), Segments.of_lengths([1, 2])
+    mask = np.array([[[True, False]], [[True, True]]])
+    BooleanMask(queries, keys, mask)
+    mask = mask.copy()
+    mask[0, 0] = [not only, True]
+    with pytest.raises(ValueError, match="every query must attend to at least one key, all in its segment"):
+        BooleanMask(queries, keys, mask)
+
+
+def test_what_stands_behind_the_last_query_of_a_segment_needs_no_key() -> None:
+    BooleanMask(
+        Segments.of_lengths([1, 2]), Segments.of_lengths([1, 1]), np.array([[[True], [False]], [[True], [True]]])
+    )
+
+
+def test_sets_of_keys_bias_what_they_do_not_name() -> None:
+    queries, keys = Segments.of_lengths([2, 2]), Segments.of_lengths([3, 3])
+    mask = np.random.default_rng(1).random((2, 2, 3)) < 0.5
+    mask[:, :, 0] = True
+    bias = BooleanMask(queries, keys, mask).bias(np, "float32")
+    assert bias.dtype == np.float32
+    np.testing.assert_array_equal(bias[:, 0] == 0, mask)
+    np.testing.assert_array_equal(np.isneginf(bias[:, 0]), ~mask)
+
+
+@pytest.mark.parametrize(
+    ("shape", "key_lengths", "message"),
+    [
+        ((2, 2, 4), [3, 3], r"expected a mask \(2, 2, 3\) for 2 segments of keys; got \(2, 2, 4\)"),
+        ((2, 2, 3), [3, 3, 3], "for 3 segments of keys"),
+        ((2, 2, 0), [0, 0], "every query must attend to at least one key"),
+    ],
+)
+def test_sets_that_are_none(shape: tuple[int, ...], key_lengths: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BooleanMask(Segments.of_lengths([2, 2]), Segments.of_lengths(key_lengths), np.ones(shape, bool))
