@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import Draw
+from op_cases import CASES, OpCase, is_float
 
 from autograd import DeviceError, RandomStream, Tensor, backward, ops, to_device, to_host
 from autograd.array import Device, device_of, namespace_of_device
@@ -16,7 +18,6 @@ from autograd.op import operations
 from autograd.optim import Adam, gradient_norm
 from autograd.precision import dtype_named
 from autograd.random import StreamId, random_uint16, random_words
-from autograd.tensor import _in_order
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
@@ -141,47 +142,30 @@ def test_random_bits_are_the_same_on_the_device(count: int, cupy: Any) -> None:
         assert np.array_equal(to_host(on_device), draw(np.empty(0), stream_id=STREAM_ID, count=count))
 
 
-# The operators of tensors, and operations that the model does not use.
-OTHER_OPERATIONS: dict[str, Callable[..., Tensor]] = {
-    "add": lambda x, y: x + y,
-    "subtract": lambda x, y: x - y,
-    "multiply": lambda x, y: x * y,
-    "divide": lambda x, y: x / y,
-    "scale": lambda x, y: -x / 3 + y,
-    "matmul": lambda x, y: x @ ops.transpose(y),
-    "transpose": lambda x, y: ops.transpose(x, axes=(1, 0)) @ y,
-    "getitem": lambda x, y: x[1:] * y[0],
-    "gather": lambda x, y: x[to_device(np.array([2, 0, 2]), x.device)] * y,
-    "gather by list": lambda x, y: x[[2, 0, 2]] * y,
-    "sum": lambda x, y: ops.sum(x, axis=0) * y,
-    "mean": lambda x, y: ops.mean(x, axis=(0, 1), keepdims=True) * y,
-    "softmax": lambda x, y: ops.softmax(x) * y,
-    "layer_norm": lambda x, y: ops.layer_norm(x, y[0], y[1]),
-    "log_softmax": lambda x, y: ops.log_softmax(x) * y,
-    "relu": lambda x, y: ops.relu(x) * y,
-    "tanh": lambda x, y: ops.tanh(x) * y,
-    "linear_transposed": ops.linear_transposed,
-    "cross_entropy": lambda x, y: ops.cross_entropy(x, to_device(np.array([2, 0, 2]), x.device)) * y,
-}
+SIZES = {"B": 2, "T": 3, "S": 4, "D": 5, "H": 1, "K": 3, "V": 2, "W": 4}
 
 
-@pytest.mark.parametrize("operation", OTHER_OPERATIONS)
-def test_operations_that_the_model_does_without_stay_on_the_device(operation: str, cupy: Any) -> None:
-    arrays = np.random.default_rng(1).standard_normal((2, 3, 4))
-    (x, y), (x_there, y_there) = ([Tensor(to_device(array, device)) for array in arrays] for device in DEVICES)
-    here, there = OTHER_OPERATIONS[operation](x, y), OTHER_OPERATIONS[operation](x_there, y_there)
-    assert_near(there.value, here.value)
-    backward(ops.sum(here * here))
-    backward(ops.sum(there * there))
-    assert_near(x_there.grad, x.grad)
-    assert_near(y_there.grad, y.grad)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_every_operation_stays_on_the_device(case: OpCase, cupy: Any) -> None:
+    found = []
+    for device in DEVICES:
+        draw = Draw(np.random.default_rng(1), SIZES)
+        arguments = [operand(x, device) for x in case.arguments(draw)]
+        y = operations[case.op](*arguments, **{name: on(x, device) for name, x in case.static(draw).items()})
+        backward(ops.sum(y * y))
+        assert device_of(y.value) == device
+        found.append([y.value, *(x.grad for x in arguments if isinstance(x, Tensor))])
+    for here, there in zip(*found, strict=True):
+        assert_near(there, here)
 
 
-def test_the_operations_above_and_those_of_the_model_are_all_that_there_are(cupy: Any) -> None:
-    model = Transformer(config_of("all kinds of dropout"), device="cuda")
-    loss = model.loss(Batch.from_token_ids(SOURCES, TARGETS), RandomStream(1))
-    used = {node.name for node in _in_order(loss.node)}
-    assert set(operations) <= used | set(OTHER_OPERATIONS)
+def on(x: Any, device: Device) -> Any:
+    return to_device(x, device) if isinstance(x, np.ndarray) else x
+
+
+def operand(x: Any, device: Device) -> Any:
+    """Return numbers as a tensor, and ids as an array."""
+    return Tensor(on(x, device)) if is_float(x) else on(x, device)
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)
