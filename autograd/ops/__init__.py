@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autograd.ops.add_norm import add_norm
-from autograd.ops.arithmetic import add, divide, multiply, relu, scale, sigmoid, subtract, tanh
+from autograd.ops.arithmetic import add, divide, multiply, relu, scale, subtract, tanh
 from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import cross_entropy, linear_cross_entropy
 from autograd.ops.dropout import dropout
@@ -39,7 +39,6 @@ __all__ = [
     "relu",
     "reshape",
     "scale",
-    "sigmoid",
     "softmax",
     "subtract",
     "sum",

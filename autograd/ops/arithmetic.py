@@ -104,17 +104,3 @@ def tanh(x: Array) -> tuple[Array, Backward]:
         return (dy * (1 - y * y),)
 
     return y, backward
-
-
-@op
-def sigmoid(x: Array) -> tuple[Array, Backward]:
-    """Return the logistic function y = 1 / (1 + exp(−x)); dx = y (1 − y) dy.
-
-    It is computed as (1 + tanh(x / 2)) / 2, which does not overflow.  Saves: y.
-    """
-    y = (1 + namespace(x).tanh(x / 2)) / 2
-
-    def backward(dy: Array) -> tuple[Array]:
-        return (dy * (y * (1 - y)),)
-
-    return y, backward

@@ -171,7 +171,6 @@ CURVED = [
     OpCase(
         "divide", lambda d: (d("T", "D"), d.mild("D")), np.divide, step=lambda x, y: STEP * float(np.abs(y).min()),
     ),
-    OpCase("sigmoid", lambda d: (d.mild("T", "D"),), lambda x: 1 / (1 + np.exp(-x))),
     OpCase("tanh", lambda d: (d.mild("T", "D"),), np.tanh),
     OpCase("softmax", lambda d: (d.logits("T", "D"),), softmax),
     OpCase("softmax", lambda d: (d.logits("B", "T", "D"),), softmax, name="three axes"),
