@@ -159,6 +159,13 @@ def test_every_operation_stays_on_the_device(case: OpCase, cupy: Any) -> None:
         assert_near(there, here)
 
 
+def test_gathering_by_a_list_stays_on_the_device(cupy: Any) -> None:
+    x = np.arange(6.0).reshape(3, 2)
+    gathered = Tensor(to_device(x, "cuda"))[[2, 0, 2]].value
+    assert device_of(gathered) == "cuda"
+    assert_near(gathered, x[[2, 0, 2]])
+
+
 def on(x: Any, device: Device) -> Any:
     return to_device(x, device) if isinstance(x, np.ndarray) else x
 

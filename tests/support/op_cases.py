@@ -96,10 +96,6 @@ LINEAR = [
         "getitem", lambda d: (d("T", "D"),), lambda x, index: x[index],
         lambda d: {"index": d.integers(d.sizes["T"], "S")}, name="gather",
     ),
-    OpCase(
-        "getitem", lambda d: (d("T", "D"),), lambda x, index: x[index],
-        lambda d: {"index": d.integers(d.sizes["T"], "S").tolist()}, name="gather by list",
-    ),
     OpCase("sum", lambda d: (d("T", "D"),), lambda x: x.sum()),
     OpCase("sum", lambda d: (d("T", "D"),), lambda x, axis: x.sum(axis), lambda d: {"axis": 0}, name="axis"),
     OpCase(
