@@ -58,7 +58,9 @@ def test_a_closed_standard_stream_is_one_line(module: str, closed: str, name: st
     assert re.fullmatch(rf"error: standard {name} is closed: [^\n]*/dev/null[^\n]*\n", done.stderr.decode())
 
 
-@pytest.mark.parametrize(("module", "remedy"), [("translate", "minitransformer-train"), ("prepare", "data.raw")])
+@pytest.mark.parametrize(
+    ("module", "remedy"), [("translate", "the directory of a trained model"), ("prepare", "data.raw")]
+)
 def test_a_process_that_fails_writes_one_line_and_no_traceback(module: str, remedy: str, tmp_path: Path) -> None:
     words = {
         "translate": ["--run", str(tmp_path / "nowhere")],
