@@ -51,13 +51,13 @@ def open_or_prepare(config: RunConfig) -> PreparedData:
         return prepare(config.data, config.data_directory, corpus_of)
     data = PreparedData.open(config.data_directory)
     wanted = config.data.fingerprint()
-    different = [name for name, value in data.manifest["config"].items() if wanted.get(name) != value]
+    different = [name for name, value in wanted.items() if data.manifest["config"].get(name) != value]
     if different:
         raise CheckpointError(
             f"{config.data_directory}: was prepared with another {', '.join(different)};"
             " set data.directory to another directory, or prepare the data again"
         )
-    if changed := changed_files(config.data, data.manifest.get("files", {})):
+    if changed := changed_files(config.data, data.manifest["files"]):
         raise CheckpointError(
             f"{', '.join(map(str, changed))}: not the text that {config.data_directory} was prepared from. To train on"
             " the new text, set run (or data.directory) to another directory; to go on with what was prepared, put the"

@@ -17,7 +17,7 @@ from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
 from minitransformer.training.final_model import finish
 from minitransformer.training.validation import BEST
-from tests.minitransformer.training.test_job import job_of, run_of
+from tests.minitransformer.training.test_open_run import job_of, run_of
 
 
 def kept_weights(config: RunConfig) -> str:

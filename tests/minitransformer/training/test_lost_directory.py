@@ -21,7 +21,7 @@ from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult
 from minitransformer.training.validation import Validation
 from minitransformer.training.writer import LostDirectoryError
-from tests.minitransformer.training.test_job import finished, job_of, run_of, weights
+from tests.minitransformer.training.test_open_run import finished, job_of, run_of, weights
 from tests.support.training import StoppingMonitor
 
 
