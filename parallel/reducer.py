@@ -17,7 +17,9 @@ from parallel.nccl import NcclTransport, load_nccl
 from parallel.placement import numbered
 from parallel.recursive_halving import Transport, allreduce_exactly
 
-DEVICE_PIECE = 1 << 25  # elements on a GPU summed at once: so many that the latency of a message does not count
+DEVICE_ELEMENTS_AT_ONCE = (
+    1 << 25
+)  # elements on a GPU summed at once: so many that the latency of a message does not count
 
 _ORDERS = {
     "exact": 'added in one fixed order (training.sum = "exact")',
@@ -129,7 +131,9 @@ def choose_reducer(
         else:
             because = f"says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
             transport, reason = MpiTransport(cupy, world), f"{world.library}, because it {because}"
-        exact = partial(allreduce_exactly, transport=transport, n_working=n_working, piece=DEVICE_PIECE, rounds=rounds)
+        exact = partial(
+            allreduce_exactly, transport=transport, n_working=n_working, piece=DEVICE_ELEMENTS_AT_ONCE, rounds=rounds
+        )
         allreduce = exact if order == "exact" else transport.allreduce_array
         rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
     description = f"gradients travel through {reason}{rounding if rounds else ''}; {_ORDERS[order]}"
