@@ -14,7 +14,7 @@ from autograd.parameters import Layer, Parameter, ParameterBuffer, named_paramet
 from autograd.random import RandomStream
 from autograd.tensor import TapeError, Tensor, backward, no_tape
 
-if find_spec("autograd.kernels"):  # a tree without them works the same, more slowly
+if find_spec("autograd.kernels"):  # without this package the reference operations run, more slowly
     import autograd.kernels  # noqa: F401
 
 __all__ = [

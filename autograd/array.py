@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 Array: TypeAlias = Any  # numpy.ndarray or cupy.ndarray: they share methods, not a base class
-IntArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"  # on the host, as the two below
+IntArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"  # on the host, like the next two types
 FloatArray: TypeAlias = "np.ndarray[Any, np.dtype[np.floating[Any]]]"
 BoolArray: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Device: TypeAlias = Literal["cpu", "cuda"]

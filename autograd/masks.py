@@ -123,7 +123,7 @@ class HeadIndex:
 
 
 class AttentionMask:
-    """An attention mask: the keys of its segment that each query may attend to."""
+    """An attention mask: for each query, the keys of its segment to which it may attend."""
 
     queries: Segments
     keys: Segments

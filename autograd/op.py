@@ -2,9 +2,9 @@
 
 An operation is a function of arrays that returns ``(y, backward)``; ``backward(dy)`` returns one gradient per
 positional argument (None for one that has none).  Keyword arguments are static.  ``@op`` makes it callable with
-tensors.  A kernel is another function of the same signature, registered from outside with ``@operation.kernel(...)``.
-Only ``choose`` decides which of them runs, and whether bfloat16 arrays are converted to float32 for it.  ``observed``
-is the one hook for whoever checks, measures or times operations.
+tensors.  A kernel is another function of the same signature, registered with ``@operation.kernel(...)`` in another
+module.  ``choose`` alone decides which of them runs, and whether bfloat16 arguments are converted to float32 first.
+Code that checks, measures or times operations uses ``observed``.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def observed(observer: Run) -> Iterator[None]:
     """Let ``observer`` run each operation of this thread; other threads are not observed.
 
     ``observer(operation, run, *arguments, **static)`` receives the operation and its chosen implementation, and returns
-    ``(y, backward)``: those of ``run(*arguments, **static)``, or wrapped.  Operations that an implementation calls are
+    the ``(y, backward)`` of ``run(*arguments, **static)``, or wraps them.  Operations that an implementation calls are
     observed too; the float32 computation of an operation on bfloat16 arrays is not.  Joint kernels do not run.
     """
     before, _observation.observer = _observation.observer, observer

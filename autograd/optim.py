@@ -49,7 +49,7 @@ class Adam:
     def step(self, learning_rate: float, step: int, n_tokens: int = 1, *, max_norm: float = math.inf) -> float:
         """Make update number ``step`` (from 1) with the buffer's gradients divided by ``n_tokens``; return their norm.
 
-        Gradients with a norm over ``max_norm`` are scaled down to it.  A norm that is not finite changes nothing.
+        Gradients with a norm over ``max_norm`` are scaled down to it.  If the norm is not finite, nothing changes.
         """
         xp = namespace(self.m)
         scalars = xp.asarray(self.scalars(learning_rate, step, n_tokens))
@@ -112,8 +112,8 @@ def adam_update(
 def sum_squares(gradients: Array) -> Array:
     """Return partial sums of squares of the gradient; their total is the squared norm.
 
-    Each is over ALIGNMENT neighbouring elements.  A shard begins at a multiple of ALIGNMENT, so the sums of all shards,
-    concatenated, have the same bits however the gradient is divided.
+    Each partial sum is over ALIGNMENT neighbouring elements.  A shard begins at a multiple of ALIGNMENT, so the sums of
+    all shards, concatenated, have the same bits however the gradient is divided.
     Shapes: gradients (n,) → (⌈n / ALIGNMENT⌉,).
     """
     n_in_runs = len(gradients) // ALIGNMENT * ALIGNMENT

@@ -26,7 +26,7 @@ ALIGNMENT = 64  # elements: 256 bytes of float32, so that every parameter is ali
 
 
 class Parameter(Tensor):
-    """A tensor that training changes; once a ``ParameterBuffer`` is made of its layer, a view into that buffer."""
+    """A tensor that training changes; a view into the flat buffer once its layer has a ``ParameterBuffer``."""
 
     __slots__ = ("declared_shape", "initialise", "offset", "gradient_buffer")
 
@@ -109,7 +109,7 @@ class ParameterBuffer:
     and the padding between them stays zero.
     With dtype "bfloat16" values and gradients are float32 (master weights), which are updated, saved, compared and
     summed.  ``low_precision`` (size,) are the rounded values (low-precision weights), which operations read for
-    parameters with more than one axis.  Gains and biases, which are few, they read in float32.
+    parameters with more than one axis.  They read gains and biases in float32.
     Initial values are a pure function of (seed, name), drawn in float64 whatever the dtype; zero without a seed.
     ``allocate(size, dtype)`` returns zeros for values and gradients, for example in memory that processes share.  By
     default they are allocated on the device, gradients on first use.

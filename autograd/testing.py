@@ -114,7 +114,10 @@ class _Slope:
         return _Probe(got, expected, (4 * fine.allowed + coarse.allowed) / 3)
 
     def _probe(self, direction: Array, step: float) -> _Probe:
-        """Compare at one step; subtract results before the sum, so that unchanged results add no rounding error."""
+        """Return both slopes along ``direction``, with one step size.
+
+        Results are subtracted before they are summed, so that results that do not change add no rounding error.
+        """
         x = self.leaf.value.copy()
         ends = x + step * direction, x - step * direction
         taken = (ends[0] - ends[1]) / (2 * step)  # the direction after rounding in float64

@@ -130,7 +130,7 @@ class _LogLines(logging.Handler):
 
 @contextmanager
 def log_shown(write: Callable[[str], None]) -> Iterator[None]:
-    """Pass what the libraries log within this context to ``write``, and to no function of an outer context."""
+    """Pass the log lines of the libraries within this context to ``write``, and to no function of an outer context."""
     loggers = [logging.getLogger(name) for name in ("autograd", "parallel", "minitransformer")]
     before = [(logger.handlers, logger.level) for logger in loggers]
     for logger in loggers:

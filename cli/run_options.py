@@ -48,8 +48,9 @@ class RunStart(Start):
 
 
 def parse_run_options(options: type[Options], description: str, arguments: Sequence[str]) -> Options:
-    """Return the options of a command; its fields that ``RunStart`` or ``RunConfig`` has start as ``start_of`` says.
+    """Return the options of a command.
 
+    Fields that ``RunStart`` or ``RunConfig`` also have get their defaults from ``start_of``.
     Raises: ConfigError for a wrong file, or a file name without an option; SystemExit as ``parse_options`` does.
     """
     start, config = start_of(_start(RunStart(), arguments).config, arguments)
@@ -59,7 +60,7 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
 
 
 def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart, RunConfig]:
-    """Return what a run starts from, and its settings after the preset, the conventions and the file.
+    """Return the file, preset and conventions of a run, and its settings after these are applied.
 
     The file may name the preset and the system, too; those among the arguments override them.
     Raises: ConfigError that names the file, if it is missing, is not TOML, or sets something wrongly.

@@ -35,13 +35,13 @@ class TrainOptions(RunConfig, RunStart):
 
 
 def main() -> int:
-    """Entry point."""
+    """Run the command."""
     return run_command(lambda: train(sys.argv[1:]))
 
 
 def train(arguments: Sequence[str]) -> int:
-    """Train as the options say; 0 when the run is complete, 130 when it was interrupted and saved."""
-    world = communicator()  # first of all: the other ranks would wait for one that ends before it has started MPI
+    """Train as the options request; return 0 if the run is complete, 130 if it was interrupted and saved."""
+    world = communicator()  # first: a rank that ended before starting MPI would leave the others waiting
     with all_end_together(world):
         return _train_as_rank(world, arguments)
 

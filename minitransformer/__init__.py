@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``train`` when it is first asked for: who only translates does not need it."""
+    """Import ``train`` on first use, because translation does not need it."""
     if name != "train":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module("minitransformer.training.train").train

@@ -1,4 +1,4 @@
-"""Comparison of ranks: different code or settings on one rank would silently spoil the training of all."""
+"""Comparison of ranks: different code or settings on one rank would corrupt the training of all, unnoticed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parallel.communicator import Communicator
 
 
 class DisagreementError(RuntimeError):
-    """Two ranks have different values of a fact that must be the same on all ranks."""
+    """An error: two ranks have different values of a fact that must be the same on all ranks."""
 
 
 def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, remedy: str) -> None:

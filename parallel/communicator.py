@@ -43,7 +43,7 @@ class Ranks(Protocol):
         """Sum ``array`` over all ranks, in place.  The library chooses the order, so the bits depend on ``size``."""
 
     def bcast_array(self, array: Any) -> None:
-        """Overwrite ``array`` with rank 0's."""
+        """Overwrite ``array`` with the array of rank 0."""
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
         """Send one array to a rank and receive another from it; arrays on a GPU only if the library reads them."""

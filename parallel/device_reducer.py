@@ -74,7 +74,7 @@ class MpiTransport:
         self._world.sendrecv_array(sent, received, partner)
 
     def bcast_array(self, array: Any) -> None:
-        """Overwrite ``array`` with rank 0's."""
+        """Overwrite ``array`` with the array of rank 0."""
         self._cuda.get_current_stream().synchronize()
         self._world.bcast_array(array)
 

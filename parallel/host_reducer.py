@@ -20,8 +20,8 @@ class HostReducer:
     """A reducer of arrays in host memory (see ``GradientReducer``).
 
     Within a node, ranks share memory: each rank adds its shard of all gradients in place, and updates its shard of
-    the one array of values.  From every other node, one rank sends it that node's sums over subtrees.  So each number
-    leaves a node once for every other node, before the update and after it.
+    the one array of values.  One rank of every other node sends it the sums of that node over subtrees.  So a node
+    sends each sum and each updated value to another node only once.
 
     Args:
         n_working: number of ranks, the first ones, that have gradients to add.
@@ -64,7 +64,7 @@ class HostReducer:
         return self._values, self._gradients
 
     def _allocate_for_node(self, n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray], str]:
-        """Return values, gradients by rank, and why memory is not shared (empty if it is, or with a single rank)."""
+        """Return values, gradients by rank, and the obstacle to sharing memory ("" if shared, or with one rank)."""
         node, obstacle = self._world.node, ""
         if node.size > 1:
             try:
@@ -116,7 +116,7 @@ class HostReducer:
         return self._world.allgather(value)
 
     def _sum_in_place(self, thread: int) -> None:
-        """Sum the part of the shard that belongs to one of the threads."""
+        """Sum one thread's slice of the shard."""
         within = shard_of_rank(thread, self._n_threads, _length(self.shard))
         tree = slice_tree(slice_tree(self._trees_of_node[0], self.shard), within)
         add_along_tree(tree, self._gradients[self.shard][within])
@@ -165,7 +165,7 @@ class HostReducer:
 
     @property
     def _elements_at_once(self) -> int:
-        """Number of elements that a piece has of each shard."""
+        """Number of elements of each shard in one piece."""
         return ELEMENTS_AT_ONCE // self._world.size
 
     def _pieces(self) -> list[list[slice]]:

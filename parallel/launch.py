@@ -29,7 +29,7 @@ _NODE_SIZE_VARIABLES = (
 
 
 class LaunchError(RuntimeError):
-    """The process was started as one of several, but cannot communicate with the others."""
+    """An error: the process was started as one of several, but cannot communicate with the others."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}; {remedy}")
@@ -60,7 +60,7 @@ def rank_launched() -> int:
 
 
 def _first_of(variables: Sequence[str], default: int) -> int:
-    """Return the number in the first of the variables that holds one."""
+    """Return the value of the first variable that holds a number, else ``default``."""
     numbers = (re.fullmatch(r"\d+", os.environ.get(name, "")) for name in variables)
     return next((int(number[0]) for number in numbers if number), default)
 

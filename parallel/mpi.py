@@ -59,7 +59,7 @@ class MpiRanks:
                 self._ranks.Allreduce(MPI.IN_PLACE, flat[start : start + ELEMENTS_AT_ONCE])
 
     def bcast_array(self, array: Any) -> None:
-        """Overwrite ``array`` with rank 0's."""
+        """Overwrite ``array`` with the array of rank 0."""
         with self._watchdog.waiting("MPI_Bcast"):
             self._ranks.Bcast(array, root=0)
 

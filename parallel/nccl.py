@@ -43,7 +43,7 @@ class NcclTransport:
         self._nccl.groupEnd()
 
     def bcast_array(self, array: Any) -> None:
-        """Overwrite ``array`` with rank 0's."""
+        """Overwrite ``array`` with the array of rank 0."""
         self._communicator.bcast(array.data.ptr, array.size, self._type(array), 0, self._stream())
 
     def allreduce_array(self, array: Any) -> None:

@@ -17,7 +17,7 @@ class Transport(Protocol):
         """Send one array to a rank and receive another from it."""
 
     def bcast_array(self, array: Any) -> None:
-        """Overwrite ``array`` with rank 0's."""
+        """Overwrite ``array`` with the array of rank 0."""
 
     def allreduce_array(self, array: Any) -> None:
         """Sum ``array`` over all ranks, in place, in any order."""

@@ -141,7 +141,7 @@ def choose_reducer(
 
 
 def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:
-    """Return why NCCL cannot sum the gradients, and why MPI cannot read them; an empty string means that it can."""
+    """Return the reasons why NCCL cannot sum the gradients and MPI cannot read them; "" where there is none."""
     has_nccl = bool(load_nccl(cupy).available)
     mine = (socket.gethostname(), cupy.cuda.Device().pci_bus_id, has_nccl, reads_gpu_memory())
     of_all = world.allgather(mine)

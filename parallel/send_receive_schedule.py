@@ -12,9 +12,9 @@ class SendReceive:
 
     partner: int
     sends: bool
-    """Whether this rank sends its node's sums to the partner."""
+    """True if this rank sends its node's sums to the partner."""
     receives: bool
-    """Whether the partner sends its node's sums to this rank."""
+    """True if the partner sends its node's sums to this rank."""
 
 
 def send_receive_schedule(nodes: Sequence[Sequence[int]], rank: int) -> Iterator[SendReceive]:

@@ -16,11 +16,13 @@ LINE = 256  # bytes: the second array in one file begins at a multiple of it
 
 
 class NoSharedMemoryError(OSError):
-    """A rank cannot allocate or open memory that it shares with other ranks."""
+    """An error: a rank cannot allocate or open memory that it shares with other ranks."""
 
 
 def allocate_shared(node: Ranks, ranks: list[int], n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray]]:
-    """Return zeros that all ranks of a node see: one array of values, and gradients by rank.  All of them must call.
+    """Return zeros in memory that all ranks of a node share: one array of values, and gradients by rank.
+
+    All ranks of the node must call.
 
     Args:
         ranks: the numbers that the node's ranks have among all ranks.

@@ -24,7 +24,7 @@ def add_norm(
     """Return LayerNorm(x + Dropout(y)); without a random stream id drop nothing.
 
     As one operation it can have a kernel that writes no intermediate results to memory.  Without such a kernel the
-    three run one after the other, each with its own kernel.
+    three operations run one after the other, each with its own kernel.
     Source: Vaswani et al. 2017, sections 3.1 and 5.4.
     Shapes: x and y (…, D), gain and bias (D,).  Returns (…, D).
     Saves: what ``layer_norm`` and ``dropout`` save.

@@ -28,9 +28,9 @@ class Rows(Protocol):
         """Maximum of each column group: (rows, groups)."""
 
     def members(self, classes: IntArray) -> tuple[IntArray, Any]:
-        """Return columns and numbers, two (rows, ·), of n groups of each row and of the columns in no group.
+        """Return the columns and numbers of n groups of each row, and of the columns in no group: two (rows, ·).
 
-        Shapes: classes (rows, n), the groups.
+        Shapes: classes (rows, n), the indices of the groups.
         """
 
     def whole(self, rows: IntArray) -> Any:

@@ -1,4 +1,4 @@
-"""The settings of a training run: what to build, from which data, and how to train it."""
+"""The settings of a training run: data, model, training and directories."""
 
 from minitransformer.config import presets
 from minitransformer.config.checks import ConfigError

@@ -16,7 +16,7 @@ WIDTH = (1, 2**20)  # keeps the sizes of matrices within NumPy's integers
 SHARE = (0, 1)
 FACTOR = (1e-30, 10**6)  # float32 can hold its inverse, and its product with any number of a healthy model
 
-_TYPES: dict[type, tuple[tuple[type, ...], str]] = {  # the types that a file may give for a setting of a type
+_TYPES: dict[type, tuple[tuple[type, ...], str]] = {  # type of a setting → the types that a file may give for it
     bool: ((bool,), "true or false"),
     int: ((int,), "a whole number"),
     float: ((int, float), "a number"),
@@ -29,7 +29,7 @@ Config = TypeVar("Config")
 
 
 class ConfigError(UserError, ValueError):
-    """A configuration that is invalid for a model or a training run."""
+    """An error: a configuration is invalid for a model or a training run."""
 
 
 def require_bounds(part: str, config: Any, bounds: Mapping[str, tuple[float, float]]) -> None:
@@ -78,7 +78,7 @@ def with_changes(
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:
-    """Return a value as a setting of a type: a list as a tuple, a string as a path.  Raises: ConfigError."""
+    """Convert a value to the type of its setting: a list to a tuple, a string to a path.  Raises: ConfigError."""
     if get_origin(kind) is UnionType:  # X | None
         return None if value is None else _typed(name, value, get_args(kind)[0])
     if get_origin(kind) is Literal:

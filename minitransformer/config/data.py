@@ -78,12 +78,12 @@ class DataConfig:
 
     @property
     def is_demo(self) -> bool:
-        """Whether the corpus is the generated demo corpus."""
+        """True if the corpus is the generated demo corpus."""
         return not self.train_source and not self.is_treebank
 
     @property
     def is_treebank(self) -> bool:
-        """Whether targets are trees."""
+        """True if targets are trees."""
         return bool(self.train_trees)
 
     def fingerprint(self) -> dict[str, Any]:

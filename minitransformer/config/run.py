@@ -40,7 +40,7 @@ def demo_training() -> TrainingConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All settings of a training run.  The defaults are the demonstration's: minutes on two CPU cores."""
+    """All settings of a training run.  The defaults train the demonstration, which takes minutes on two CPU cores."""
 
     run: Path = Path("runs/demo")
     """Directory of the run: model, tokenizer, checkpoints, metrics."""

@@ -22,7 +22,7 @@ ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.xz")
 
 
 class DownloadError(UserError, RuntimeError):
-    """A file that cannot be downloaded, or has the wrong checksum."""
+    """An error: a file cannot be downloaded, or has the wrong checksum."""
 
 
 def download(config: DataConfig) -> list[Path]:

@@ -86,7 +86,7 @@ class PreparedData:
 
     @property
     def is_treebank(self) -> bool:
-        """Whether targets are trees."""
+        """True if targets are trees."""
         return bool(self.manifest["config"].get("train_trees"))
 
     def store(self, split: str) -> TokenStore:

@@ -36,5 +36,5 @@ class GeneratedCorpus:
 
 
 def text_corpus(config: DataConfig) -> Corpus:
-    """Return the corpus of a configuration: its text files, or the demonstration's.  Raises: CorpusError."""
+    """Return the corpus of a configuration: its text files, or the demo corpus.  Raises: CorpusError."""
     return GeneratedCorpus() if config.is_demo else FileCorpus.of(config)

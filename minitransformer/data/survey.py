@@ -17,7 +17,7 @@ from minitransformer.system.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 N_NAMED = 5  # locations of one kind that are listed; the others are only counted
-LONGEST_LINE = 1_000_000  # bytes: no sentence is as long, and sentencepiece crashes at 300 times that
+LONGEST_LINE = 1_000_000  # bytes: no sentence is this long, and sentencepiece crashes at 300 times that
 _OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": open_xz}
 COMPRESSED = tuple(_OPENERS)
 _OBSTACLES: dict[type[BaseException], str] = {
@@ -36,7 +36,7 @@ Location: TypeAlias = int | str
 
 
 class CorpusError(UserError, ValueError):
-    """Text that cannot be used; the message has file, line and remedy."""
+    """An error: text cannot be used; the message has file, line and remedy."""
 
 
 @dataclass

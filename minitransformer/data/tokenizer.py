@@ -92,7 +92,7 @@ class Tokenizer:
 
     @property
     def is_joint(self) -> bool:
-        """Whether both languages share one vocabulary."""
+        """True if both languages share one vocabulary."""
         return self._models[1] is None
 
     @property
@@ -220,7 +220,7 @@ def _train_symbols(lines: Iterable[str]) -> bytes:
 
 
 def _in_short_rows(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the same symbols in lines that are short enough for sentencepiece."""
+    """Split lines of symbols into lines that are short enough for sentencepiece."""
     for line in lines:
         symbols = line.split(" ")
         for start in range(0, len(symbols), SYMBOLS_AT_ONCE):
@@ -228,7 +228,7 @@ def _in_short_rows(lines: Iterable[str]) -> Iterator[str]:
 
 
 class _TrainingError(Exception):
-    """The reason why sentencepiece refuses the text."""
+    """An error: sentencepiece refuses the text; the message is the reason."""
 
 
 class _WatchedLines(Iterator[str]):

@@ -13,7 +13,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 @dataclass(frozen=True)
 class Score:
-    """A corpus score in percent, with sacrebleu's signature and its line of detail.
+    """A corpus score in percent, with sacrebleu's signature and sacrebleu's output line (``detail``).
 
     ``interval`` is half the width of the 95 % bootstrap interval; None if it was not requested or cannot be computed.
     """

@@ -30,7 +30,7 @@ MAX_ALPHA = 50  # length^α stays finite for a million tokens; much above, it ov
 
 
 class SearchError(UserError, FloatingPointError):
-    """A search that found no translation, because the model's outputs are not finite."""
+    """An error: a search found no translation, because the model's outputs are not finite."""
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,9 @@ class _Search:
             logits[rows, END] = of_ends[rows]
 
     def _branch(self, decoded: Tensor, length: int) -> None:
-        """Finish those of the best 2k continuations that end, and select the best k that do not.
+        """Finish the continuations that end among the best 2k; select the best k that do not end.
 
-        Greedy search takes the best one only: when that ends, no hypothesis is live.
+        Greedy search takes only the best one: if that ends, no hypothesis is live.
         """
         beam, (n_sentences, k) = self.config.beam, self.log_p.shape
         n_candidates = 2 * beam if beam > 1 else 1  # no more of one hypothesis can be among the best of its sentence

@@ -29,7 +29,7 @@ _BYTES_AT_ONCE = 1 << 20
 
 
 class ResumeError(UserError, RuntimeError):
-    """A translation that cannot be resumed, or must not be overwritten."""
+    """An error: a translation cannot be resumed, or must not be overwritten."""
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ def groups_of_lines(source: Source, size: int) -> Iterator[list[bytes]]:
     """Yield groups of ``size`` lines without line feeds; a group is smaller at the end and when the source pauses.
 
     So a program that writes one line into a pipe and waits gets its translation.  A file never pauses: its groups, and
-    so every bit of the results, depend on its content alone.  A line over LONGEST_LINE bytes is cut to one byte more,
-    so that the reader can detect it.
+    so every bit of the results, depend on its content alone.  A line over LONGEST_LINE bytes is cut to LONGEST_LINE + 1
+    bytes, so that the reader can detect it.
     """
     lines: list[bytes] = []
     line = bytearray()  # incomplete: no line feed read yet

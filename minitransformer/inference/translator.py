@@ -135,8 +135,8 @@ def _batches_by_length(sources: Sequence[Sequence[int]], beam: int) -> list[IntA
     """Return batches of the indices of non-empty sources, longest first; a batch has a bounded number of hypotheses.
 
     Batches of very long sources are smaller, because attention scores grow with the square of the length.  The batches
-    do not depend on the number of threads, so that it changes no bit of the results.  Two batches are formed at once:
-    their sources go to one and the other alternately.
+    do not depend on the number of threads, so the results have the same bits for any number.  Two batches are formed at
+    once: sources are assigned to them alternately.
     """
     full = [i for i, source in enumerate(sources) if len(source)]
     by_length = np.array(sorted(full, key=lambda i: -len(sources[i])), np.int64)

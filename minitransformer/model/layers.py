@@ -43,7 +43,7 @@ class Linear(Layer):
 def layer_with_packed_weights(layer: AnyLayer) -> AnyLayer:
     """Return a copy of the layer whose weights are packed for few rows (``pack_weight``).
 
-    It gives the results of the same parameters only as long as these do not change.
+    The copy is valid only until the parameters change.
     """
     prepared = copy.copy(layer)
     for name, value in vars(layer).items():
@@ -161,7 +161,7 @@ class Residual(Layer):
         self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps)
 
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """Return what the sublayer reads: x, or LayerNorm(x) if norm is "pre"."""
+        """Return the input of the sublayer: x, or LayerNorm(x) if norm is "pre"."""
         return x if self.is_post else self.norm(x)
 
     def __call__(self, x: Tensor, y: Tensor, random: RandomStream | None) -> Tensor:

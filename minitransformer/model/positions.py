@@ -15,7 +15,7 @@ from minitransformer.system.errors import UserError
 
 
 class PositionError(UserError, ValueError):
-    """A sentence that is longer than the learned table of positions."""
+    """An error: a sentence is longer than the learned table of positions."""
 
 
 class LearnedPositions(Layer):

@@ -38,7 +38,7 @@ DTYPES = ("float32", "float64", "bfloat16")
 
 
 class WeightsError(UserError, ValueError):
-    """Weights that do not fit the model they are meant for."""
+    """An error: weights do not fit the model."""
 
 
 class Transformer(Layer):
@@ -129,7 +129,7 @@ class Transformer(Layer):
     def top_k(self, decoded: Tensor, *, n: int, never: Sequence[int]) -> tuple[FloatArray, IntArray]:
         """Return log p (nats) and ids of the n best next tokens except ``never``, best first, on the host.
 
-        The results are on the host.  Shapes: decoded (T, D); returns two (T, n).
+        Shapes: decoded (T, D); returns two (T, n).
         """
         by_columns = self._projection_by_columns
         weight = self.projection.weight.value.T if by_columns is None else by_columns

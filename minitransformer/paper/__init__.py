@@ -1,1 +1,1 @@
-"""The tables of the paper, its FLOPs, and what other systems do where the paper says nothing."""
+"""The tables of the paper, its FLOPs, and the conventions of other systems."""

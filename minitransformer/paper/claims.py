@@ -32,13 +32,14 @@ class Comparison:
 
     @property
     def is_equality(self) -> bool:
-        """Whether the paper calls the two nearly identical (learned positions), or its numbers differ by rounding."""
+        """True if the paper calls the two nearly identical (learned positions), or its numbers differ by rounding."""
         return self.row == "table3-E" or abs(self.printed) <= ROUNDING[self.measure]
 
     @property
     def outcome(self) -> str:
-        """The result of the comparison: whether our difference has the paper's sign, or is nearly zero for an equality.
+        """The result of the comparison of our difference with the paper's.
 
+        A sign "holds" if our difference has the paper's sign; an equality holds if our difference is nearly zero.
         "Nearly zero" means less than the least difference that the paper calls worse.  With several seeds, the result
         follows from the confidence interval of our difference.  A sign is "undecided" if the interval contains zero; an
         equality is "undecided" if the interval contains both differences that are nearly zero and larger ones.
@@ -72,7 +73,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """Whether our result agrees with the paper's."""
+        """True if our result agrees with the paper's."""
         return self.outcome in ("holds", "same sign", "nearly identical")
 
 
@@ -85,7 +86,7 @@ class Claim:
     bleu: Sequence[str]
 
     def among(self, compared: Sequence[Comparison], measure: str) -> list[Comparison]:
-        """Return the comparisons, in one measure, that the claim is drawn from."""
+        """Return the comparisons that support the claim, in one measure."""
         rows = getattr(self, measure)
         return [one for one in compared if one.measure == measure and short(one.row) in rows]
 

@@ -31,7 +31,7 @@ class Estimate:
 
     @property
     def is_not_zero(self) -> bool:
-        """Whether the interval excludes zero; False for a single number, which has no interval."""
+        """True if the interval excludes zero; False for a single number, which has no interval."""
         return self.half_width is not None and abs(self.mean) > self.half_width
 
     def __str__(self) -> str:

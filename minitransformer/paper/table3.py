@@ -60,7 +60,7 @@ PRINTED = {
 
 
 def rows_named(words: Sequence[str]) -> list[str]:
-    """Return the rows that words name, in the order of the table.
+    """Return the rows that ``words`` name, in the order of the table.
 
     A word is a letter "A" … "E" for several rows, or a row's name such as A-h1; no words mean all rows.  The base model
     is always included, because the others are compared with it.
@@ -211,7 +211,7 @@ class Experiment:
             self.result(row, seed)
 
     def train(self, row: str, seed: int, world: Communicator, callbacks: Iterable[Callback]) -> bool:
-        """Train a cell, or the rest of it; return False if it was interrupted, and saved."""
+        """Train a cell, or resume its training; return False if it was interrupted and saved."""
         config = self.cell(row, seed)
         done = train(config, world=world, callbacks=callbacks, always_average=True)  # section 6.2
         if done.is_complete and world.rank == 0:

@@ -90,7 +90,10 @@ def _count(compared: Sequence[Comparison]) -> str:
 
 
 def provenance_as_markdown(results: Results, corpus: str) -> str:
-    """Return the provenance of the numbers; it names cells of other text, another code version, or other weights."""
+    """Return the provenance of the numbers: text, seeds, updates, code, weights.
+
+    It names the cells in which one of them differs from the most frequent value.
+    """
     cells = {f"{row}-seed-{seed}": cell for row, by_seed in results.items() for seed, cell in by_seed.items()}
     seeds = sorted({seed for by_seed in results.values() for seed in by_seed})
     updates = " or ".join(f"{number:,}" for number in sorted({cell.updates for cell in cells.values()}))

@@ -39,7 +39,7 @@ class BracketVocabulary:
 
     @staticmethod
     def makes_trees(symbols: Sequence[str]) -> bool:
-        """Return whether the vocabulary has labelled brackets; ordinary subwords never join a bracket with letters."""
+        """Return whether the vocabulary has labelled brackets, which a vocabulary of ordinary subwords never has."""
         return any(
             symbol.startswith("(") and symbol[1:2].isalpha() and f"){symbol[1:]}" in symbols for symbol in symbols
         )

@@ -40,8 +40,8 @@ class Parser:
     ) -> list[Tree]:
         """Return for each sentence a tree over exactly its words; an empty sentence has an empty tree.
 
-        Differs: the search considers only sequences that are trees over that many words.  A sequence that is cut off
-        at the greatest length is completed to a tree (``tree_of``).
+        Differs: the search considers only sequences that are trees over the words of the sentence.  A
+        sequence that is cut off at the greatest length is completed to a tree (``tree_of``).
         """
 
         def constraint_of(numbers: IntArray) -> BracketConstraint:

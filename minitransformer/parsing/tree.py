@@ -44,7 +44,7 @@ class Constituent(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree, or a sequence of trees, in which every opening has its closing of the same label.
+    """A tree, or a sequence of trees, in which every opening has a closing with the same label.
 
     Raises: ValueError if openings and closings do not match.
     """

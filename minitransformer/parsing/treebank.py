@@ -73,7 +73,7 @@ class TreebankCorpus:
 
 
 def corpus_of(config: DataConfig) -> Corpus:
-    """Return the corpus of a configuration: its treebank, its text files, or the demonstration's.
+    """Return the corpus of a configuration: its treebank, its text files, or the demo corpus.
 
     Raises: CorpusError.
     """

@@ -1,4 +1,4 @@
-"""Colours of pictures: those of heads are distinguishable on white and on near-black."""
+"""Colours for pictures; the colours of heads are distinguishable on white and on near-black."""
 
 from __future__ import annotations
 

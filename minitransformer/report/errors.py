@@ -12,7 +12,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 class ReportError(UserError, ValueError):
-    """A page or picture that cannot be made."""
+    """An error: a page or picture cannot be made."""
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def embedded_json(data: Any) -> str:
 
 
 def _policy(script: str, style: str) -> str:
-    """Return a Content-Security-Policy: only this script and this style; no loading, no forms, no other base."""
+    """Return a Content-Security-Policy: allow only this script and this style; forbid loading, forms and base URLs."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:;"
         " base-uri 'none'; form-action 'none'"

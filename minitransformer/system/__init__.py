@@ -1,1 +1,1 @@
-"""What a run needs of the machine: files, checksums, memory, threads, placement; errors and provenance."""
+"""System services of a run: files, checksums, memory, threads, placement; errors and provenance."""

@@ -22,15 +22,15 @@ Record = TypeVar("Record")
 
 
 class CheckpointError(UserError, RuntimeError):
-    """A file of a model or of a training run cannot be written or read."""
+    """An error: a file of a model or of a training run cannot be written or read."""
 
 
 class CorruptFileError(CheckpointError):
-    """A corrupt or incomplete file; another checkpoint may be complete."""
+    """An error: a file is corrupt or incomplete; another checkpoint may be complete."""
 
 
 class UnfitError(CheckpointError):
-    """A complete file of another model, or of numbers that are not read; another checkpoint may fit."""
+    """An error: a complete file belongs to another model, or has an unsupported dtype; another checkpoint may fit."""
 
 
 def temporary_path(path: Path, ending: str = "tmp") -> Path:

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that a training run needs to go on, in a directory that is complete or absent.
+"""Checkpoints: everything that a training run needs to resume, in a directory that is complete or absent.
 
 A checkpoint is itself a model directory (``Transformer.load`` reads it), with Adam's moments and the state of the loop
 beside the weights, and checksums of all.  Randomness has no state: dropout and the order of sentences are functions of
@@ -49,9 +49,9 @@ _NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a checkpoint holds: views of a model and its optimizer, or copies of them.
+    """The content of a checkpoint: views of a model and its optimizer, or copies of them.
 
-    ``weights`` are arrays by name, ``moments`` Adam's under the same names with "m." or "v." before.
+    ``weights`` are arrays by name; ``moments`` are Adam's, under the same names with the prefix "m." or "v.".
     """
 
     config: ModelConfig
@@ -61,12 +61,12 @@ class Snapshot:
 
     @classmethod
     def of(cls, model: Transformer, adam: Adam, state: TrainingState) -> Snapshot:
-        """As they are now; on a CPU the arrays change with the model."""
+        """Return a snapshot of the present state; on a CPU its arrays change with the model."""
         return cls(model.config, model.weights(), _moments(model, adam), state)
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
-    """Where the checkpoint after update ``step`` lies."""
+    """Return the path of the checkpoint after update ``step``."""
     return run / "checkpoints" / f"step-{step:08d}"
 
 
@@ -76,7 +76,11 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def checkpoints_of_updates(run: Path) -> list[Path]:
-    """One for each update, oldest first: where a kill has left two, the one that replaced the other, if complete."""
+    """Return one checkpoint for each update, oldest first.
+
+    A killed process may leave two checkpoints of one update.  Then return the newer one if its model is complete, else
+    the older one.
+    """
     found: dict[int, Path] = {}
     for step, _, path in _numbered(run):
         if step not in found or _has_complete_model(path):
@@ -98,10 +102,12 @@ def _numbered(run: Path) -> list[tuple[int, bool, Path]]:
 
 
 def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int) -> Path:
-    """Write a checkpoint; then remove all but the last ``keep``, and earlier ones that were written between intervals.
+    """Write a checkpoint; then remove older ones, except the last ``keep`` − 1 that were due at an interval.
 
-    (At interruptions.  Without them the last checkpoints are those of an undisturbed run.)
-    It is written under another name and renamed when all of it is on the disk, and the log lines of its updates too.
+    Checkpoints written between intervals, at an interruption, are removed.  So the remaining checkpoints are the same
+    as in a run without interruptions.
+    A checkpoint is written under a temporary name.  It gets its own name when the checkpoint and the log lines of its
+    updates are on the disk.
     Raises: CheckpointError; older checkpoints stay.
     """
     path = checkpoint_path(run, snapshot.state.step)
@@ -129,8 +135,8 @@ def save_checkpoint(run: Path, snapshot: Snapshot, *, keep: int) -> Path:
 def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: int) -> TrainingState | None:
     """Set model and optimizer to the newest complete checkpoint; warn of newer ones that are corrupt or do not fit.
 
-    What killed processes left half written or half removed goes, and what they would have removed (``keep``: as for
-    ``save_checkpoint``).  Several processes may call.
+    Remove what killed processes left: incomplete checkpoints, partly removed ones, and those that ``save_checkpoint``
+    would have removed with this ``keep``.  Several processes may call.
     Returns: None if there are no checkpoints.
     Raises: CheckpointError if none of them is complete and fits, or one is of a newer format.
     """
@@ -157,12 +163,12 @@ def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: i
 
 
 def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState:
-    """Set the model and the optimizer to a checkpoint, of which every byte is verified.
+    """Set the model and the optimizer to a checkpoint; verify every byte of it.
 
     Raises: CorruptFileError if it is missing or corrupt; UnfitError if it is of another model.  Nothing is changed
     then.
     """
-    check_files(path, (OPTIMIZER_FILE, STATE_FILE))  # those of the model as they are read
+    check_files(path, (OPTIMIZER_FILE, STATE_FILE))  # load_model_files checks the files of the model
     config, weights = load_model_files(path)
     if config != model.config:
         changed = [
@@ -214,7 +220,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
 
 
 def stale_checkpoints(averaged: Sequence[Path], last_step: int, config: TrainingConfig) -> str:
-    """Return a line naming older checkpoints that are averaged instead of missing ones (of a full disk); or ""."""
+    """Return a line naming older checkpoints that are averaged because later ones are missing (a full disk), or ""."""
     n_intervals = (last_step - 1) // config.checkpoint_every
     intervals = range(max(1, n_intervals + 2 - config.average_checkpoints), n_intervals + 1)
     wanted = [*(config.checkpoint_every * i for i in intervals), last_step]
@@ -239,9 +245,10 @@ def _moments(model: Transformer, adam: Adam) -> dict[str, Array]:
 
 
 def _replace(path: Path, unfinished: Path) -> None:
-    """Give a finished checkpoint its name; one that bore it keeps one under which it is found until that has happened.
+    """Rename a finished checkpoint to ``path``; an existing checkpoint at ``path`` first gets the suffix ".replaced".
 
-    (A directory that is not empty cannot be replaced in one step.)
+    (A directory that is not empty cannot be replaced in one step.)  ``checkpoints`` finds both names, so a complete
+    checkpoint exists at every moment.
     """
     before = path.with_name(f"{path.name}.replaced")
     if path.exists():
@@ -253,7 +260,7 @@ def _replace(path: Path, unfinished: Path) -> None:
 
 
 def _remove_superseded(run: Path, path: Path, keep: int) -> None:
-    """Remove what the checkpoint at ``path`` makes superfluous, and what killed processes left half written."""
+    """Remove the checkpoints that the one at ``path`` supersedes, and the remains that killed processes left."""
     earlier = checkpoints(run)
     earlier = earlier[: earlier.index(path)]
     regular = [old for old in earlier if old.suffix != ".replaced" and _is_regular(old)]
@@ -267,16 +274,22 @@ def _remove_remains(run: Path) -> None:
 
 
 def _is_regular(path: Path) -> bool:
-    """Whether an undisturbed run would have this checkpoint; one that another process has removed counts for none."""
+    """Return whether a checkpoint was due at an interval; False if another process has removed it.
+
+    A checkpoint whose state cannot be read counts as regular.
+    """
     try:
         return not read_state(path / STATE_FILE).between_intervals
-    except CorruptFileError:  # nothing is inferred of a state that cannot be read
+    except CorruptFileError:  # the state cannot be read: keep the checkpoint if it exists
         return path.exists()
 
 
 def _remove(doomed: Iterable[Path], directory: Path) -> None:
-    """Rename checkpoints, so that no half of one ever bears its name; who looks for remains removes them."""
+    """Rename checkpoints before deleting, so that a partial directory never looks like a checkpoint.
+
+    ``_remove_remains`` deletes the renamed directories.
+    """
     for path in doomed:
-        with suppress(FileNotFoundError):  # another process was quicker
+        with suppress(FileNotFoundError):  # another process has renamed it already
             path.rename(temporary_path(path, "removed"))
     sync(directory)

@@ -18,12 +18,12 @@ class BatchCursor:
 
     def __init__(self, lengths: IntArray, config: TrainingConfig) -> None:
         self._lengths, self._config = lengths, config
-        self._epoch, self._plan = -1, list[IntArray]()  # of the epoch that was planned last
+        self._epoch, self._plan = -1, list[IntArray]()  # the epoch that was planned last, and its batches
 
     def next(self, state: TrainingState) -> tuple[IntArray, TrainingState]:
-        """Return the next batch, as indices of pairs, and the state that points behind it.
+        """Return the next batch, as indices of pairs, and the state after it.
 
-        Batches that the run avoids are skipped.
+        Batches in ``state.avoided`` are skipped.
         """
         while True:
             plan, epoch, index = self._plan_of(state.epoch), state.epoch, state.next_batch

@@ -1,4 +1,4 @@
-"""The final model of a run: its choice, its scores, and what its training has cost."""
+"""The final model of a run: its choice, its scores, and the cost of its training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_finished(run: OpenRun) -> bool:
-    """Return whether an earlier call has brought this run to its end; all ranks must call."""
+    """Return whether an earlier call has completed this run; all ranks must call."""
     results, step = run.config.run / RESULTS_FILE, run.trainer.state.step
     if step < run.config.training.max_updates or not results.exists():
         return run.world.bcast(False)
@@ -32,14 +32,14 @@ def is_finished(run: OpenRun) -> bool:
 
 
 def load_final_model(run: OpenRun) -> None:
-    """Set the model to the final weights that the run's directory holds."""
+    """Set the model to the final weights in the run's directory."""
     run.trainer.model.set_weights(load_model_files(run.config.run)[1])
 
 
 def finish(run: OpenRun, *, always_average: bool = False) -> None:
     """Make the final model, save it in the run's directory, and write its scores and costs to ``results.json``.
 
-    ``always_average``: take the average of the last checkpoints even if a single one is better.
+    ``always_average``: use the average of the last checkpoints even if the best single model has a lower loss.
     All ranks must call.
     """
     cost = _cost(run)
@@ -74,8 +74,9 @@ def _evaluate(run: OpenRun, validation: Validation, cost: Cost, always_average: 
 
 
 def _choose_weights(run: OpenRun, validation: Validation, always_average: bool) -> tuple[str, float]:
-    """Set the model to the average of the last checkpoints, or to the best single model if its loss is lower; save it.
+    """Set the model to the average of the last checkpoints, or to the best single model, and save it.
 
+    The best single model is chosen if its loss is lower.
     Returns: a description of the weights for ``results.json``, and their perplexity on the validation set.
     """
     model, state, directory = run.trainer.model, run.trainer.state, run.config.run
@@ -102,7 +103,7 @@ def _choose_weights(run: OpenRun, validation: Validation, always_average: bool) 
 
 
 def _require_directory(directory: Path) -> None:
-    """Raise CheckpointError if the run's directory is gone: a new one would hold only the last files."""
+    """Raise CheckpointError if the run's directory is gone: a new one would lack the checkpoints."""
     if not (directory / RUN_FILE).exists():
         raise CheckpointError(
             f"{directory}: was moved or removed after its last update ({RUN_FILE} is no longer there). If you have"
@@ -111,7 +112,7 @@ def _require_directory(directory: Path) -> None:
 
 
 def _is_complete(directory: Path) -> bool:
-    """Return whether a model is as it was written; if not, log that the final model is made without it."""
+    """Return whether the files of a model are complete and not corrupt; if not, log that it is left out."""
     try:
         load_model_files(directory)
     except CorruptFileError as error:
@@ -131,7 +132,7 @@ def _provenance(run: OpenRun) -> dict[str, Any]:
 
 
 def _figures_of(cost: Cost) -> dict[str, float]:
-    """Return a cost under the names of ``results.json``."""
+    """Return the fields of a cost, with their names in ``results.json``."""
     return {
         "flops": cost.flops,
         "flops_by_time": cost.flops_by_time,

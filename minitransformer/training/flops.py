@@ -22,7 +22,7 @@ P100_FLOPS = 9.5e12  # single-precision FLOP/s that the paper assumed of the GPU
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a training run: FLOPs as counted, and as the paper estimated them.
+    """The cost of a training run: FLOPs counted from the model, and FLOPs estimated as in the paper.
 
     ``device_seconds`` is training time × number of devices; a device is a GPU, or a process with all its cores.
     """

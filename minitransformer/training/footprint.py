@@ -1,8 +1,9 @@
-"""How much memory training will need: measured on small micro-batches, and scaled to the largest of an epoch.
+"""Prediction of the memory of training: measured on small micro-batches, and scaled to the largest of an epoch.
 
-Between two operations the peak of a micro-batch's memory is proportional to few numbers: its tokens, its padded tokens,
-the scores of its attention, its logits (``_terms``).  The factors are measured (``_factors``): an observer of the
-operations of some small micro-batches reads after each how much NumPy had allocated at most, and least squares solve.
+Between two operations the peak memory of a micro-batch is a weighted sum of a few numbers (``_terms``): its tokens, its
+padded tokens, the scores of its attention, its logits.  The weights are measured (``_factors``): an observer of the
+operations of some small micro-batches reads the peak that NumPy has allocated in each interval.  Least squares give the
+weights.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SAMPLES = (
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes that a process needs for training, beside what the interpreter, its libraries and the data take.
+    """The bytes that a process needs for training, in addition to the interpreter, its libraries and the data.
 
     ``activations`` are those of all micro-batches that are computed at once (``n_at_once``), logits and temporary
     arrays included.
@@ -69,7 +70,7 @@ class Footprint:
 
 
 def format_bytes(n_bytes: float) -> str:
-    """Return a number of bytes in GB or MB, for people."""
+    """Format a number of bytes in GB or MB."""
     return f"{n_bytes / 1e9:,.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.1f} MB"
 
 
@@ -85,9 +86,10 @@ def predict(
 ) -> tuple[Footprint, IntArray]:
     """Return the memory that the largest batch of an epoch needs on a CPU, and that batch.
 
-    ``micro_batches`` are the micro-batches of this process (all, if not given), which keeps so many bytes of Adam's
-    ``moments`` (those of all parameters, if not given).  Nothing of the size of the model or of a batch is allocated,
-    if the model was made without a seed.  In bfloat16 activations are counted as in float32: more than is kept.
+    ``micro_batches`` are the indices of this process's micro-batches (None: all).  ``moments`` are the bytes of Adam's
+    moments in this process (None: those of all parameters).  If the model was made without a seed, nothing of the size
+    of the model or of a batch is allocated.  In bfloat16, activations are counted as in float32, which overestimates
+    them.
     Shapes: lengths (n, 2), source and target tokens of every pair, without end symbols.
     """
     micro_batches = range(training.n_micro_batches) if micro_batches is None else micro_batches
@@ -112,7 +114,7 @@ def predict(
 
 
 def runs_of_threads(n_micro_batches: int, n_threads: int) -> list[range]:
-    """Return the micro-batches of a process that each thread computes, halved as by ``GradientAccumulator``."""
+    """Return the micro-batches that each thread of a process computes, divided as in ``GradientAccumulator``."""
     if not n_micro_batches:
         return []
     if n_micro_batches == 1 or n_threads <= 1:
@@ -123,7 +125,7 @@ def runs_of_threads(n_micro_batches: int, n_threads: int) -> list[range]:
 
 
 def n_borrowed(n_micro_batches: int, n_threads: int) -> int:
-    """Buffers of the size of the model that ``GradientAccumulator`` needs beside the gradients' own."""
+    """Return the number of model-sized buffers that ``GradientAccumulator`` needs besides the gradients."""
     if n_micro_batches <= 1:
         return 0
     half, rest = n_micro_batches // 2, n_micro_batches - n_micro_batches // 2
@@ -133,9 +135,9 @@ def n_borrowed(n_micro_batches: int, n_threads: int) -> int:
 
 
 def activations(config: ModelConfig, micro_batches: Sequence[IntArray], dtype: str = "float32") -> Array:
-    """Return the bytes at the peak of the forward and backward pass of each micro-batch, but for parameters' gradients.
+    """Return the peak bytes of each micro-batch's forward and backward pass, without the gradients of parameters.
 
-    Every layer more adds the same, so deep models are measured with one and two layers.
+    Each further layer adds the same number of bytes, so deep models are extrapolated from one layer and two layers.
     Shapes: micro-batches (n, 2) lengths without end symbols; returns (number of micro-batches,).
     """
     terms = np.array([_terms(lengths, config.vocabulary_size) for lengths in micro_batches])
@@ -145,7 +147,7 @@ def activations(config: ModelConfig, micro_batches: Sequence[IntArray], dtype: s
 
 
 def _terms(lengths: IntArray, n_words: int) -> list[int]:
-    """Return what the memory of a micro-batch is a sum of, each times a factor; all 0 without sentences."""
+    """Return the terms of a micro-batch's memory, each to be multiplied by a factor; all 0 without sentences."""
     n = len(lengths)
     if not n:
         return [0] * 11
@@ -157,14 +159,14 @@ def _terms(lengths: IntArray, n_words: int) -> list[int]:
 
 @functools.cache
 def _factors(config: ModelConfig, dtype: str) -> Array:
-    """Measure by what ``_terms`` are multiplied, for each interval between two operations.  Shapes: (terms, intervals).
+    """Measure the factors of ``_terms``, for each interval between two operations.  Shapes: (terms, intervals).
 
-    The weights, of which nothing is written, are zeros that take no memory.
+    The weights are zeros that are never written, so they take no memory.
     """
     terms, peaks = [], []
     with _tracing(), threadpool_limits(1, user_api="blas"):
         few, many = (_model(config, n_words, dtype) for n_words in (_FEW_WORDS, _MANY_WORDS))
-        _measure(few, ((_LONGEST,), (_LONGEST,)))  # what is computed once, such as positions
+        _measure(few, ((_LONGEST,), (_LONGEST,)))  # fills caches, such as that of positions
         for model, sample in zip([few] * (len(_SAMPLES) - 1) + [many], _SAMPLES, strict=True):
             terms.append(_terms(np.array(sample).T, model.config.vocabulary_size))
             peaks.append(_measure(model, sample))
@@ -173,7 +175,7 @@ def _factors(config: ModelConfig, dtype: str) -> Array:
 
 
 def _model(config: ModelConfig, n_words: int, dtype: str) -> Transformer:
-    """Return the model with so many words and as many learned positions as samples need."""
+    """Return the model with this number of words, and as many learned positions as the samples need."""
     n_positions = config.first_position + _LONGEST + 1
     return Transformer(
         dataclasses.replace(config, vocabulary_size=n_words, source_vocabulary_size=None, max_positions=n_positions),
@@ -183,7 +185,7 @@ def _model(config: ModelConfig, n_words: int, dtype: str) -> Transformer:
 
 @contextmanager
 def _tracing() -> Iterator[None]:
-    """Let tracemalloc trace, to which NumPy reports its arrays; leave it as it was."""
+    """Trace memory with tracemalloc, to which NumPy reports its arrays; at the end restore the former state."""
     if tracemalloc.is_tracing():
         yield
         return
@@ -195,7 +197,7 @@ def _tracing() -> Iterator[None]:
 
 
 def _measure(model: Transformer, sample: tuple[Sequence[int], Sequence[int]]) -> list[int]:
-    """Return the most bytes allocated between any two operations of a forward and backward pass."""
+    """Return the peak bytes in each interval between two operations of a forward and backward pass."""
     batch = Batch.from_token_ids(*([np.full(length, END) for length in side] for side in sample))
     peaks, before = list[int](), tracemalloc.get_traced_memory()[0]
 

@@ -15,9 +15,10 @@ from minitransformer.system.threads import even_slices
 class GradientAccumulator:
     """Sums of losses and gradients over the micro-batches of a rank.
 
-    They are the leaves of a binary tree that is halved until one micro-batch is left; its halves may run on
-    different threads, which changes nothing in the order of addition.  So the sum does not depend on the number of
-    threads; and as ranks hold whole subtrees, whose sums the ``GradientReducer`` adds, nor on the number of ranks.
+    The micro-batches are the leaves of a binary tree: their sequence is halved until one micro-batch is left.  The two
+    halves may run on different threads, but are added in the same order.  So the sum does not depend on the number of
+    threads.  A rank holds whole subtrees, whose sums the ``GradientReducer`` adds.  So the sum does not depend on the
+    number of ranks, either.
     """
 
     def __init__(self, model: Transformer, *, n_threads: int) -> None:
@@ -28,10 +29,10 @@ class GradientAccumulator:
         self._free: list[Array] = []
 
     def compute(self, micro_batches: Sequence[ModelInput | None], streams: Sequence[RandomStream]) -> Array:
-        """Leave Σ dloss/dθ over this rank's micro-batches in the model's gradients; return Σ loss, in nats.
+        """Write Σ dloss/dθ over this rank's micro-batches to the model's gradients; return Σ loss, in nats.
 
-        A micro-batch that is None has no sentences; without micro-batches gradients stay what they are.  The loss is a
-        float64 array without axes on the model's device, so that nobody waits for the device before somebody reads it.
+        A micro-batch that is None has no sentences.  Without micro-batches the gradients do not change.  The loss is a
+        float64 array without axes on the model's device, so that the call need not wait for the device.
         """
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
@@ -63,7 +64,7 @@ class GradientAccumulator:
         return loss
 
     def _add(self, out: Array, other: Array, n_threads: int) -> None:
-        """out += other, on the threads that have computed both."""
+        """Add ``other`` to ``out`` in place, on the threads that have computed both."""
 
         def add(part: slice) -> None:
             out[part] += other[part]
@@ -75,7 +76,7 @@ class GradientAccumulator:
             future.result()
 
     def _borrow(self, like: Array) -> Array:
-        """Return a free buffer, or a new one; it is zero between the parameters."""
+        """Return a free buffer, or a new one; the padding between parameters is zero."""
         try:
             return self._free.pop()
         except IndexError:

@@ -1,8 +1,8 @@
-"""Updates of one GPU, each enqueued as a whole: a CUDA graph, captured once, launched for all batches of its capacity.
+"""Updates of one GPU as CUDA graphs: captured once, then launched for all batches of the same capacity.
 
 A few arrays on the device change with every update: tokens, tiles of attention, the update's number, and the scalars of
-Adam.  The host writes them into pinned memory, and they are copied while the GPU computes the update before.  The host
-reads the result of an update when it has enqueued the next.
+Adam.  The host writes them into pinned memory.  They are copied to the device while the GPU computes the previous
+update.  The host reads the result of an update after it has enqueued the next one.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from minitransformer.model.masks import self_attention_mask
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.step import StepResult, TrainingStep
 
-STEPS = 8  # capacities up to the tokens of a whole batch
-N_SLOTS = 2  # of pinned memory and of its copies on the device: one is read while the other is written
-_N_OUTCOME = 3  # numbers: see ``autograd.optim.clip``
+STEPS = 8  # number of capacities up to the tokens of a whole batch
+N_SLOTS = 2  # slots of pinned memory and of its copies on the device: one is read while the other is written
+_N_OUTCOME = 3  # loss, norm and scale: see ``autograd.optim.clip``
 _OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float64")}
 
 
 class CapturedStep:
     """A ``TrainingStep`` that the host enqueues with one call, as a CUDA graph.
 
-    The first batch of a capacity is computed by launches one after the other, which also chooses the algorithms of its
-    products; with the second they are captured; from then on the graph is launched.  Numbers are the same bits either
-    way.  A batch larger than all before it, such as a sentence longer than ``batch_tokens``, has a capacity of its own.
+    For the first batch of a capacity the kernels are launched one by one, which also chooses the algorithms of its
+    products.  The second batch is captured as a graph; from then on the graph is launched.  The results have the same
+    bits either way.  A batch larger than all before it, such as a sentence longer than ``batch_tokens``, has a capacity
+    of its own.
     """
 
     lag = 1  # see ``TrainingStep``
@@ -77,7 +78,7 @@ class CapturedStep:
         return result
 
     def _read(self, slot: int, end: Any) -> Array:
-        """Wait for the end of one update, and of no later one; return its outcome."""
+        """Wait for the end of this slot's update, but of no later one; return (loss, norm, scale)."""
         end.synchronize()
         return self._outcomes[slot].copy()
 
@@ -98,7 +99,7 @@ class CapturedStep:
         return sum(buffers.graph is not None for buffers in self._buffers.values())
 
     def enqueue(self, buffers: _Buffers) -> None:
-        """Launch an update's graph, or its kernels one after the other where it is not captured yet."""
+        """Launch an update's graph, or its kernels one by one if it is not captured yet."""
         if buffers.has_run and buffers.graph is None:
             self._stream.begin_capture()
             buffers.compute(self.step)
@@ -134,7 +135,7 @@ class _Buffers:
     def write(
         self, slot: int, micro_batches: Sequence[Batch], neighbourhood: int | None, step: int, scalars: Array
     ) -> None:
-        """Put what an update needs into pinned memory."""
+        """Write the data of an update into a slot of pinned memory."""
         written = self._written[slot]
         written["update"][...], written["scalars"][...] = step, scalars
         masks = [
@@ -147,16 +148,16 @@ class _Buffers:
             ]
 
     def upload(self, slot: int, stream: Any) -> Any:
-        """Copy it to the device; returns the event behind that."""
+        """Copy the slot to the device; return an event that is recorded after the copy."""
         self._uploaded[slot].set(self._pinned[slot], stream)
         return stream.record()
 
     def take(self, slot: int) -> None:
-        """Put it where launches read it, behind those of the update before."""
+        """Copy the slot to the arrays that kernels read; on the stream this follows the previous update."""
         self._read[...] = self._uploaded[slot]
 
     def compute(self, step: TrainingStep) -> None:
-        """Launch an update, or capture it; its outcome lies where the graph leaves it each time."""
+        """Launch an update, or capture it; the graph writes ``outcome`` at each launch."""
         self.outcome = step.run(self.batches, self._update, self._scalars)
 
 
@@ -166,15 +167,16 @@ def _of_micro_batch(arrays: dict[str, Array], micro_batch: int) -> dict[str, Arr
 
 
 def pinned_bytes(cuda: Any, n: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Memory of the host that a GPU copies from and to by itself."""
+    """Allocate pinned host memory, which a GPU can copy asynchronously."""
     return np.frombuffer(cuda.alloc_pinned_memory(n), np.uint8, n)
 
 
 def is_capturable(model: Transformer) -> bool:
-    """Whether every operation of an update has a kernel that depends on nothing of the host.
+    """Return whether every operation of an update has a kernel that needs nothing from the host.
 
-    The reference of attention does, so bfloat16 is needed, widths that its kernel knows, and no dropout of weights;
-    and so does a learned table of positions, which reads the positions.
+    The reference of attention needs arrays of the host.  So the model needs bfloat16, head widths that the attention
+    kernel supports, and no dropout of attention weights.  A learned table of positions checks the positions on the
+    host, so it cannot be captured.
     """
     config, one = model.config, Segments.of_lengths([1])
     if model.parameters.low_precision is None or model.device != "cuda" or config.positions == "learned":

@@ -1,4 +1,4 @@
-"""The largest batch first: memory that does not suffice is known before the first update, with a way out."""
+"""A trial of the largest batch: detect a lack of memory before the first update, and advise on a remedy."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from minitransformer.training.footprint import Footprint, format_bytes, predict,
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import micro_batches_of_rank
 
-USABLE = 0.75  # of free memory, by predictions: the C library's heap has gaps, and every thread a stack
+USABLE = 0.75  # share of free memory for a prediction: the C library's heap has gaps, and every thread a stack
 NO_WAY = "choose a smaller model (model.n_layers, model.d_model …), or another machine"
 _log = logging.getLogger(__name__)
 _PARTS_OF_A_BATCH = (3 / 4, 1 / 2, 3 / 8, 1 / 4, 1 / 8, 1 / 16)
 
 
 class OutOfMemoryError(UserError, MemoryError):
-    """A batch needs more memory than there is."""
+    """An error: a batch needs more memory than is available."""
 
 
 def try_largest_batch(trainer: Trainer) -> None:
     """Log how much memory will be needed, and compute the gradients of the largest micro-batches of the epoch once.
 
-    Every thread gets the largest of its micro-batches of that batch, so that all that an update holds is held.  Neither
-    parameters nor Adam's moments nor anything random change: dropout depends on update and position, and gradients
-    are set, not added to.
-    Raises: OutOfMemoryError, with what would fit.
+    Each thread computes the largest of its micro-batches, so that the peak is that of an update.  Parameters, Adam's
+    moments and random numbers do not change: dropout is a function of update and index, and gradients are set, not
+    added to.
+    Raises: OutOfMemoryError; the message names options that would fit.
     """
     if not trainer.micro_batches:  # an idle rank
         return
@@ -56,16 +56,19 @@ def try_largest_batch(trainer: Trainer) -> None:
 
 @contextmanager
 def advising(trainer: Trainer, free: float = math.inf) -> Iterator[None]:
-    """Turn a lack of memory (CuPy's is a MemoryError too) into one line with what would fit into ``free`` bytes."""
+    """Turn a lack of memory into one line of options that fit into ``free`` bytes.
+
+    (CuPy's error is a MemoryError, too.)
+    """
     try:
         yield
     except MemoryError as error:
-        traceback.clear_frames(error.__traceback__)  # which hold the arrays that filled the memory
+        traceback.clear_frames(error.__traceback__)  # the frames hold the arrays that filled the memory
         raise OutOfMemoryError(_advice(trainer, free)) from error
 
 
 def needed_and_free(footprint: Footprint, free: float, n_processes: int) -> str:
-    """Describe the memory that a process needs, and what is free for each of ``n_processes`` on its machine."""
+    """Describe the memory that a process needs, and the free memory for each of ``n_processes`` on its machine."""
     if not math.isfinite(free):
         return f"about {footprint}"
     share = f" for each of {n_processes} processes" if n_processes > 1 else ""
@@ -85,7 +88,7 @@ def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, Int
 
 
 def _largest_micro_batches(trainer: Trainer, batch: IntArray) -> list[Batch | None]:
-    """Return the process's micro-batches of a batch; of those of a thread, all but the largest are None."""
+    """Return the process's micro-batches of a batch; for each thread, all but the largest are None."""
     lengths, micro_batches = trainer.store.lengths, trainer.micro_batches
     cut = cut_into_micro_batches(batch, lengths, trainer.config.n_micro_batches)
     kept = {
@@ -114,12 +117,12 @@ def _advice(trainer: Trainer, free: float) -> str:
 
 
 def _where_to(run: Path) -> str:
-    """Return the advice to choose another directory: a run that has begun refuses other batches."""
+    """Return the advice to choose another directory if a run has begun here, since it refuses other batches."""
     return f", with another directory as run: {run} has begun with other batches" if (run / RUN_FILE).exists() else ""
 
 
 def ways_into(available: float, config: TrainingConfig, predicted: Callable[[TrainingConfig], Footprint]) -> list[str]:
-    """Options with which training would fit into ``available`` bytes, by predictions; none if no batch would."""
+    """Return the options with which training is predicted to fit into ``available`` bytes; none if no batch would."""
     budget = USABLE * available
     ways = [_more_micro_batches(config, predicted, budget), _fewer_tokens(config, predicted, budget)]
     return [way for way in ways if way]

@@ -1,4 +1,4 @@
-"""The opening of a training run: data, model and trainer, as the last checkpoint left them."""
+"""The opening of a training run: data, model and trainer, in the state of the last checkpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OpenRun:
     trainer: Trainer
 
     def train(self, callback: Callback) -> bool:
-        """Train to the end; False if interrupted, and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
+        """Train to the end; return False if interrupted and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
         try:
             with advising(self.trainer):
                 return self.trainer.train(callback)

@@ -1,7 +1,7 @@
-"""A repro bundle: all that one update was made of, on disk, so that it can be computed again anywhere.
+"""A repro bundle: all inputs of one update on disk, so that it can be computed again on any machine.
 
-It holds the model before the update, the tokens of its batch, and the few numbers that dropout and the schedule are
-functions of; it needs no data and no checkpoint.
+It holds the model before the update, the tokens of its batch, and the few numbers that determine dropout and the
+learning rate.  It needs no data and no checkpoint.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Pairs = Sequence[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]  # ids witho
 
 @dataclass(frozen=True)
 class UpdateFacts:
-    """What an update depends on besides parameters and tokens, and what was seen of it."""
+    """The inputs of an update besides parameters and tokens, and the non-finite number that was found."""
 
     step: int
     epoch: int
@@ -48,14 +48,14 @@ class UpdateFacts:
     n_micro_batches: int
     learning_rate: float
     what: str
-    """What was not finite."""
+    """A description of the number that was not finite."""
     code: str = dataclasses.field(default_factory=code_version)
 
     @classmethod
     def of(
         cls, state: TrainingState, batch: IntArray, config: TrainingConfig, learning_rate: float, what: str
     ) -> UpdateFacts:
-        """Those of the update that a run is at."""
+        """Return the facts of the last update of a run with this state."""
         return cls(
             step=state.step, epoch=state.epoch, batch_index=state.next_batch - 1, pairs=batch.tolist(),
             seed=config.seed, n_micro_batches=config.n_micro_batches, learning_rate=learning_rate, what=what,
@@ -65,7 +65,7 @@ class UpdateFacts:
 def write_repro_bundle(directory: Path, model: Transformer, pairs: Pairs, facts: UpdateFacts, gradients: Array) -> None:
     """Write the model, the batch, the facts, and the norm of every parameter and of its gradient.
 
-    ``gradients`` are those that the update was refused: flat, and the sums over all ranks, divided by their tokens.
+    ``gradients`` are those of the rejected update: flat, summed over all ranks, and divided by the number of tokens.
     Shapes: ``pairs`` as many as ``facts.pairs``; ``gradients`` as the model's flat values.
     Raises: CheckpointError if the file system refuses.
     """
@@ -81,7 +81,7 @@ def write_repro_bundle(directory: Path, model: Transformer, pairs: Pairs, facts:
 
 
 def _norm(x: Array) -> float | str:
-    """JSON has no NaN and no infinity; they are written as words."""
+    """Return the norm of x; a NaN or an infinity, which JSON lacks, as a string."""
     with np.errstate(all="ignore"):
         norm = gradient_norm(to_host(x).astype(np.float64).ravel())
     return norm if np.isfinite(norm) else str(norm)
@@ -96,7 +96,7 @@ class Replay:
     gradient_norm: float
     found: NotFinite | None
     parameter: str | None
-    """Among the arguments of the operation that was found."""
+    """Parameters among the arguments of the operation that was found."""
 
     def __str__(self) -> str:
         if self.found is None:

@@ -31,19 +31,20 @@ _OF_THE_CLOCK = ("time", "seconds", "unlogged_seconds", "device_seconds", "targe
 
 
 class ResumeCheckError(UserError, RuntimeError):
-    """A resumed run has ended otherwise than one in one go."""
+    """An error: a resumed run differs from an uninterrupted one."""
 
 
 class _DeathError(Exception):
-    """The run ends here, as if killed."""
+    """An error that simulates a kill of the run."""
 
 
 def verify_resume(config: RunConfig, world: Communicator, n_updates: int) -> None:
-    """Train ``n_updates`` in one go; then half, an end in the middle of the next update, and the rest; compare.
+    """Check that a run that is killed and resumed ends with the same bits as an uninterrupted one.
 
-    Both in a temporary directory beside ``config.run``, on its file system, with the model, data, device and processes
-    of the configuration; what lies in the run's own directory stays as it is.
-    Raises: ResumeCheckError that names what differs.
+    Train ``n_updates`` without an interruption.  Then train half of them, end in the middle of the next update, and
+    resume.  Both runs are in a temporary directory beside ``config.run``, on its file system.  They have the model,
+    data, device and processes of the configuration.  The run's own directory does not change.
+    Raises: ResumeCheckError that names the differences.
     """
     if n_updates < 2:
         raise ConfigError(f"a resume check needs at least 2 updates; got {n_updates}")
@@ -65,7 +66,7 @@ def verify_resume(config: RunConfig, world: Communicator, n_updates: int) -> Non
 
 @contextmanager
 def _only_warnings() -> Iterator[None]:
-    """Log no progress within this context: the first of the runs has shown it."""
+    """Log no progress within this context: the uninterrupted run has logged it."""
     before = logging.root.manager.disable
     logging.disable(logging.INFO)
     try:
@@ -86,7 +87,7 @@ def _shared_folder(run: Path, world: Communicator) -> Iterator[Path]:
 
 
 def _short_run(config: RunConfig, run: Path, n_updates: int, half: int) -> RunConfig:
-    """Return the run with few updates.  One log line covers updates before and after the checkpoint."""
+    """Return the run with few updates.  One interval of the log contains updates before and after the checkpoint."""
     prepared = PreparedData.is_in(config.data_directory)
     directory = config.data_directory if prepared else run.parent / "data"
     training = dataclasses.replace(
@@ -124,7 +125,7 @@ class _Death(Callback):
 
 
 def _compare(one: Path, other: Path, step: int) -> str:
-    """Describe what is equal in both runs.  Raises: ResumeCheckError if something differs."""
+    """Describe the data that is equal in both runs.  Raises: ResumeCheckError if something differs."""
     counts = []
     for name in (WEIGHTS_FILE, OPTIMIZER_FILE):
         arrays, others = (read_arrays(checkpoint_path(run, step) / name) for run in (one, other))

@@ -1,4 +1,4 @@
-"""The prepared data of a run: opened or made, and compared with what the run has begun with."""
+"""The prepared data of a run: opened or prepared, and compared with the data with which the run began."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
 
 
 def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
-    """Raise CheckpointError if the run has begun with another tokenizer than that of the prepared data."""
+    """Raise CheckpointError if the run began with a tokenizer other than that of the prepared data."""
     has_begun = checkpoints(config.run) or (config.run / WEIGHTS_FILE).exists()
     if has_begun and not data.tokenizer.equals(Tokenizer.load(config.run)):
         raise CheckpointError(
@@ -76,7 +76,10 @@ def _require_unfinished(run: Path) -> None:
 
 
 def check_lengths(config: ModelConfig, data: PreparedData) -> None:
-    """Raise ConfigError if a sentence is longer than the table of learned positions: it would fail an hour later."""
+    """Raise ConfigError if a sentence is longer than the table of learned positions.
+
+    Without this check the run would fail only when the sentence occurs.
+    """
     longest = 1 + max(int(data.store(split).lengths.max(initial=0)) for split in ("train", "validation"))
     if config.positions == "learned" and longest > config.longest_sentence:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""One training at a time in a directory: two would write over each other's checkpoints and mix their logs."""
+"""A lock on a run's directory: two trainings would overwrite each other's checkpoints and mix their logs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from parallel.communicator import Communicator
 
 @contextmanager
 def run_lock(directory: Path, world: Communicator) -> Iterator[None]:
-    """Lock a directory against trainings of other processes than these ranks; make it if it is not there.
+    """Lock a directory against trainings of other processes than these ranks; create it if it does not exist.
 
-    The system releases the lock when rank 0 ends, however that happens.
-    Raises: CheckpointError on all ranks if another process trains there, or the directory cannot be made.
+    The system releases the lock when rank 0 ends in any way.
+    Raises: CheckpointError on all ranks if another process trains there, or the directory cannot be created.
     """
     held: int | None = None
     try:

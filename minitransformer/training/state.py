@@ -1,4 +1,4 @@
-"""Where a training run stands, as every checkpoint notes it beside the weights."""
+"""The state of a training run, which every checkpoint stores beside the weights."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ STATE_FILE = "state.json"
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where a run stands: updates done, the next one's position in the data, and what the next log line begins with.
+    """The state of a run: updates done, the position of the next batch, sums for the next log line, and costs.
 
-    ``unlogged_…`` are sums over the updates since the last line.  ``avoided`` are epoch and index of batches that the
-    run went back from, because their updates were not finite.  ``flops`` and ``device_seconds`` are what the updates
-    have cost (``minitransformer.training.flops``).  ``between_intervals``: the checkpoint was due at no interval, but
-    written at an interruption or the end.
+    ``unlogged_…`` are sums over the updates since the last log line.  ``avoided`` are epoch and index of the batches
+    that are skipped because their updates were not finite.  ``flops`` and ``device_seconds`` are the costs of the
+    updates (``minitransformer.training.flops``).  ``between_intervals``: the checkpoint was not due at an interval, but
+    was written at an interruption or at the end.
     """
 
     step: int = 0
@@ -46,7 +46,7 @@ class TrainingState:
         )
 
     def adding(self, loss: float, n_tokens: int) -> TrainingState:
-        """Return the state with the loss of an update added, a sum over ``n_tokens`` target tokens."""
+        """Return the state with the loss of an update added; it is a sum over ``n_tokens`` target tokens."""
         return dataclasses.replace(
             self, unlogged_loss=self.unlogged_loss + loss, unlogged_tokens=self.unlogged_tokens + n_tokens
         )
@@ -56,7 +56,10 @@ class TrainingState:
         return dataclasses.replace(self, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0)
 
     def instead_of(self, undone: TrainingState, avoided: tuple[tuple[int, int], ...]) -> TrainingState:
-        """Return this earlier state with the costs of the undone one, whose best model stays on the disk."""
+        """Return this earlier state with the batches to avoid, and with the costs and the best loss of ``undone``.
+
+        (The best model of the undone updates stays on the disk.)
+        """
         return dataclasses.replace(
             self,
             avoided=avoided,
@@ -94,7 +97,7 @@ def _is_in_range(name: str, value: object) -> bool:
     if value is None:
         return name == "best_loss"
     if name == "flops":
-        return type(value) is int and 0 <= value < 2**127  # a big model's are more than 2⁶³
+        return type(value) is int and 0 <= value < 2**127  # the FLOPs of a big model exceed 2⁶³
     return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
 
 

@@ -1,4 +1,4 @@
-"""One update of the parameters: the only definition of it."""
+"""The only definition of an update of the parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from parallel.reducer import GradientReducer
 
 
 class StepResult:
-    """The result of an update, read from the device when a number of it is first asked for.
+    """The result of an update; its numbers are read from the device on first use.
 
     ``read`` returns (loss, norm, scale), as ``autograd.optim.clip`` does.
     """
@@ -36,7 +36,7 @@ class StepResult:
 
     @property
     def loss(self) -> float:
-        """Summed over the target tokens of the batch, of all ranks, in nats."""
+        """The loss in nats, summed over the target tokens of the batch on all ranks."""
         return self._numbers[0]
 
     @property
@@ -46,18 +46,18 @@ class StepResult:
 
     @property
     def is_finite(self) -> bool:
-        """Whether loss and norm are finite; if not, the update has changed nothing."""
+        """True if loss and norm are finite; if not, the update has changed nothing."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
 class TrainingStep:
-    """Gradients of this rank's micro-batches, their sum over ranks, clipping, and Adam.
+    """One update: gradients of this rank's micro-batches, their sum over ranks, clipping, and Adam.
 
     Args:
-        micro_batches: the indices, among all micro-batches of a batch, of those that this rank computes.
+        micro_batches: the indices of this rank's micro-batches among all micro-batches of a batch.
     """
 
-    lag = 0  # updates whose results are not there yet when a call returns
+    lag = 0  # number of last updates whose results are not computed yet when a call returns
 
     def __init__(
         self, gradient: GradientAccumulator, reducer: GradientReducer, adam: Adam, config: TrainingConfig,
@@ -86,7 +86,7 @@ class TrainingStep:
         """Make update number ``step``, from 1.
 
         Args:
-            micro_batches: this rank's; None has no sentences.
+            micro_batches: this rank's micro-batches; one that is None has no sentences.
             n_tokens: target tokens of the batch, of all ranks.
         """
         scalars = to_device(self.scalars(step, n_tokens), self.gradient.model.device)
@@ -94,7 +94,7 @@ class TrainingStep:
         return StepResult(n_tokens, lambda: to_host(outcome))
 
     def run(self, micro_batches: Sequence[ModelInput | None], step: int | Array, scalars: Array) -> Array:
-        """Compute an update on arrays of the device alone; return (loss, norm, scale), see ``clip``."""
+        """Compute an update without reading from the device; return (loss, norm, scale), see ``clip``."""
         streams = [RandomStream(self.config.seed, step, index) for index in self.micro_batches]
         loss = self.gradient.compute(micro_batches, streams)
         self.reducer.reduce_scatter()

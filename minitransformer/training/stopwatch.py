@@ -1,4 +1,4 @@
-"""The time that training takes."""
+"""A stopwatch for training time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """The time since the last lap, without pauses, in seconds."""
+    """A stopwatch that returns the seconds since the last lap, without pauses."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
 
     def lap(self) -> float:
-        """Return the time since the last call, or since the beginning."""
+        """Return the time since the last call, or since the start."""
         start, self._start = self._start, time.perf_counter()
         return self._start - start
 

@@ -48,16 +48,17 @@ def train(
     always_average: bool = False,
     evaluates: bool = True,
 ) -> RunResult:
-    """Train a model from raw text to the files that translate; go on from the last checkpoint if there is one.
+    """Train a model from raw text to a directory that can translate; resume from the last checkpoint if there is one.
 
-    What happens is logged under the names of the modules, with Python's ``logging``.
+    Progress is logged with Python's ``logging``; loggers have the names of the modules.
 
     Args:
-        config: ``RunConfig()`` is the demonstration: minutes on two CPU cores.
+        config: the settings; ``RunConfig()`` is the demonstration, which takes minutes on two CPU cores.
         world: the ranks that train together, from ``parallel.launch.communicator()``; by default this process alone.
-        callbacks: called on this rank as training goes; by default a progress bar on stderr, on rank 0.
-        always_average: make the final model of the last checkpoints, also where a single one is better.
-        evaluates: make the final model and score it.
+        callbacks: objects called during training on this rank; by default a progress bar on stderr, on rank 0.
+        always_average: average the last checkpoints into the final model even if the best single model has a lower
+            loss.
+        evaluates: whether to make the final model and score it.
 
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
     DeviceError; TrainingDivergedError; DisagreementError on rank 0 if ranks differ.

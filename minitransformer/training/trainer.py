@@ -54,8 +54,8 @@ def reducer_for(config: TrainingConfig, world: Communicator, device: Device, n_t
 class Trainer:
     """The training loop; its updates are the same for any number of ranks and threads.
 
-    Every rank runs the same loop; rank 0 alone validates and writes.  Several processes need the ``reducer`` that has
-    allocated the model's parameters.
+    Every rank runs the same loop; only rank 0 validates and writes.  With several processes, ``reducer`` must be the
+    one that has allocated the model's parameters.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Trainer:
         self._cursor = BatchCursor(store.lengths, config)
         self._guard = DivergenceGuard()
         self._stopwatch = Stopwatch()
-        self._seconds = 0.0  # that this process has spent on updates
+        self._seconds = 0.0  # time that this process has spent on updates
 
     def resume(self) -> bool:
         """Continue from the newest complete checkpoint of the run, if there is one; warn of newer, corrupt ones.
@@ -107,17 +107,17 @@ class Trainer:
         return found is not None
 
     def _adam_of_all(self) -> Adam:
-        """Return an optimizer with moments of all parameters; with one process, this one."""
+        """Return an optimizer with the moments of all parameters; with one process, return its own."""
         if self.world.size == 1:
             return self.adam
         values = self.model.parameters.values
         return self.adam.of_all(namespace(values).zeros_like(values), namespace(values).zeros_like(values))
 
     def train(self, callback: Callback) -> bool:
-        """Update until ``max_updates``; return whether that was reached (False: interrupted, and saved).
+        """Update until ``max_updates``; return True if that was reached, False if interrupted and saved.
 
-        An update whose loss or gradient is not finite changes nothing.  After a few in a row training goes back to the
-        last checkpoint, and avoids their batches from then on.
+        An update whose loss or gradient is not finite changes nothing.  After several such updates in a row, training
+        returns to the last checkpoint and avoids their batches.
         Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
         written (for earlier ones it logs a warning and goes on); LostDirectoryError.
         """
@@ -148,7 +148,7 @@ class Trainer:
         return is_complete
 
     def _stages(self, callback: Callback) -> tuple[Stage, ...]:
-        """Return what is done at intervals, in its order."""
+        """Return the stages, in the order in which they are called."""
         config, model, world, writer = self.config, self.model, self.world, self.writer
         return (
             LogStage(config.log_every, self.learning_rate, self._guard, callback),
@@ -157,7 +157,10 @@ class Trainer:
         )
 
     def _count(self, update: Update) -> None:
-        """Count the results of updates: of all if a stage is due, else of those that the device has computed."""
+        """Count the results of updates: if a stage is due, count all of them.
+
+        Else leave out the last ``lag`` updates, which the device may not have computed yet.
+        """
         self._guard.add(update)
         self.state = self._guard.read(self.state, but=0 if self._is_due(update.state.step) else self.training_step.lag)
         self.state = self.state.spending(seconds=self._stopwatch.lap(), n_devices=self.world.size)
@@ -168,7 +171,7 @@ class Trainer:
         return step == config.max_updates or any(step % every == 0 for every in intervals)
 
     def _go_back(self, rollback: Rollback) -> None:
-        """Resume from the last checkpoint, and avoid the skipped batches from then on; keep the costs counted.
+        """Resume from the last checkpoint, and avoid the skipped batches from then on; keep the costs counted so far.
 
         Raises: TrainingDivergedError the second time, or if there is no checkpoint.
         """
@@ -199,8 +202,8 @@ class Trainer:
     def step(self, batch: IntArray) -> StepResult:
         """Make the next update with a batch, given as indices of pairs in the store.
 
-        On a GPU it may still be under way; reading the result waits for it.  Only ``state.step`` changes: ``train``
-        also counts losses and costs, validates and saves.
+        On a GPU the update may still be running when this returns; reading the result waits for it.  Of the state, only
+        ``step`` changes: ``train`` also counts losses and costs, validates and saves.
         """
         start = time.perf_counter()
         self.state = dataclasses.replace(self.state, step=self.state.step + 1)
@@ -221,7 +224,7 @@ class Trainer:
         return update_flops(self.model.config, lengths)
 
     def _log_waiting(self) -> None:
-        """Log the share of time that ranks waited for the slowest one of each update."""
+        """Log the share of time for which ranks waited for the slowest rank."""
         if self.world.any(self.reducer.seconds_waited > 0):
             share = self.world.allreduce(self.reducer.seconds_waited / self._seconds) / self.world.size
             _log.info(f"processes waited {100 * share:.1f} % of the time for the slowest one of each update")

@@ -30,7 +30,7 @@ BEST = "best"  # folder of a run that keeps the model with the lowest validation
 
 
 class ValidationMemoryError(UserError):
-    """Held-out text needs more memory than there is."""
+    """An error: held-out text needs more memory than is available."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Validation:
         return score
 
     def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
-        """Return loss, perplexity and the BLEU (or, of trees, F1) of greedy search."""
+        """Return loss and perplexity, and BLEU (for trees: F1) of greedy search."""
         start = time.perf_counter()
         score = self.loss(model)
         greedy = self.score(model, self.text, beam=1)
@@ -84,11 +84,11 @@ class Validation:
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
-        """Turn a lack of memory into an error with its own remedy: another training batch would not help."""
+        """Turn a lack of memory into an error with its own remedy, since a smaller training batch would not help."""
         try:
             yield
         except MemoryError as error:
-            traceback.clear_frames(error.__traceback__)  # which hold the arrays that filled the memory
+            traceback.clear_frames(error.__traceback__)  # the frames hold the arrays that filled the memory
             longest = 1 + max((len(side) for pair in self.pairs for side in pair), default=0)
             raise ValidationMemoryError(
                 f"validation: out of memory, with pairs of up to {longest:,} tokens, on {self.n_threads} threads. Free"

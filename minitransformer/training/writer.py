@@ -1,4 +1,4 @@
-"""Writing of checkpoints while training goes on."""
+"""Writing of checkpoints on a thread, during training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class LostDirectoryError(CheckpointError):
-    """The run's directory was moved or removed while it trained; ``kept_in`` holds the last state."""
+    """An error: the run's directory was moved or removed during training; ``kept_in`` holds the last state."""
 
     def __init__(self, run: Path, kept_in: Path, step: int) -> None:
         super().__init__(
@@ -31,10 +31,11 @@ class LostDirectoryError(CheckpointError):
 
 
 class CheckpointWriter:
-    """Saves copies in a thread of its own; training waits for the copy, and for a write that is not done yet.
+    """A writer of checkpoints on a thread of its own; training waits only for the copy, and for an unfinished write.
 
-    The copy's memory stays for the next one: 12 bytes a parameter, on the host.
-    The thread is a daemon: a process that is told to end at once does, and leaves an unfinished directory that is none.
+    The memory of the copy is used again for the next one: 12 bytes a parameter, on the host.
+    The thread is a daemon, so a process can end at once.  It then leaves an unfinished directory, which does not count
+    as a checkpoint.
     """
 
     def __init__(self, run: Path, *, keep: int) -> None:
@@ -50,7 +51,10 @@ class CheckpointWriter:
         self._is_watched = (self.run / RUN_FILE).exists()
 
     def is_lost(self) -> bool:
-        """Tell whether the directory has been moved or removed since ``watch``; nothing must be written there then."""
+        """Return whether the directory has been moved or removed since ``watch``.
+
+        If so, nothing may be written there.
+        """
         try:
             (self.run / RUN_FILE).stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -60,7 +64,7 @@ class CheckpointWriter:
         return False
 
     def save(self, snapshot: Snapshot) -> None:
-        """Begin to write a checkpoint; return when what the snapshot shows may change."""
+        """Copy the snapshot and begin to write it; return as soon as its arrays may change."""
         self.wait()
         self._failure = None
         copied = dataclasses.replace(
@@ -72,12 +76,12 @@ class CheckpointWriter:
         self._thread.start()
 
     def failure(self) -> CheckpointError | None:
-        """Why the last checkpoint could not be written, if its writing has failed; returned once.
+        """Return the error of the last write, once; None if there was none.
 
-        Raises: what is no fault of the file system's.
+        Raises: the error of the last write if it is no CheckpointError.
         """
         error = self._failure
-        if error is None:  # and stays as it is: the thread may fail right now
+        if error is None:  # do not assign here: the thread may set it right now
             return None
         self._failure = None
         if isinstance(error, CheckpointError):
@@ -85,9 +89,9 @@ class CheckpointWriter:
         raise error
 
     def warn_of_failure(self) -> None:
-        """Log a warning, once, if the last checkpoint could not be written: the next one may be.
+        """Log a warning, once, if the last checkpoint could not be written; the next one may succeed.
 
-        Raises: LostDirectoryError: none will be.
+        Raises: LostDirectoryError if the directory is lost, because no later checkpoint can be written.
         """
         error = self.failure()
         if isinstance(error, LostDirectoryError):
@@ -96,14 +100,14 @@ class CheckpointWriter:
             _log.warning(f"{error}; training goes on, and saves again at the next interval")
 
     def finish(self) -> None:
-        """Return when the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
+        """Wait until the last checkpoint is on the disk.  Raises: CheckpointError if it cannot be written."""
         self.wait()
         error = self.failure()
         if error:
             raise error
 
     def wait(self) -> None:
-        """Return when nothing is being written."""
+        """Wait until nothing is being written."""
         if self._thread:
             self._thread.join()
             self._thread = None
@@ -113,12 +117,15 @@ class CheckpointWriter:
         try:
             if not self.is_lost():
                 save_checkpoint(self.run, snapshot, keep=self._keep)
-        except Exception as error:  # it belongs to the thread that asked for the checkpoint
+        except Exception as error:  # ``failure`` raises it on the main thread
             failure = error
         self._failure = self._kept_beside(snapshot) if self.is_lost() else failure
 
     def _kept_beside(self, snapshot: Snapshot) -> Exception:
-        """Write a checkpoint of a lost run beside its directory; return the error that says so, or why that failed."""
+        """Write a checkpoint of a lost run beside its directory.
+
+        Return a LostDirectoryError that names the new directory, or the error of that write.
+        """
         step = snapshot.state.step
         try:
             kept_in = self.run.absolute().with_name(f"{self.run.absolute().name}.kept-{step}")

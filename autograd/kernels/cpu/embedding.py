@@ -20,13 +20,16 @@ def embedding_with_pending_gradient(table: Array, ids: Array) -> tuple[Array, Ba
 
 
 class _Rows(PendingGradient):
-    """The sum over t of row t added to row ids[t] of a table of zeros."""
+    """A pending gradient: the sum over t of row t of ``rows``, added to row ids[t] of a table of zeros."""
 
     def __init__(self, shape: tuple[int, ...], ids: Array, rows: Array) -> None:
         self.shape, self.like, self.ids, self.rows = shape, rows, ids, rows
 
     def add_to(self, out: Array) -> None:
-        """Add one row after the other: faster than ``np.add.at``, several times so in a table larger than the cache."""
+        """Add one row after the other.
+
+        This is faster than ``np.add.at``, and several times faster in a table larger than the cache.
+        """
         width = self.shape[-1]
         for row_id, row in zip(self.ids.reshape(-1).tolist(), self.rows.reshape(-1, width), strict=True):
             row_of_out = out[row_id]

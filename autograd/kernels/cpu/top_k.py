@@ -17,7 +17,7 @@ from autograd.kernels.cpu.panels import COLUMNS, PackedWeight, groups_of_rows
 from autograd.ops.softmax import log_normaliser
 from autograd.ops.top_k import DEPTH, linear_top_k, top_of_rows
 
-ROWS_IN_CACHE = 128  # with so many a block of DEPTH panels has 512 KiB; with fewer rows a chunk has several blocks
+ROWS_IN_CACHE = 128  # then a block of DEPTH panels has 512 KiB; with fewer rows a chunk has several blocks
 MARGIN = 40.0  # nats by which a number may exceed the shift of its exponential: sums stay far from infinity
 
 

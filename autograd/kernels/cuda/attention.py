@@ -17,7 +17,7 @@ from autograd.tiles import tiles_of
 SOURCE = "attention.cu"
 WIDTHS = (16, 32, 64, 128)
 PASSES = ("forward", "backward_of_queries", "backward_of_keys")
-WARPS, THREADS = 4, 128  # of a block; each warp computes one tile of one head
+WARPS, THREADS = 4, 128  # in a block; each warp computes one tile of one head
 
 
 def kernel_name(of_pass: str, width: int) -> str:

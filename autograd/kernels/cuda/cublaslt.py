@@ -100,7 +100,7 @@ class Heuristic(ctypes.Structure):
 
 
 class Operands(NamedTuple):
-    """Addresses on the device.  Bias and mask are 0 if the epilogue has none."""
+    """The addresses of the matrices on the device.  Bias and mask are 0 if the epilogue has none."""
 
     left: int
     right: int
@@ -251,7 +251,7 @@ class Product:
         return layout
 
     def _created(self, kind: str, *arguments: int) -> c_void_p:
-        """Create an object of the library, destroyed together with this one."""
+        """Create an object of the library; it is destroyed when this product is destroyed."""
         created = c_void_p()
         self._run(f"{kind}Create", byref(created), *arguments)
         weakref.finalize(self, getattr(library(), f"cublasLt{kind}Destroy"), created)

@@ -33,7 +33,10 @@ def embedding_with_sorted_gradient(table: Array, ids: Array) -> tuple[Array, Bac
 
 
 class RowsToAdd(PendingGradient):
-    """The float32 sum over t of row t of ``rows`` (float32 or bfloat16) added to row ids[t] of a table of zeros."""
+    """A pending float32 gradient of a table.
+
+    It is zero, except that row t of ``rows`` (float32 or bfloat16) is added to row ids[t], for every t.
+    """
 
     def __init__(self, table: Array, ids: Array, rows: Array) -> None:
         self.shape, self.ids = table.shape, ids

@@ -70,8 +70,9 @@ def add_norm_in_registers(
     stream_id: StreamId | None = None,
     eps: float = 1e-6,
 ) -> tuple[Array, Backward]:
-    """Compute the reference's result in one pass over memory each way; the mask is drawn twice and never stored.
+    """Compute the reference's result with one pass over memory forward, and one backward.
 
+    The mask is not stored: backward draws it again.
     Saves: x, y, and two numbers per row: mean and 1/standard deviation.
     """
     threshold, scale = threshold_and_scale(rate) if stream_id else (0, 1.0)

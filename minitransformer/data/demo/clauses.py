@@ -1,4 +1,4 @@
-"""Random clauses: a verb with what it takes, descriptions, comparisons, places."""
+"""Random clauses: a verb with its objects, descriptions, comparisons, places."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,7 +46,7 @@ def clause(
 
 
 def clause_of(random: Random, doer: Subject, verb: Verb, objects: str = "object", place_rate: float = 0.25) -> Clause:
-    """Draw what a verb takes besides its subject."""
+    """Draw a clause with this subject and verb: draw its objects and its place."""
     if verb.gifts:
         recipient = participant(random, "person", "known", [doer])
         return Clause(doer, verb, recipient, noun_phrase(random, verb.gifts, "known" if objects == "known" else "gift"))
@@ -57,20 +57,20 @@ def clause_of(random: Random, doer: Subject, verb: Verb, objects: str = "object"
 
 
 def description(random: Random, subjects: str = "subject", negated: bool = False) -> Clause:
-    """Draw what somebody or something is like: a colour, a quality, or a living being's trait and mood."""
+    """Draw a description of somebody or something: a colour, a quality, or a living being's trait and mood."""
     kind, draw = random.choice(_DESCRIBED), random.random()
     colours, qualities = suiting(kind, words.COLOURS), suiting(kind)
     predicate = _graded(random, random.choice(qualities))
     if draw < 0.3 and colours:
         predicate = _text(random.choice(colours))
-    if draw > 0.8 and kind in words.classes("living"):  # these never contradict each other
+    if draw > 0.8 and kind in words.classes("living"):  # a trait and a mood never contradict each other
         trait = random.choice([each for each in suiting("animal") if each not in MOODS])
         predicate = fill("{} and {}", "{} und {}", _text(trait), _text(random.choice(MOODS)))
     return Clause(bare(participant(random, kind, subjects)), BE, complement=predicate, negated=negated)
 
 
 def mood(random: Random) -> Clause:
-    """Draw how somebody feels, which unlike other descriptions may have a time or a reason."""
+    """Draw a clause that says how somebody feels; unlike other descriptions it may have a time or a reason."""
     being = bare(participant(random, "living", "subject"))
     return Clause(being, BE, complement=_graded(random, random.choice(MOODS)))
 
@@ -84,13 +84,13 @@ def comparison(random: Random) -> Clause:
 
 
 def than(adjective: Adjective, standard: Subject) -> Governed:
-    """Return "bigger than" something."""
+    """Return the phrase "bigger than" something, with this adjective."""
     text = Text(f"{adjective.english_comparative} than", f"{adjective.german_comparative} als")
     return Governed(text, "nominative", standard)
 
 
 def characterisation(random: Random) -> Clause:
-    """Draw what kind of man or woman somebody is."""
+    """Draw a clause that says what kind of man or woman somebody is."""
     sex, pronoun, article = random.choice((("female", "she", "die"), ("male", "he", "der")))
     described = PRONOUNS[pronoun] if random.random() < 0.3 else name(random, words.NAMES[sex])
     nouns = [noun for noun in words.nouns_of("person") if noun.article == article and noun.most_owned == 0]
@@ -100,7 +100,7 @@ def characterisation(random: Random) -> Clause:
 
 
 def location(random: Random) -> Clause:
-    """Draw where somebody or something is."""
+    """Draw a clause that says where somebody or something is."""
     kinds, where = random.choice((("food reading clothing device object", "storage"), ("living", "locations")))
     located = participant(random, kinds, "subject")
     return Clause(located, BE, complement=place(random, where, [located]))

@@ -1,6 +1,6 @@
 """English wording: subject, verb, objects; "do" in questions and negations.
 
-A comma parts coordinated clauses: in "I see Anna and the men run" Anna could be running too.
+A comma separates coordinated clauses: without it, "I see Anna and the men run" could mean that Anna runs, too.
 """
 
 from minitransformer.data.demo.meaning import ROLES, Clause, Compound, Governed, NounPhrase, Pair, Phrase, Sentence
@@ -64,7 +64,7 @@ def _clause(clause: Clause) -> str:
 
 
 def _verbs(clause: Clause, needs_auxiliary: bool) -> tuple[str, str]:
-    """Return the auxiliary, if any, and the main verb; "do" helps out where one is needed."""
+    """Return the auxiliary, if any, and the main verb; add "do" if the sentence needs an auxiliary and has none."""
     person, past = clause.subject.person, clause.tense == "past"
     base, third, past_form, participle = clause.verb.en.split(", ")
     if clause.modal is not None:

@@ -1,8 +1,9 @@
 """German wording: the finite verb in second, first or last place, the rest of the verb at the end.
 
-The present covers the English present, the Perfekt both English pasts, but "was" is "war". Prepositions are contracted
-with the article (im, zur). A pronoun follows its person's sex (er, sie). A subject precedes pronouns, lest these be
-taken for the subject (weil die Frau sie sieht). Coordinated clauses have no comma before "und".
+The German present translates the English present.  The Perfekt translates both English past tenses, except that "was"
+becomes "war".  Prepositions are contracted with the article (im, zur).  A pronoun has the gender of its person (er,
+sie).  A subject precedes pronouns, so that these are not read as the subject (weil die Frau sie sieht).  Coordinated
+clauses have no comma before "und".
 """
 
 from dataclasses import replace
@@ -51,7 +52,7 @@ def german_sentence(sentence: Sentence) -> str:
             text = f"{_clause(main)}{comma} {joined}"
             if second_first:
                 text = f"{joined}, {_clause(replace(main, front=None))}"
-    # A relative clause's closing comma yields to other punctuation and to the end of the sentence.
+    # The comma that closes a relative clause is dropped before other punctuation and at the end of the sentence.
     return text.replace(",,", ",").replace(",?", "?").removesuffix(",")
 
 
@@ -100,7 +101,10 @@ def _noun(noun: Noun, case: str, plural: bool) -> str:
 
 
 def _clause(clause: Clause, verb_last: bool = False) -> str:
-    """Join what is in front, finite verb, all else, the rest of the verb; a last verb rejoins its prefix."""
+    """Join the first constituent, the finite verb, the other constituents, and the rest of the verb.
+
+    If the finite verb comes last, it is joined with its separable prefix.
+    """
     finite, rest = _verbs(clause)
     front = _phrase(clause, clause.front) if clause.front else ""
     if not verb_last:
@@ -109,7 +113,7 @@ def _clause(clause: Clause, verb_last: bool = False) -> str:
 
 
 def _verbs(clause: Clause) -> tuple[str, str]:
-    """Return the finite verb and what closes a main clause: prefix, participle or infinitive."""
+    """Return the finite verb, and the rest of the verb: prefix, participle or infinitive."""
     verb, person = clause.verb, clause.subject.person
     infinitive, _, participle = verb.de.split(", ")
     if clause.modal is not None:
@@ -131,7 +135,7 @@ def _present(verb: Verb, person: int) -> str:
 
 
 def _middle(clause: Clause) -> list[str]:
-    """Order what is not in front: the known, adverb and "nicht", the new."""
+    """Order the constituents that are not in front: known ones, then adverb and "nicht", then new ones."""
     adverbs = join(german_phrase(clause.frequency), "nicht" if clause.negated else "")
     roles = [role for role in ROLES if role != clause.front]
     ranked = [(_rank(role, clause.phrase(role)), _phrase(clause, role)) for role in roles]
@@ -139,7 +143,10 @@ def _middle(clause: Clause) -> list[str]:
 
 
 def _rank(role: Role, phrase: Phrase | None) -> int:
-    """Rank a constituent: time precedes a noun (kauft heute das Auto), which precedes "oft" and "nicht" if known."""
+    """Return the position of a constituent in the order of a clause; adverb and "nicht" have position 4.
+
+    The order is: subject, pronouns, time (kauft heute das Auto), known objects, adverb, new objects, all others.
+    """
     match role, phrase:
         case "subject", _:
             return 0

@@ -51,9 +51,9 @@ Phrase = Subject | Governed
 
 @dataclass(frozen=True)
 class Clause:
-    """A verb with its constituents, one of which stands in front; none does in a question to answer by yes or no.
+    """A verb with its constituents.  One of them stands in front, except in a yes-or-no question.
 
-    The complement is a predicate, a place, a measure or company. "past" always stands beside a past time.
+    The complement is a predicate, a place, a measure or company.  The tense "past" requires a past time.
     """
 
     subject: Subject

@@ -14,7 +14,7 @@ _SMALL, _TENS, _ORDINALS = texts("numbers"), texts("tens"), DATA["ordinals"]
 
 
 def fill(english: str, german: str, *parts: Text, **named: Text) -> Text:
-    """Put texts in the place of the braces of both languages."""
+    """Replace the braces in the texts of both languages by other texts."""
     return Text(
         english.format(*(part.english for part in parts), **{name: part.english for name, part in named.items()}),
         german.format(*(part.german for part in parts), **{name: part.german for name, part in named.items()}),
@@ -22,7 +22,7 @@ def fill(english: str, german: str, *parts: Text, **named: Text) -> Text:
 
 
 def in_words(number: int) -> Text:
-    """Write a number from zero to one million in words, in German as in counting: with a last "eins", not "ein"."""
+    """Write a number from zero to one million in words; in German a final 1 is "eins", as in counting, not "ein"."""
     if not 0 <= number <= MILLION:
         raise ValueError(f"number words reach from 0 to {MILLION}, not to {number}")
     if number < 20:
@@ -45,7 +45,7 @@ def in_digits(number: float, decimals: int = 0) -> Text:
 
 
 def spoken_time(hour: int, minute: int) -> Text:
-    """Write a time in words, of an hour on the clock's face and a multiple of five minutes."""
+    """Write a time in words, with an hour from 1 to 12 and a multiple of five minutes."""
     this, following = in_words(hour), in_words(hour % 12 + 1)
     if minute == 0:
         return fill("{} o'clock", "{} Uhr", _before_noun(this))

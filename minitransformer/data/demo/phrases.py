@@ -26,7 +26,10 @@ def weighted(random: Random, options: Mapping[Option, int]) -> Option:
 
 
 def cardinal(number: int, text: Text | None = None) -> Determiner:
-    """Return a number as a determiner; not one that ends in 01, where German would inflect ein."""
+    """Return a number as a determiner.
+
+    Raises: ValueError if the number ends in 01, because German would inflect its "ein".
+    """
     if number % 100 == 1:
         raise ValueError(f"{number} would need an inflected form of ein")
     text = text or in_words(number)
@@ -34,13 +37,13 @@ def cardinal(number: int, text: Text | None = None) -> Determiner:
 
 
 def noun_phrase(random: Random, classes: str, use: str, others: Sequence[Phrase | None] = ()) -> NounPhrase:
-    """Draw a phrase about a noun of some classes, if possible of none that heads another phrase."""
+    """Draw a phrase about a noun of some classes; if possible, not a noun that heads one of the other phrases."""
     noun = fresh_noun(random, classes, others)
     return phrase_about(random, noun, use, use == "how many" or random.random() < 0.3)
 
 
 def fresh_noun(random: Random, classes: str, others: Sequence[Phrase | None]) -> Noun:
-    """Draw a noun of some classes that, if possible, heads none of the other phrases."""
+    """Draw a noun of some classes; if possible, not one that heads one of the other phrases."""
     parts = [part for other in others for part in ((other.first, other.second) if isinstance(other, Pair) else [other])]
     taken = [part.noun for part in parts if isinstance(part, NounPhrase)]
     nouns = words.nouns_of(classes)
@@ -72,7 +75,7 @@ def _determiner(random: Random, noun: Noun, use: str, plural: bool) -> Determine
 
 
 def adjectives(random: Random, noun: Noun) -> tuple[Adjective, ...]:
-    """Draw none, one or two adjectives; of two, the second is a colour, so that no comma parts them."""
+    """Draw none, one or two adjectives; of two, the second is a colour, so that no comma separates them."""
     count, colours = weighted(random, {0: 9, 1: 8, 2: 3}), suiting(noun.kind, words.COLOURS)
     if not suiting(noun.kind):
         return ()
@@ -107,7 +110,7 @@ def bare(phrase: Subject) -> Subject:
 
 
 def participant(random: Random, classes: str, use: str, others: Sequence[Phrase] = ()) -> Subject:
-    """Draw who or what takes part in a clause; people may also be pronouns, names or two people."""
+    """Draw a participant of a clause; people may also be pronouns, names or two people."""
     if use in ("who", "what"):
         return PRONOUNS[use]
     may_be_people = "person" in words.classes(classes) and use not in _NOUNS_ONLY

@@ -37,7 +37,7 @@ def time_of_day(random: Random) -> Text:
 
 
 def day(random: Random) -> Clause:
-    """Draw which day it is, was or will be."""
+    """Draw a clause that says which day it is, was or will be."""
     kind, drawn = random.random(), _date(random, 1980, 2049)
     in_month = numbers.calendar_date(drawn) if kind < 0.6 else numbers.day_of_month(drawn, "e")
     answer = random.choice(texts("weekdays")) if kind < 0.3 else fill("{}", "der {}", in_month)
@@ -46,7 +46,7 @@ def day(random: Random) -> Clause:
 
 
 def counted(random: Random) -> Clause:
-    """Draw how many inhabitants a place has, or how many things somebody has, buys, sells, sees or counts."""
+    """Draw a clause with a count: the inhabitants of a place, or the things that somebody has, buys, sees or counts."""
     noun = random.choice(words.nouns_of("animal reading clothing device object furniture vehicle"))
     people, act = participant(random, "person", "subject"), random.choice(("kaufen", "verkaufen", "sehen", "zählen"))
     city, village = phrase_about(random, random.choice(words.nouns_of("city")), "known"), NOUNS["village"]
@@ -64,7 +64,7 @@ def counted(random: Random) -> Clause:
 
 
 def number_written(random: Random) -> Clause:
-    """Draw which number somebody writes."""
+    """Draw a clause that says which number somebody writes."""
     number = numbers.MILLION if random.random() < 0.02 else _number(random, 0, 999_999)
     written = fill("the number {}", "die Zahl {}", _in_words_or_digits(random, number))
     return Clause(participant(random, "person", "subject"), verb("schreiben"), object=written)
@@ -83,7 +83,7 @@ def arithmetic(random: Random) -> Clause:
 
 
 def price(random: Random) -> Clause:
-    """Draw what something costs: euros in words, or euros or dollars in digits."""
+    """Draw a clause that says what something costs: euros in words, or euros or dollars in digits."""
     prices = (("food drink reading", 20), ("clothing object", 300), ("device furniture", 900), ("vehicle", 20_000))
     kinds, highest = random.choice(prices)
     kind, symbol, whole = random.random(), random.choice("$€"), _countable(random, max(2, highest // 20), highest)
@@ -100,7 +100,7 @@ def price(random: Random) -> Clause:
 
 
 def measured(random: Random) -> Clause:
-    """Draw what something weighs, how long it is, or how old somebody or something is."""
+    """Draw a clause that says how heavy, how long or how old something is, or how old somebody is."""
     years, meters = ("sein", "{} years old", "{} Jahre alt"), ("sein", "{} meters long", "{} Meter lang")
     rows = (
         (random.choice((random.choice(phrases.PERSONAL), phrases.name(random))), 12, 99, *years),
@@ -124,7 +124,7 @@ def _date(random: Random, first_year: int, last_year: int) -> date:
 
 
 def _number(random: Random, smallest: int, largest: int) -> int:
-    """Draw a number, each number of digits being about as frequent, often a round one."""
+    """Draw a number, often a round one; each number of digits is about equally frequent."""
     digits = random.randint(len(str(smallest)), len(str(largest)))
     number = random.randint(max(smallest, 10 ** (digits - 1)), min(largest, 10**digits - 1))
     if random.random() < 0.3:

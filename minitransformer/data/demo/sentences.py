@@ -36,19 +36,19 @@ _IN_ROOMS = [verb for verb in _PLACED if words.places("rooms")[0] in words.place
 
 
 def timed(random: Random, table: str, happening: Clause) -> Clause:
-    """Add a time, first or last."""
+    """Add a time, at the beginning or at the end."""
     front: Role = "circumstance" if random.random() < 0.6 else "subject"
     return replace(happening, circumstance=quantities.time(random, table), front=front)
 
 
 def past(random: Random) -> Clause:
-    """Draw what happened, or how or where somebody was, at a past time."""
+    """Draw a clause about an event, a mood or a location at a past time."""
     draws: dict[Callable[[Random], Clause], int] = {clauses.mood: 12, clauses.location: 12, clause: 76}
     return timed(random, "past", replace(weighted(random, draws)(random), tense="past"))
 
 
 def frequent(random: Random) -> Clause:
-    """Draw what somebody does always, often, sometimes or never, or has already done."""
+    """Draw a clause about an action that happens always, often, sometimes or never, or has already happened."""
     happening, often = clause(random, subjects="known"), random.choice(texts("frequencies"))
     if random.random() < 0.6:
         return replace(happening, frequency=often)
@@ -56,7 +56,7 @@ def frequent(random: Random) -> Clause:
 
 
 def adverbial(random: Random) -> Compound:
-    """Draw what happens because, when, if, although or while something else does."""
+    """Draw a clause with a second one after "because", "when", "if", "although" or "while"."""
     conjunction, kind = random.choice(texts("conjunctions")), random.random()
     main = clause(random, place_rate=0.1)
     if conjunction.german == "wenn":
@@ -69,7 +69,7 @@ def adverbial(random: Random) -> Compound:
 
 
 def reported(random: Random, act: Verb, conjunction: Text, negated: bool = False) -> Compound:
-    """Draw what somebody knows, says, hopes or asks."""
+    """Draw a clause about a thing that somebody knows, says, hopes or asks."""
     happening = altered(random, clause(random, place_rate=0.1), "present", "perfect", "modal")
     said = random.choice((description(random), clause(random, STATES), happening, happening))
     return Compound(Clause(participant(random, "person", "known"), act, negated=negated), conjunction, said)
@@ -92,7 +92,10 @@ def relative(random: Random, role: Role) -> Clause:
 
 
 def with_relative(random: Random, antecedent: Any, main: Verb) -> NounPhrase:
-    """Add a relative clause, in which the noun is the subject or the object, with a verb that is not the main one."""
+    """Add a relative clause in which the noun is the subject or the object.
+
+    Its verb differs from that of the main clause.
+    """
     doing, done = _verbs_about(antecedent.noun.kind, main.en)
     if doing and random.random() < 0.5:
         relative = clause_of(random, relative_pronoun(antecedent), random.choice(doing), place_rate=0.15)
@@ -108,14 +111,17 @@ def with_relative(random: Random, antecedent: Any, main: Verb) -> NounPhrase:
 
 @cache
 def _verbs_about(kind: str, unlike: str) -> tuple[list[Verb], list[Verb]]:
-    """Return the verbs whose subject and whose object can be of a class: nobody eats the potato that the bear eats."""
+    """Return the verbs whose subject can be of a class, and those whose object can be; ``unlike`` is left out.
+
+    (Nobody eats the potato that the bear eats.)
+    """
     verbs = [verb for verb in (*ACTIONS, *STATES) if verb.en != unlike]
     doing = [verb for verb in verbs if kind in words.classes(verb.subjects)]
     return doing, [verb for verb in verbs if kind in words.classes(verb.objects)]
 
 
 def asked(random: Random, question: Clause, front: Role | None = "subject") -> Clause:
-    """Turn a clause into a question, in some tense or with a modal verb; "did" tells the past."""
+    """Turn a clause into a question, in some tense or with a modal verb; "did" marks the past."""
     ways: dict[Role | None, tuple[clauses.Way, ...]] = {
         "subject": ("perfect", "modal"),
         "circumstance": ("past", "modal"),
@@ -126,7 +132,7 @@ def asked(random: Random, question: Clause, front: Role | None = "subject") -> C
 
 
 def measure_question(random: Random) -> Clause:
-    """Ask how old or big something is, or how much it costs."""
+    """Draw a question about the age, the size or the price of something."""
     thing = bare(noun_phrase(random, "device furniture vehicle", "known"))
     costs = random.random() < 0.4
     measure = Text("how much", "wie viel") if costs else random.choice(texts("measures"))
@@ -178,7 +184,7 @@ PATTERNS: list[tuple[int, Callable[[Random], Sentence]]] = [
     (2, quantities.day),
     (1, lambda r: Clause(PRONOUNS["it"], BE, complement=quantities.time_of_day(r))),
 ]
-"""What draws the meaning of each kind of sentence, and how often it is called."""
+"""The function that draws the meaning of each kind of sentence, with its relative frequency."""
 
 
 def sentence_pair(random: Random) -> tuple[str, str]:
@@ -192,6 +198,6 @@ def sentence_pair(random: Random) -> tuple[str, str]:
 
 
 def _is_natural(english: str) -> bool:
-    """Return whether a sentence is short enough and has no name beside its own genitive, where "her" belongs."""
+    """Return whether a sentence is short enough, and does not have both a name and its genitive (for "her")."""
     parts = english.split()
     return len(parts) <= MAX_WORDS and not any(name in parts and f"{name}'s" in parts for name in NAMES)

@@ -73,7 +73,7 @@ class Pronoun:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb; its classes of nouns and its places have the names of the file."""
+    """A verb; its classes of nouns and its places are named as in `words.toml`."""
 
     en: str
     de: str

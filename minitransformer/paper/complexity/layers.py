@@ -19,14 +19,14 @@ class SequenceLayer(Protocol):
     """A layer that can be measured.  Shapes: x (B, n, d)."""
 
     def forward(self, x: Array) -> Tensor:
-        """Compute the layer's output for a batch of sentences, or its last part, which depends on all others."""
+        """Compute the layer's output for a batch of sentences; a recurrent layer computes only its last state."""
 
     def after(self, steps: int, x: Tensor) -> Tensor:
         """Compute one sentence (n, d) after ``steps`` steps, each of which updates all positions at once."""
 
 
 class SelfAttention(Layer):
-    """Attention(X, X, X), equation 1, each position over the whole sentence.
+    """Attention(X, X, X), equation 1: each position attends to all positions of the sentence.
 
     Table 1 leaves out the projections of queries, keys, values and results; together they cost as much as a convolution
     with k = 4.
@@ -103,7 +103,7 @@ class Recurrent(Layer):
         return _logistic(o) * ops.tanh(c), c
 
     def forward(self, x: Array) -> Tensor:
-        """Compute the last h, position by position: each step needs the one before."""
+        """Compute the last h, position by position: each step needs the previous one."""
         h = c = Tensor(np.zeros_like(x[:, 0]))
         for t in range(x.shape[1]):
             h, c = self.cell(Tensor(x[:, t]), h, c)

@@ -16,9 +16,9 @@ from minitransformer.paper.complexity.layers import SequenceLayer
 
 
 def seconds(layer: SequenceLayer, x: Array, repeats: int) -> float:
-    """Measure the CPU seconds of a forward pass on one BLAS thread: the least of several, after a warm-up pass.
+    """Measure the CPU seconds of a forward pass on one BLAS thread.
 
-    CPU time does not include the time of other processes.
+    Return the least of ``repeats`` measurements, after a warm-up pass.  CPU time excludes the time of other processes.
     """
     with no_tape(), threadpool_limits(1, user_api="blas"):
         layer.forward(x)

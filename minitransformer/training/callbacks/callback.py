@@ -12,9 +12,9 @@ from minitransformer.training.step import StepResult
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """An interval of training: means over it (loss in nats per target token, label smoothing included).
+    """The figures of an interval of training: means over it (loss in nats per target token, label smoothing included).
 
-    ``seconds`` and ``flops`` are those of the whole run up to its end.
+    ``seconds`` and ``flops`` are totals of the run up to the end of the interval.
     """
 
     step: int
@@ -29,7 +29,10 @@ class TrainingReport:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """Held-out text: loss in nats per target token, without label smoothing; BLEU or F1 with its signature."""
+    """The scores of held-out text: the loss, and BLEU or F1 with its signature.
+
+    The loss is in nats per target token, without label smoothing.
+    """
 
     step: int
     loss: float
@@ -40,22 +43,22 @@ class ValidationReport:
 
 
 class Callback:
-    """Functions that a training run calls; here they do nothing.  Every rank has its own callbacks."""
+    """Functions that a training run calls; those of this class do nothing.  Every rank has its own callbacks."""
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
-        """Take note that updates after ``state.step`` begin."""
+        """Handle the start of training, before update ``state.step`` + 1."""
 
     def after_step(self, result: StepResult, state: TrainingState) -> None:
-        """Take note of an update.  On a GPU it may still be under way: reading the result waits for it."""
+        """Handle an update.  On a GPU it may still be running; reading the result waits for it."""
 
     def go_back(self, state: TrainingState) -> None:
-        """Take note that training goes on from an earlier state."""
+        """Handle a return of training to an earlier state."""
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
-        """Take the figures of an interval, or of a validation."""
+        """Handle the figures of an interval, or of a validation."""
 
     def end(self) -> None:
-        """Take note that training is over, or has failed."""
+        """Handle the end of training, also after an error."""
 
 
 class Callbacks(Callback):

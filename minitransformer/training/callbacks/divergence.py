@@ -1,4 +1,4 @@
-"""Updates whose numbers are not finite: they are skipped; after a few in a row training goes back to a checkpoint."""
+"""Updates with non-finite numbers: they are skipped; after several in a row training returns to a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 PATIENCE = 10  # updates skipped in a row, after which training goes back to its last checkpoint
 SPIKE = 10  # times the usual norm of the gradient
-_USUAL = 100  # last norms whose median is the usual one; fewer than a tenth of them say nothing
+_USUAL = 100  # the usual norm is the median of so many last norms; with fewer than a tenth of them no spike is reported
 
 
 @dataclass(frozen=True)
@@ -33,24 +33,24 @@ class Update:
     """An update that has been made, or is under way."""
 
     state: TrainingState
-    """Of the run, when it was at this update."""
+    """The state of the run at this update."""
     batch: IntArray
     flops: int
-    """Of the matrix products of all ranks, whatever becomes of them."""
+    """FLOPs of the matrix products of all ranks, even if the update is skipped."""
     result: StepResult
 
 
 class TrainingDivergedError(UserError, RuntimeError):
-    """Numbers are no longer finite, and going back has not helped."""
+    """An error: numbers are not finite, and returning to a checkpoint has not helped."""
 
 
 @dataclass(frozen=True)
 class Rollback:
-    """The order to go back to the last checkpoint: too many updates in a row were not finite."""
+    """A request to return to the last checkpoint: too many updates in a row were not finite."""
 
     skipped: tuple[Update, ...]
     reason: str
-    """What was not finite in the last of them."""
+    """A description of the non-finite number in the last skipped update."""
 
     @property
     def avoided(self) -> tuple[tuple[int, int], ...]:
@@ -59,9 +59,10 @@ class Rollback:
 
 
 class DivergenceGuard:
-    """The results of updates, read in their order; it warns of non-finite numbers and of spikes.
+    """A reader of the results of updates, in their order; it warns of non-finite numbers and of spikes.
 
-    Every rank sees the same norms, bit for bit, and whether any rank's loss is not finite: all decide alike.
+    Every rank gets the same norms, bit for bit, and detects if the loss of any rank is not finite.  So all ranks take
+    the same decisions.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class DivergenceGuard:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the last update that was read has changed the parameters."""
+        """True if the last update that was read has changed the parameters."""
         return not self._skipped
 
     @property
@@ -81,11 +82,14 @@ class DivergenceGuard:
         return self._norms[-1] if self._norms else 0.0
 
     def add(self, update: Update) -> None:
-        """Queue an update to be read."""
+        """Queue an update, whose result is read later."""
         self._pending.append(update)
 
     def read(self, state: TrainingState, *, but: int = 0) -> TrainingState:
-        """Read results but the last ``but``, or all after one that is not finite; return the state that counts them."""
+        """Read all results except those of the last ``but`` updates; return the state with these results counted.
+
+        After a result that is not finite, read all results.
+        """
         while len(self._pending) > (but if self.is_sound else 0):
             update = self._pending.popleft()
             state = state.spending(flops=update.flops)
@@ -98,7 +102,7 @@ class DivergenceGuard:
         return state
 
     def rollback(self) -> Rollback | None:
-        """Return the order to go back, if too many updates in a row were skipped; the guard begins anew then."""
+        """Return a request to go back, and reset the guard, if too many updates in a row were skipped; else None."""
         if len(self._skipped) < PATIENCE:
             return None
         order = Rollback(tuple(self._skipped), self._reason)
@@ -127,7 +131,10 @@ class DivergenceGuard:
 
 
 def require_finite(model: Transformer, step: int) -> None:
-    """Raise TrainingDivergedError if parameters have been spoilt, which no update does: such are not saved."""
+    """Raise TrainingDivergedError if a parameter is not finite, so that it is not saved.
+
+    No update makes a parameter non-finite, so the cause is elsewhere.
+    """
     values = model.parameters.values
     if not namespace(values).isfinite(values).all():
         raise TrainingDivergedError(
@@ -139,9 +146,10 @@ def require_finite(model: Transformer, step: int) -> None:
 def give_up(
     run: Path, model: Transformer, store: TokenStore, facts: UpdateFacts, gradients: Array, world: Communicator
 ) -> NoReturn:
-    """Write a repro bundle of the update that ``facts`` are of, and raise TrainingDivergedError; all ranks must call.
+    """Write a repro bundle of the update that ``facts`` describe, and raise TrainingDivergedError; all ranks must call.
 
-    ``gradients``: of all parameters, on rank 0.  The error says so if the repro bundle cannot be written.
+    ``gradients``: those of all parameters, on rank 0.  If the repro bundle cannot be written, the error's message says
+    so.
     """
     directory = run / "divergence" / f"step-{facts.step:08d}"
     advice = f"The doctor can replay it from {directory} and find the first such number;"

@@ -11,9 +11,9 @@ from parallel.communicator import Communicator
 
 
 class Interrupt:
-    """Within this context the first SIGINT or SIGTERM is remembered, and a second one acts as ever.
+    """A context in which the first SIGINT or SIGTERM is recorded; a second one has its usual effect.
 
-    All ranks learn of it at the same update, so that none waits for one that has left.
+    All ranks stop after the same update, so that no rank waits for one that has ended.
     """
 
     def __init__(self, world: Communicator) -> None:
@@ -32,7 +32,7 @@ class Interrupt:
         self._restore()
 
     def requested(self) -> bool:
-        """Whether to stop now: the same answer on all ranks."""
+        """Return whether to stop now; the result is the same on all ranks."""
         return self._world.any(self._received)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:

@@ -31,11 +31,11 @@ class MetricsFile(Callback):
         self._waiting = ""  # lines that could not be written
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
-        """Cut off the lines of updates that will be made again.  Raises: CheckpointError if that is impossible."""
+        """Cut off the lines of updates that will be repeated.  Raises: CheckpointError if that is impossible."""
         self.go_back(state)
 
     def go_back(self, state: TrainingState) -> None:
-        """Cut off the lines of updates after ``state``; keep a corrupt file under another name."""
+        """Cut off the lines of updates after ``state``; if the file is corrupt, keep a copy under another name."""
         self._waiting = ""
         content = self._path.read_bytes() if self._path.exists() else b""
         lines = content.decode("utf-8", errors="replace").splitlines(keepends=True)
@@ -61,7 +61,7 @@ class MetricsFile(Callback):
             self._waiting = ""
 
     def _append(self, content: bytes) -> None:
-        """Append all or nothing.  Raises: OSError."""
+        """Append all of the bytes or none of them.  Raises: OSError."""
         with self._path.open("ab", buffering=0) as stream:
             end = stream.tell()
             try:
@@ -92,7 +92,10 @@ def _step_of(line: str) -> int | None:
 
 
 def _are_as_written(lines: Sequence[str], steps: Sequence[int | None]) -> bool:
-    """Return whether all lines are complete and in order, but for the end of the last one, which a kill may cut off."""
+    """Return whether all lines are complete and in order.
+
+    The last line may be incomplete, because a killed process may have been writing it.
+    """
     if lines and not lines[-1].endswith("\n"):
         steps = steps[:-1]
     known = [step for step in steps if step is not None]
@@ -100,6 +103,6 @@ def _are_as_written(lines: Sequence[str], steps: Sequence[int | None]) -> bool:
 
 
 def _free_name(run: Path) -> Path:
-    """Return where to keep a corrupt file: no earlier one is written over."""
+    """Return a new path for a copy of a corrupt file; earlier copies are not overwritten."""
     names = (run / f"metrics.corrupt-{n}.jsonl" for n in itertools.count(1))
     return next(path for path in names if not path.exists())

@@ -17,7 +17,7 @@ class _StepsPerSecond(ProgressColumn):
 
 
 class ProgressBar(Callback):
-    """A progress bar on a terminal, or lines elsewhere."""
+    """A progress bar if the output is a terminal, else log lines."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

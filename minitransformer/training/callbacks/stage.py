@@ -13,15 +13,15 @@ class Moment:
     """The circumstances in which stages are called."""
 
     is_sound: bool
-    """Whether the last update has changed the parameters."""
+    """True if the last update has changed the parameters."""
     is_last: bool
-    """Whether the run is complete."""
+    """True if the run is complete."""
     is_interrupted: bool
-    """Whether the loop ends after this update, because a signal asks for it."""
+    """True if the loop ends after this update because of a signal."""
 
 
 class Stage(Protocol):
     """A part of the loop that acts at intervals."""
 
     def after_step(self, state: TrainingState, moment: Moment) -> TrainingState:
-        """Act if it is time; return the state that the loop continues with.  All ranks must call."""
+        """Act if the stage is due; return the state with which the loop continues.  All ranks must call."""

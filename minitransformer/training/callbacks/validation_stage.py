@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class ValidationStage:
-    """The stage that validates on rank 0, while the others wait; its time is no training time."""
+    """The stage that validates on rank 0, while the others wait; its time does not count as training time."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ def blas() -> list[Finding]:
 
 
 def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:
-    """Return how many cores this process computes on, and how many it may use."""
+    """Return the numbers of cores that this process computes on, and that it may use."""
     mine, host = placements[rank].cores, placements[rank].host
     n_ranks = sum(placement.host == host for placement in placements)
     n_cores = len(frozenset[int]().union(*(placement.cores for placement in placements if placement.host == host)))

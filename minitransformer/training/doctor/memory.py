@@ -45,7 +45,10 @@ def memory(config: RunConfig, world: Communicator, placements: list[Placement], 
 
 
 def _obstacle(config: RunConfig, *, asked: bool) -> Finding | None:
-    """Return why memory cannot be predicted; None if it can.  The lengths of sentences are in prepared data."""
+    """Return the reason why memory cannot be predicted; None if it can.
+
+    The lengths of sentences are known only if the data is prepared.
+    """
     if not PreparedData.is_in(config.data_directory):
         remedy = "prepare the data first, with the same settings" if asked else ""
         return Finding("memory", "not known: its prediction needs prepared data", remedy)
@@ -59,7 +62,7 @@ def _obstacle(config: RunConfig, *, asked: bool) -> Finding | None:
 
 
 def _of_tightest(config: RunConfig, world: Communicator, placements: list[Placement], n_threads: int) -> Finding:
-    """Return, on every rank, the prediction for the process with the least memory left."""
+    """Return, on every rank, the prediction for the process with the least memory left over."""
     if config.device == "cuda":
         return Finding("memory", "of GPUs is not predicted; training tries its largest batch first")
     n_here = sum(placement.host == placements[world.rank].host for placement in placements)
@@ -77,7 +80,7 @@ def _of_tightest(config: RunConfig, world: Communicator, placements: list[Placem
 
 
 def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Callable[[TrainingConfig], Footprint]:
-    """Return a function from training options to this rank's footprint, with all of Adam's moments."""
+    """Return a function from training options to this rank's footprint, with Adam's moments of all parameters."""
     data = PreparedData.open(config.data_directory)
     model, lengths = Transformer(sized(config.model, data), seed=None), data.store("train").lengths
 
@@ -89,7 +92,7 @@ def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Calla
 
 
 def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
-    """Compute the gradients of the largest batch; return whether it fits, and by how much the process grew."""
+    """Compute the gradients of the largest batch; return whether it fits, and the growth of the process in memory."""
     predicted = (
         "" if config.device == "cuda" else format_bytes(_prediction(config, world, n_threads)(config.training).total)
     )

@@ -39,7 +39,7 @@ def run(config: RunConfig) -> Finding:
 
 
 def _remedy_to_write(directory: Path, setting: str) -> str:
-    """Return what to do if a directory, which need not exist yet, cannot be written; empty if it can."""
+    """Return the remedy if a directory cannot be written or created; "" if it can."""
     nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not nearest.is_dir():
         return f"set {setting} to another directory: {nearest} is a file, not a directory"
@@ -86,7 +86,7 @@ def expected_model(config: RunConfig) -> tuple[ModelConfig, bool]:
 
 
 def batch(config: RunConfig, n_ranks: int) -> Finding:
-    """Return how a batch is divided among ranks."""
+    """Return the division of a batch among ranks."""
     training = config.training
     n_working = working_ranks(n_ranks, training.n_micro_batches, training.sum)
     least, most = training.n_micro_batches // n_working, -(-training.n_micro_batches // n_working)
