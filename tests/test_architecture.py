@@ -153,7 +153,9 @@ def test_a_kernels_file_has_the_name_of_its_operations(device: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 def test_an_operations_tests_have_its_name(name: str) -> None:
-    assert (ROOT / f"tests/autograd/test_{name}.py").exists()
+    """Without kernels the tests of every operation, which read ``op_cases.py``, are enough."""
+    has_kernels = any((ROOT / "autograd/kernels").glob(f"*/{name}.*"))
+    assert (ROOT / f"tests/autograd/test_{name}.py").exists() or not has_kernels
     assert (ROOT / f"autograd/{OTHERS.get(name, f'ops/{name}')}.py").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -34,8 +35,9 @@ def arguments_of(name: str, seed: int = 0) -> tuple[Any, ...]:
         "cross_entropy": (x, np.array([2, 0, 2])),
         "attention": tuple(heads),
     }
-    binary = name in ("add", "subtract", "multiply", "matmul", "linear_transposed")
-    return other.get(name, (x, y) if binary else (x,))
+    parameters = inspect.signature(operations[name].reference).parameters.values()
+    n_arrays = sum(parameter.kind is not parameter.KEYWORD_ONLY for parameter in parameters)
+    return other.get(name, (x, y)[:n_arrays])
 
 
 STATIC: dict[str, dict[str, Any]] = {
