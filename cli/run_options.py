@@ -73,6 +73,8 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
         config = dataclasses.replace(config, model=compatible(config.model, start.compat))
         return start, with_changes(config, table, other_keys=STARTS)
     except ConfigError as error:
+        if file is None:
+            raise
         raise ConfigError(f"{file}: {error}") from error
 
 
