@@ -3,12 +3,13 @@
 ``--hypothesis-profile=explore`` draws new ones.
 """
 
-import logging
 import signal
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import Phase, settings
+
+from cli.command import log_shown
 
 settings.register_profile("here", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
@@ -21,25 +22,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a background job; th
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class _Lines(logging.Handler):
-    """A handler that collects lines as the commands show them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        mark = "warning: " if record.levelno >= logging.WARNING else ""
-        self.lines.append(mark + record.getMessage())
-
-
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    """Lines that the libraries log during a test, with warnings marked."""
-    handler, loggers = _Lines(), [logging.getLogger(name) for name in ("autograd", "parallel", "minitransformer")]
-    for logger in loggers:
-        logger.setLevel(logging.INFO)
-        logger.addHandler(handler)
-    yield handler.lines
-    for logger in loggers:
-        logger.removeHandler(handler)
+    """Lines that the libraries log during a test, as the commands show them."""
+    lines: list[str] = []
+    with log_shown(lines.append):
+        yield lines

@@ -128,7 +128,9 @@ class Trainer:
             while self.state.step < self.config.max_updates and not (moment and moment.is_interrupted):
                 batch, self.state = self._cursor.next(self.state)
                 result = self.step(batch)
-                self._count(Update(self.state, batch, self._flops(batch), result))
+                is_last = self.state.step == self.config.max_updates
+                is_due = is_last or any(self.state.step % stage.every == 0 for stage in stages)
+                self._count(Update(self.state, batch, self._flops(batch), result), is_due=is_due)
                 if rollback := self._guard.rollback():
                     self._go_back(rollback)
                     callback.go_back(self.state)
@@ -137,7 +139,7 @@ class Trainer:
                 is_interrupted = interrupt.requested()
                 if is_interrupted:
                     self.state = self._guard.read(self.state)
-                moment = Moment(self._guard.is_sound, self.state.step == self.config.max_updates, is_interrupted)
+                moment = Moment(self._guard.is_sound, is_last, is_interrupted)
                 for stage in stages:
                     self.state = stage.after_step(self.state, moment)
             self._log_waiting()
@@ -156,19 +158,14 @@ class Trainer:
             CheckpointStage(config.checkpoint_every, model, self.adam, self.reducer, world, writer),
         )
 
-    def _count(self, update: Update) -> None:
+    def _count(self, update: Update, *, is_due: bool) -> None:
         """Count the results of updates: if a stage is due, count all of them.
 
         Else leave out the last ``lag`` updates, which the device may not have computed yet.
         """
         self._guard.add(update)
-        self.state = self._guard.read(self.state, but=0 if self._is_due(update.state.step) else self.training_step.lag)
+        self.state = self._guard.read(self.state, but=0 if is_due else self.training_step.lag)
         self.state = self.state.spending(seconds=self._stopwatch.lap(), n_devices=self.world.size)
-
-    def _is_due(self, step: int) -> bool:
-        config = self.config
-        intervals = (config.log_every, config.validate_every, config.checkpoint_every)
-        return step == config.max_updates or any(step % every == 0 for every in intervals)
 
     def _go_back(self, rollback: Rollback) -> None:
         """Resume from the last checkpoint, and avoid the skipped batches from then on; keep the costs counted so far.

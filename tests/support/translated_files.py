@@ -45,7 +45,7 @@ class FileOperations:
 
 
 class Uppercase(LineTranslator):
-    """What is written for a line, without searching for it."""
+    """Return the output for a line without a search."""
 
     def __init__(self, n_best: int | None) -> None:
         object.__setattr__(self, "n_best", n_best)

@@ -29,7 +29,7 @@ class CheckpointStage:
         world: Communicator,
         writer: CheckpointWriter,
     ) -> None:
-        self._every, self._model, self._adam = every, model, adam
+        self.every, self._model, self._adam = every, model, adam
         self._reducer, self._world, self._writer = reducer, world, writer
 
     def after_step(self, state: TrainingState, moment: Moment) -> TrainingState:
@@ -39,7 +39,7 @@ class CheckpointStage:
         they are not finite.
         """
         self._writer.warn_of_failure()
-        is_due = state.step % self._every == 0
+        is_due = state.step % self.every == 0
         if (is_due and moment.is_sound) or moment.is_last or moment.is_interrupted:
             state = dataclasses.replace(state, between_intervals=not is_due)
             self._save(state)

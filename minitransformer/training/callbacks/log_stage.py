@@ -16,11 +16,11 @@ class LogStage:
     def __init__(
         self, every: int, learning_rate: Callable[[int], float], guard: DivergenceGuard, callback: Callback
     ) -> None:
-        self._every, self._learning_rate, self._guard, self._callback = every, learning_rate, guard, callback
+        self.every, self._learning_rate, self._guard, self._callback = every, learning_rate, guard, callback
 
     def after_step(self, state: TrainingState, moment: Moment) -> TrainingState:
         """Report every ``every`` updates and at the end, if parameters have changed since; begin a new interval."""
-        if not (state.step % self._every == 0 or moment.is_last) or not state.unlogged_tokens:
+        if not (state.step % self.every == 0 or moment.is_last) or not state.unlogged_tokens:
             return state
         self._callback.report(
             TrainingReport(

@@ -23,5 +23,8 @@ class Moment:
 class Stage(Protocol):
     """A part of the loop that acts at intervals."""
 
+    every: int
+    """Updates between two calls for which the stage is due."""
+
     def after_step(self, state: TrainingState, moment: Moment) -> TrainingState:
         """Act if the stage is due; return the state with which the loop continues.  All ranks must call."""

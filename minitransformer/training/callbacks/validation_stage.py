@@ -32,12 +32,12 @@ class ValidationStage:
         stopwatch: Stopwatch,
         callback: Callback,
     ) -> None:
-        self._every, self._validation, self._model, self._world = every, validation, model, world
+        self.every, self._validation, self._model, self._world = every, validation, model, world
         self._writer, self._stopwatch, self._callback = writer, stopwatch, callback
 
     def after_step(self, state: TrainingState, moment: Moment) -> TrainingState:
         """Validate every ``every`` updates and at the end; save the model in the run if it is the best so far."""
-        if not (state.step % self._every == 0 and moment.is_sound) and not moment.is_last:
+        if not (state.step % self.every == 0 and moment.is_sound) and not moment.is_last:
             return state
         with self._stopwatch.paused(), self._world.waiting_for_rank_0():
             if self._validation is not None and self._world.rank == 0:

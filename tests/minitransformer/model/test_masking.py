@@ -176,7 +176,7 @@ def same(a: Any, b: Any) -> Any:
 
 
 def behind(queries: Segments, keys: Segments) -> Any:
-    """By how many positions query i is behind key j, each counted in its sentence."""
+    """Return the position of query i minus that of key j, each counted in its sentence."""
     i, j = (np.concatenate([np.arange(length) for length in segments.lengths]) for segments in (queries, keys))
     return i[:, None] - j
 

@@ -240,7 +240,7 @@ NOTED_CORRUPTIONS = [  # as if written so: what the checksums cannot tell
 
 
 def refused(path: Path, message: str) -> str:
-    """What is said of a checkpoint that must be refused as corrupt, with nothing changed."""
+    """Return the error of a checkpoint that must be refused as corrupt; model and optimizer must not change."""
     here = model_and_adam(2)
     with pytest.raises(CorruptFileError, match=message) as caught:
         load_checkpoint(path, *here)

@@ -243,7 +243,7 @@ def test_without_a_checkpoint_there_is_nothing_to_go_back_to(tmp_path: Path) -> 
 
 
 def two_in_a_row(epoch: int, index: int) -> bool:
-    return epoch == 0 and index in (4, 5)  # updates 5 and 6: the second is under way when the first is told
+    return epoch == 0 and index in (4, 5)  # updates 5 and 6: the second is under way when the first is read
 
 
 @pytest.mark.parametrize(
