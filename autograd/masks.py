@@ -101,7 +101,7 @@ class Segments:
 
 @dataclass(frozen=True, eq=False)
 class HeadIndex:
-    """Indices between packed rows (T · H) and padded rows (B · H · longest) of heads."""
+    """Indices that map between packed rows (T · H) and padded rows (B · H · longest) of heads."""
 
     wanted: IntArray
     """(T · H,) the padded row of each packed row."""
@@ -133,7 +133,7 @@ class AttentionMask:
     Padding after the end of a query segment may attend to all keys: its results are dropped.
     """
     lone: tuple[IntArray, IntArray]
-    """Segment and position (n,) of each query with one key only: that weight is 1 for any score."""
+    """Segment and position (n,) of each query with only one key: its attention weight is 1 for any score."""
 
     @cached_property
     def _biases(self) -> dict[tuple[str, str], Array]:

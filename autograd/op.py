@@ -1,8 +1,8 @@
 """Differentiable operations, and the choice between their reference and its faster kernels.
 
 An operation is a function of arrays that returns ``(y, backward)``; ``backward(dy)`` returns one gradient per
-positional argument (None for one that has none).  Keyword arguments are static.  ``@op`` makes it callable with
-tensors.  A kernel is another function of the same signature, registered with ``@operation.kernel(...)`` in another
+positional argument (None for an argument without a gradient).  Keyword arguments are static.  ``@op`` makes it callable
+with tensors.  A kernel is another function of the same signature, registered with ``@operation.kernel(...)`` in another
 module.  ``choose`` alone decides which of them runs, and whether bfloat16 arguments are converted to float32 first.
 Code that checks, measures or times operations uses ``observed``.
 """
@@ -102,7 +102,8 @@ def observed(observer: Run) -> Iterator[None]:
 
     ``observer(operation, run, *arguments, **static)`` receives the operation and its chosen implementation, and returns
     the ``(y, backward)`` of ``run(*arguments, **static)``, or wraps them.  Operations that an implementation calls are
-    observed too; the float32 computation of an operation on bfloat16 arrays is not.  Joint kernels do not run.
+    observed too.  If an operation on bfloat16 arrays is computed in float32, that computation is not observed.  Joint
+    kernels do not run.
     """
     before, _observation.observer = _observation.observer, observer
     try:
@@ -153,7 +154,7 @@ class JointKernels(Kernels[Callable[..., tuple[list[Array], BackwardOfSeveral]]]
     """Kernels that compute several operations on the same tensors together.
 
     A kernel is a function of arrays that returns a list of arrays and ``backward``.  ``backward`` receives a list of
-    gradients, None for an unused result, and returns one gradient per positional argument.  ``name`` is that of the
+    gradients, None for an unused result, and returns one gradient per positional argument.  ``name`` is the name of the
     node on the tape.
     """
 
@@ -162,7 +163,10 @@ class JointKernels(Kernels[Callable[..., tuple[list[Array], BackwardOfSeveral]]]
         self.name = name
 
     def kernel_of(self, arguments: tuple[Any, ...]) -> Callable[..., tuple[list[Array], BackwardOfSeveral]] | None:
-        """Return the kernel that computes these operations together, or None; None while they are observed."""
+        """Return the kernel that computes these operations together.
+
+        Return None if there is no such kernel, or while operations are observed.
+        """
         if _observation.observer is not None:
             return None
         kernels = [kernel for kernel in self.kernels if kernel.takes_bfloat16 or not any(map(is_bfloat16, arguments))]
@@ -188,7 +192,10 @@ class _OneOfSeveral(PendingGradient):
         self.index, self.n_results = index, n_results
 
     def add_to(self, out: list[Array | None]) -> None:
-        """Set this result's entry in the list, which is None: each result has one node, visited once."""
+        """Set this result's entry in the list.
+
+        The entry was None until now, because each result has one node, which is visited once.
+        """
         out[self.index] = self.like
 
     def written(self) -> list[Array | None]:

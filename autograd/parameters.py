@@ -1,8 +1,8 @@
 """All parameters of a model in one flat buffer of values and one of gradients.
 
-Every ``Parameter`` is a view into both.  So Adam is one pass, the gradient norm one reduction, and a sum over processes
-a few contiguous slices.  The parameters lie in the reverse of the order in which layers declare them, which is nearly
-the order in which backward completes their gradients.
+Every ``Parameter`` is a view into both.  So Adam needs one pass over memory, and the gradient norm needs one reduction.
+A sum over processes needs a few contiguous slices.  The parameters lie in the reverse of the order in which layers
+declare them, which is nearly the order in which backward completes their gradients.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class ParameterBuffer:
             parameter.gradient_buffer, parameter.value = self._gradient_buffer, parameter.view_of(home)
 
     def refresh_low_precision(self) -> None:
-        """Round the values into ``low_precision`` again after values were changed by hand; Adam updates both itself."""
+        """Round the values into ``low_precision`` again, after code other than Adam has changed the values."""
         if self.low_precision is not None:
             self.low_precision[...] = self.values.astype(self.low_precision.dtype)
 

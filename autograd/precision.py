@@ -18,9 +18,11 @@ from autograd.tensor import Backward, Gradient, PendingGradient, written
 
 
 def dtype_named(name: Any) -> np.dtype[Any]:
-    """Return the dtype of this name; "bfloat16" is that of ``ml_dtypes``, which is imported only for it.
+    """Return the dtype of this name.
 
-    Raises: DeviceError if it cannot be imported.
+    For "bfloat16" this imports ``ml_dtypes``, which defines the dtype.
+
+    Raises: DeviceError if ``ml_dtypes`` cannot be imported.
     """
     if name == "bfloat16":
         try:
@@ -55,7 +57,7 @@ def rounded(x: Array) -> Array:
 
 
 class WideGradient(PendingGradient):
-    """The float32 gradient of a bfloat16 array, rounded unless its destination is float32, as for parameters."""
+    """The float32 gradient of a bfloat16 array, rounded unless its destination is float32, like that of a parameter."""
 
     def __init__(self, gradient: Gradient, like: Array) -> None:
         self.gradient, self.shape, self.like = gradient, gradient.shape, like
@@ -90,11 +92,11 @@ def in_float32(
     *arguments: Any,
     **static: Any,
 ) -> tuple[Array, Backward]:
-    """Run the implementation that ``choose`` returns for the arguments in float32, and round the result.
+    """Convert the arguments to float32, run the implementation that ``choose`` returns, and round the result.
 
     A scalar, such as a loss, stays float32.
-    Saves: the bfloat16 arguments.  The backward pass computes a second time, because the closure of the first
-    computation would keep float32 arrays.
+    Saves: the bfloat16 arguments.  The backward pass repeats the computation, because the closure of the first one
+        would keep float32 arrays.
     """
 
     def run_upcast() -> tuple[Array, Backward]:

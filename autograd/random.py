@@ -1,9 +1,12 @@
 """Randomness as a pure function: bits of (seed, update, micro-batch, stream id, index), without state.
 
-The generator is Philox4x64-10, the counter-based one of Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers:
-as easy as 1, 2, 3", exactly as ``numpy.random.Philox`` runs it: key = (seed, stream), counter = (block, micro-batch,
-update, 0), and the counter is incremented before the first block, as in NumPy.  So a dropout mask can be drawn again in
-the backward pass, is the same on every device and for any number of processes, and is not saved in checkpoints.
+The generator is Philox4x64-10.  Its bits are those of ``numpy.random.Philox``.  The key is (seed, stream).  The counter
+is (block, micro-batch, update, 0), and it is incremented before the first block.  So a dropout mask can be drawn again
+in the backward pass, and need not be saved in checkpoints.  It is the same on every device and for any number of
+processes.
+
+Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", which calls such generators
+    counter-based.
 """
 
 from __future__ import annotations
@@ -85,10 +88,12 @@ def random_words(like: Array, *, stream_id: StreamId, count: int) -> Array:
 
 
 def philox4x64_10(counter: Sequence[Array], key: Sequence[int]) -> list[Array]:
-    """Apply ten rounds of Philox, for each key a bijection of 256-bit counters: no two counters give the same block.
+    """Apply ten rounds of Philox.
+
+    For each key this is a bijection of 256-bit counters: no two counters give the same block.
 
     Shapes: counter, four arrays (n,) uint64, the lowest words first; key, two words in [0, 2⁶⁴).  Returns the n blocks
-    as four arrays (n,) uint64.
+        as four arrays (n,) uint64.
     """
     xp = namespace(counter[0])
     for _ in range(_ROUNDS):
@@ -104,7 +109,7 @@ def _round(xp: Any, counter: Sequence[Array], key: Sequence[int]) -> list[Array]
 
 
 def _multiply_wide(xp: Any, x: Array, factor: int) -> tuple[Array, Array]:
-    """Return the high and low 64 bits of the 128-bit products x · factor, from 32-bit halves."""
+    """Return the high and low 64 bits of the 128-bit products x · factor, computed from 32-bit halves."""
     mask, half = xp.uint64(0xFFFFFFFF), xp.uint64(32)
     x_high, x_low = x >> half, x & mask
     f_high, f_low = xp.uint64(factor >> 32), xp.uint64(factor & 0xFFFFFFFF)

@@ -197,8 +197,8 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
         into: a flat array, laid out as the buffer of the parameters, that receives the gradients of parameters
             instead of the buffer's ``gradients``.  So several threads can differentiate the same parameters at once.
 
-    Raises: TapeError if there is no tape, a part of it was consumed, or ``gradient`` is needed or has the wrong shape;
-        no gradient has changed then.
+    Raises: TapeError if there is no tape, a part of it was consumed, or ``gradient`` is missing or has the wrong shape;
+        then no gradient has changed.
     """
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")

@@ -35,8 +35,9 @@ def check_gradients(
 ) -> None:
     """Check ⟨ds/dx, u⟩ = (s(x + h u) − s(x − h u)) / 2h for s = ⟨w, function(*inputs)⟩, in float64.
 
-    For every leaf x the direction u is first a random one, then single coordinates: all of a small array, a random
-    choice of a larger one.  If the random direction fails, search for the wrong coordinate.
+    For every leaf x the direction u is first a random one, then one coordinate at a time.  In a small array every
+    coordinate is checked, in a larger one a random choice of them.  If the random direction fails, search for the wrong
+    coordinate.
     ``function`` must be pure: it must draw the same dropout mask in every call.
 
     Args:

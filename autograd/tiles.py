@@ -1,4 +1,7 @@
-"""Tiles of 16 rows for attention kernels, each with the range of rows of the other side that it needs."""
+"""Tiles of 16 rows for attention kernels.
+
+Each tile of queries has the range of keys that it needs, and each tile of keys the range of queries.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ ROWS = 16  # of a tile
 class Tiles(NamedTuple):
     """Tiles of queries for the forward pass and dq, and tiles of keys for dk and dv.
 
-    Shapes: of_queries and of_keys (tiles, 4) int32: first row, end of its segment, first and end of the needed rows of
-    the other side; ranges (T, 2) int32: ``first`` and ``last`` of every query.  A tile of zeros is empty.
+    Shapes: of_queries and of_keys (tiles, 4) int32; ranges (T, 2) int32: ``first`` and ``last`` of every query.  The
+    four numbers of a tile are its first row, the end of its segment, and the first and the end of the keys (for a tile
+    of queries) or queries (for a tile of keys) that it needs.  A tile of zeros is empty.
     """
 
     of_queries: Array

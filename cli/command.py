@@ -46,8 +46,8 @@ class _ClosedOutput(io.TextIOBase):
 def run_command(main: Callable[[], int | None]) -> int:
     """Run ``main``; turn errors that a user can correct, such as too little memory, into a line on stderr and status 1.
 
-    Standard output is flushed here, so that a write error is reported like any other; the interpreter would print a
-    traceback at its exit.
+    Standard output is flushed here, so that a write error is reported like any other; otherwise the interpreter would
+    print a traceback when it exits.
     """
     keep_freed_memory()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a Latin-1 terminal has no "→"; print "\\u2192" rather than fail
@@ -87,9 +87,10 @@ def all_end_together(world: Communicator) -> Iterator[None]:
 
 @contextmanager
 def _refusals_as_errors() -> Iterator[None]:
-    """Turn a lack of memory or disk space, and refused access to a file, into an error of EXPECTED with a remedy.
+    """Turn a lack of memory or disk space, and refused access to a file, into a RefusalError with a remedy.
 
-    FileNotFoundError stays: all code checks for missing files itself, so it is a bug, and needs its traceback.
+    FileNotFoundError is not turned into another error: all code checks for missing files, so this error is a bug, and
+    its traceback is needed.
     """
     try:
         yield

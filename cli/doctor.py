@@ -48,9 +48,11 @@ class DoctorOptions(RunConfig, RunStart):
     try_largest_batch: bool = False
     """Compute the largest batch once, and print the memory that it took."""
     explain_compat: tyro.conf.DisallowNone[tuple[OtherSystem, ...] | None] = None
-    """Instead, list how these systems (or all) differ from the paper, and what each switch changes in the model."""
+    """Instead of examining the machine, list how these systems (or all) differ from the paper, and what each switch
+    changes in the model."""
     replay: tyro.conf.DisallowNone[Path | None] = None
-    """Instead, repeat the step of a repro bundle, which diverged training writes, in float32 and in float64."""
+    """Instead of examining the machine, compute the update of a repro bundle again, in float32 and in float64.
+    Training that diverges writes such a bundle."""
 
 
 def main() -> int:
@@ -94,7 +96,7 @@ def launch() -> tuple[Communicator, list[Finding]]:
 
 
 def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
-    """Return the findings of this rank, and those of all ranks together; every rank must call this."""
+    """Return the findings: those of this rank alone, then those of all ranks together.  Every rank must call this."""
     device, placements = placements_of_ranks(options.device, world)
     training, planned = options.training, dataclasses.replace(options, device=device)
     return [

@@ -15,13 +15,13 @@ MOST_THREADS = 1_024
 
 
 def parse_options(default: Options, description: str, arguments: Sequence[str], file_remedy: str = "") -> Options:
-    """Return ``default``, the options of a command, with those of the command line.
+    """Return the options of a command: ``default``, changed by the command line.
 
     Args:
         file_remedy: advice for a file name that is given without an option; {file} in it stands for that name.
 
-    Raises: ConfigError for a file name without an option if there is a ``file_remedy``; SystemExit, after a message,
-    for other errors of the command line, and after the help text.
+    Raises: ConfigError if a file name is given without an option and there is a ``file_remedy``; SystemExit after the
+    help text, and after the message of any other error of the command line.
     """
     options = type(default)
     chosen, unknown = tyro.cli(

@@ -23,7 +23,7 @@ class PrepareOptions(Start):
     """The options of minitransformer-prepare."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    """The options of the text."""
+    """The text and its conversion to tokens."""
     run: Path = RunConfig.run
     """Directory of the run; the data is written to its folder "data", unless data.directory is given."""
     download: bool = False

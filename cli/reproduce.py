@@ -33,9 +33,9 @@ class Table1Options:
     output: Path = Path("runs/table1")
     """Directory for table1.json and table1.svg."""
     quick: bool = False
-    """Use small sizes: it takes seconds in all, but exponents of time are meaningless."""
+    """Use small sizes: the run takes seconds, but exponents of time are meaningless."""
     repeats: int = 5
-    """Number of forward passes; the shortest counts."""
+    """Number of forward passes; the shortest time is reported."""
 
 
 def main() -> int:

@@ -34,14 +34,14 @@ class Table3Options:
     """
 
     corpus: Path | None = None
-    """TOML file with the text (prepared, or in its folder raw), batches and schedule, such as
-    recipes/multi30k-en-de.toml; the demonstration's if not given.  Its model and numbers of steps are ignored."""
+    """TOML file with the settings of text, batches and schedule, such as recipes/multi30k-en-de.toml; if not given, the
+    demonstration's settings are used.  The model and the numbers of steps in the file are ignored."""
     rows: tuple[str, ...] = ()
-    """Letters (A B C D E), "big", or names such as A-h1; all rows if none is given."""
+    """Rows to train: letters (A B C D E), "big", or names such as A-h1; all rows if none is given."""
     budget: int = 1_000
-    """Training steps of each model; the big one has three times as many, as in the paper."""
+    """Training steps of each model; the big model is trained for three times as many, as in the paper."""
     seeds: tuple[int, ...] = (1,)
-    """Seeds; each row is trained once with each.  Two or more give intervals."""
+    """Random seeds; each row is trained once with each seed.  Two or more seeds give confidence intervals."""
     d_model: int = 128
     """Width of the base row, a multiple of 32 (512 in the paper); the other widths are scaled in proportion."""
     n_layers: int = 3
@@ -72,7 +72,10 @@ def reproduce_table3(options: Table3Options) -> int:
 
 
 def _require_text(experiment: Experiment, options: Table3Options) -> None:
-    """Raise CorpusError with a remedy if text and prepared data are missing; no option names the text's folder."""
+    """Raise CorpusError if text and prepared data are missing.
+
+    Its remedy names the configuration file, because this command has no option for the folder of the text.
+    """
     cell = experiment.cell("base", experiment.seeds[0])
     missing = [path for path in text_files(cell.data).values() if not path.exists()]
     if not missing or PreparedData.is_in(cell.data_directory):

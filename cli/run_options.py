@@ -36,7 +36,7 @@ class Start:
     config: tyro.conf.DisallowNone[Path | None] = None
     """TOML file of options, such as those in recipes/: warmup_steps in [training] is --training.warmup-steps."""
     preset: Preset = "tiny"
-    """Model by name, and its training: the demonstration's for tiny and small, the paper's for others."""
+    """Name of the model and its training: tiny and small train like the demonstration, the others as in the paper."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RunStart(Start):
     """The file, the preset and the conventions from which the options of a run start."""
 
     compat: System = "paper"
-    """System whose conventions the model has where the paper leaves a choice, length penalty included."""
+    """System whose conventions the model follows where the paper leaves a choice, including the length penalty."""
 
 
 def parse_run_options(options: type[Options], description: str, arguments: Sequence[str]) -> Options:
@@ -62,7 +62,7 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
 def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart, RunConfig]:
     """Return the file, preset and conventions of a run, and its settings after these are applied.
 
-    The file may name the preset and the system, too; those among the arguments override them.
+    The file may also name the preset and the system; a preset or system among the arguments overrides it.
     Raises: ConfigError that names the file, if it is missing, is not TOML, or sets something wrongly.
     """
     table = {} if file is None else read_toml(file)

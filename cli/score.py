@@ -1,4 +1,4 @@
-"""minitransformer-score: score translations, by references or by a model's log-probability."""
+"""minitransformer-score: score translations with references or with a model's log-probabilities."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BleuOptions:
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """Compute BLEU under every convention used in papers, each with the published figures it compares to."""
+    """Compute BLEU under every convention used in papers, each with the published figures that are comparable."""
 
     hypothesis: tyro.conf.Positional[Path]
     """File of translations, detokenised, a sentence a line."""
@@ -56,7 +56,7 @@ class AuditOptions:
 
 @dataclass(frozen=True)
 class PairsOptions:
-    """Compute the log-probability (nats) of each target line given its source line, and loss and perplexity of all."""
+    """Compute the log-probability (nats) of each target line given its source line, and the loss and perplexity."""
 
     source: tyro.conf.Positional[Path]
     """File of source lines."""
@@ -119,7 +119,7 @@ def score_bleu(options: BleuOptions) -> int:
 
 
 def score_audit(options: AuditOptions) -> int:
-    """Print for every convention the score with its interval, its signature, and comparable figures."""
+    """Print the score under every convention, with its interval, its signature, and comparable published figures."""
     hypotheses, references = _read(options)
     for audited in audit(hypotheses, references, language=options.language):
         score = audited.score

@@ -31,7 +31,8 @@ class TrainOptions(RunConfig, RunStart):
     """The options of minitransformer-train."""
 
     verify_resume: tyro.conf.DisallowNone[int | None] = None
-    """Instead, train this many updates twice, in a temporary directory: prove that a run that dies resumes exactly."""
+    """Instead of the training, run a test in a temporary directory: train this many updates twice, once with an
+    interruption, and compare the results."""
 
 
 def main() -> int:

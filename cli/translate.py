@@ -41,8 +41,8 @@ class TranslateOptions:
     alpha: float = SearchConfig.alpha
     """Exponent of the length penalty."""
     normalisation: Normalisation | None = SearchConfig.normalisation
-    """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the model's own,
-    which is "gnmt" unless it was trained with another system's (compat)."""
+    """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the penalty in the
+    model's configuration, which is "gnmt" unless the option compat of its training changed it."""
     n_best: int | None = None
     """Number of translations to print for each line, with their scores."""
     threads: int | None = None
@@ -54,7 +54,7 @@ class TranslateOptions:
     output: Path | None = None
     """File to write (--input must be given too); standard output if not given."""
     resume: bool = False
-    """Continue an interrupted output, or begin one; nothing is lost or repeated."""
+    """Continue an interrupted output file, or start a new one; no line is lost or repeated."""
 
     def check(self) -> None:
         """Raise ConfigError for options that cannot be combined."""

@@ -17,7 +17,7 @@ class DisagreementError(RuntimeError):
 
 
 def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, remedy: str) -> None:
-    """Compare facts, such as {"code": "4f2a"}, of all ranks; all must call.
+    """Compare facts, such as {"code": "4f2a"}, of all ranks; all ranks must call this.
 
     Args:
         when: the beginning of the error message, such as "at the start".

@@ -37,7 +37,7 @@ class Ranks(Protocol):
         """Return every rank's value, in the order of ranks, on every rank."""
 
     def barrier(self) -> None:
-        """Return when all ranks have called."""
+        """Wait until all ranks have called this."""
 
     def allreduce_array(self, array: Any) -> None:
         """Sum ``array`` over all ranks, in place.  The library chooses the order, so the bits depend on ``size``."""
@@ -46,7 +46,10 @@ class Ranks(Protocol):
         """Overwrite ``array`` with the array of rank 0."""
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
-        """Send one array to a rank and receive another from it; arrays on a GPU only if the library reads them."""
+        """Send one array to a rank and receive another from it.
+
+        The arrays may be on a GPU only if the library can read its memory.
+        """
 
     def gatherv_array(self, array: Any, lengths: Sequence[int]) -> Any | None:
         """Concatenate flat arrays of these lengths, one from each rank, on rank 0; return None on the others."""
@@ -100,7 +103,7 @@ class SerialCommunicator:
         return value
 
     def allgather(self, value: Value) -> list[Value]:
-        """Return a list of this value."""
+        """Return a list that contains only this value."""
         return [value]
 
     def barrier(self) -> None:

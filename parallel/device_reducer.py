@@ -54,7 +54,7 @@ class DeviceReducer:
         return shard
 
     def allgather_of_shards(self, value: Value) -> list[Value]:
-        """Return a list of this value: all ranks have the same shard."""
+        """Return a list that contains only this value, because all ranks have the same shard."""
         return [value]
 
 

@@ -19,7 +19,7 @@ LONGEST_PULSE = 5.0  # seconds between heartbeats, at most
 
 
 class MpiRanks:
-    """A group of ranks whose collective calls a watchdog times.  See ``parallel.communicator.Ranks``."""
+    """A group of ranks; a watchdog limits the time of its collective calls.  See ``parallel.communicator.Ranks``."""
 
     def __init__(self, ranks: MPI.Intracomm, watchdog: Watchdog) -> None:
         self._ranks, self._watchdog = ranks, watchdog
@@ -47,7 +47,7 @@ class MpiRanks:
             return list(self._ranks.allgather(value))
 
     def barrier(self) -> None:
-        """Return when all ranks have called."""
+        """Wait until all ranks have called this."""
         with self._watchdog.waiting("MPI_Barrier"):
             self._ranks.Barrier()
 

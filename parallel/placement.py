@@ -30,7 +30,8 @@ def share_of_cores(mine: Collection[int], of_all: Sequence[Collection[int]]) -> 
     """Return the number of cores for a rank, at least one.
 
     A core that several ranks of the machine may use is divided among them.
-    Launchers differ: MPICH's lets every rank use all cores, Open MPI's and Slurm's bind a rank to some of them.
+    MPICH's launcher lets every rank use all cores.  The launchers of Open MPI and Slurm bind each rank to some of the
+    cores.
     """
     shares = [Fraction(1, sum(core in cores for cores in of_all)) for core in mine]
     return max(1, int(sum(shares)))

@@ -46,7 +46,10 @@ class GradientReducer(Protocol):
         """Return two flat arrays of zeros, values and gradients, in memory that this reducer can use."""
 
     def reduce_scatter(self) -> None:
-        """Replace this rank's shard of its gradients with the sum over ranks; the rest of them is undefined."""
+        """Replace this rank's shard of its gradients with the sum over ranks.
+
+        Its gradients outside the shard are then undefined.
+        """
 
     def allreduce(self, number: Any) -> Any:
         """Return the sum of one number from each rank; with one rank the number stays on its device."""
@@ -90,7 +93,7 @@ class LocalReducer:
         return shard
 
     def allgather_of_shards(self, value: Value) -> list[Value]:
-        """Return a list of this value."""
+        """Return a list that contains only this value."""
         return [value]
 
 
@@ -103,14 +106,14 @@ def choose_reducer(
     *,
     n_threads: int = 1,
 ) -> GradientReducer:
-    """Return the fastest reducer that all ranks can use.  All ranks must call, each after it has chosen its GPU.
+    """Return the fastest reducer that all ranks can use.  All ranks must call this, each after it has chosen its GPU.
 
     Args:
         cupy: the module ``cupy`` if the arrays lie on GPUs; None if they lie in host memory.
         n_micro_batches: micro-batches of one batch, over all ranks.
         order: "exact" adds along one tree for any number of ranks.  "fast" uses all ranks, and between GPUs NCCL or MPI
             chooses the order.
-        sent_in: the type of gradients in messages; where a library chooses the order, nothing is rounded.
+        sent_in: the type of gradients in messages; if NCCL or MPI chooses the order, nothing is rounded.
         n_threads: threads of this rank that may add.
     """
     if world.size == 1:

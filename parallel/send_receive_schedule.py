@@ -18,7 +18,7 @@ class SendReceive:
 
 
 def send_receive_schedule(nodes: Sequence[Sequence[int]], rank: int) -> Iterator[SendReceive]:
-    """Yield this rank's exchanges in an order that is free of deadlocks.
+    """Yield this rank's sendrecv calls in an order that is free of deadlocks.
 
     Every rank receives from one rank of every other node, and the ranks of a node share the sending.  Ranks with the
     same index in their nodes are partners.  If a node has fewer ranks than another, some of its ranks have several

@@ -22,7 +22,7 @@ class NoSharedMemoryError(OSError):
 def allocate_shared(node: Ranks, ranks: list[int], n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray]]:
     """Return zeros in memory that all ranks of a node share: one array of values, and gradients by rank.
 
-    All ranks of the node must call.
+    All ranks of the node must call this.
 
     Args:
         ranks: the numbers that the node's ranks have among all ranks.

@@ -1,4 +1,4 @@
-"""A time limit on calls that wait for other ranks: a thread ends the process when it is exceeded."""
+"""A time limit on calls that wait for other ranks: a thread ends the process when the limit is exceeded."""
 
 from __future__ import annotations
 

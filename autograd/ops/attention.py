@@ -19,7 +19,8 @@ def attention(
 ) -> tuple[Array, Backward]:
     """Return Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head; the mask gives each query its keys.
 
-    Source: Vaswani et al. 2017, equation 1; dropout of the weights (off there) as in tensor2tensor.
+    Source: Vaswani et al. 2017, equation 1; dropout of the attention weights, which the paper does not use, as in
+        tensor2tensor.
     Shapes: q (T, H, K), k (S, H, K), v (S, H, V); mask: KeyRanges or BooleanMask of
         T queries over S keys.  Returns (T, H, V).
     Saves: q, k and v padded to (B, H, longest, ·), the attention weights, and the mask.

@@ -36,9 +36,9 @@ def cross_entropy(
         nothing to the loss and has gradient 0, for any logits.  Returns a scalar, dtype of logits.
     Units: nats, summed over tokens.  The minimum is the entropy of q, not 0.
     Saves: p (T, W) and the targets.
-    Raises: ShapeError if the arguments do not fit; ValueError unless 0 ≤ ε < 1, if ε > 0 but no class can share it,
-        if ``impossible`` is given without "V-2" or missing with it, or is not a class.  Targets are not checked:
-        the caller ensures that none is the impossible class.
+    Raises: ShapeError if the arguments do not fit together; ValueError unless 0 ≤ ε < 1, or if ε > 0 but no class can
+        share it; ValueError if ``impossible`` is not a class, is given without "V-2", or is missing with "V-2".
+        Targets are not checked: the caller ensures that none is the impossible class.
     """
     n_tokens, n_classes = checked_shape(logits, targets)
     share, of_target = smoothed_masses(smoothing, over, impossible, n_classes)

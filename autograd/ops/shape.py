@@ -61,7 +61,10 @@ def getitem(x: Array, *, index: Any) -> tuple[Array, Backward]:
 
 
 def _is_basic(index: Any) -> bool:
-    """Return whether indexing gives a view, which holds no element twice; any other sequence makes NumPy gather."""
+    """Return whether an index gives a view, in which no element occurs twice.
+
+    For other indices NumPy copies the elements.
+    """
     parts = index if isinstance(index, tuple) else (index,)
     return all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Checks of settings, and settings from files."""
+"""Checks of settings, and conversion of settings that are read from files."""
 
 from __future__ import annotations
 
@@ -56,11 +56,13 @@ def require(condition: bool, name: str, expected: str, got: Any) -> None:
 def with_changes(
     config: Config, changes: Mapping[str, Any], prefix: str = "", other_keys: Sequence[str] = ()
 ) -> Config:
-    """Return a configuration with settings from a TOML or JSON file; a table holds the settings of a part.
+    """Return a configuration with settings from a TOML or JSON file.
+
+    A table in the file sets one part of the configuration.
 
     Args:
-        prefix: name of the part that the configuration is, with a dot: "training."; for messages.
-        other_keys: keys beside the settings that a caller has read; for messages.
+        prefix: the name of this part of the configuration and a dot, such as "training."; used in messages.
+        other_keys: further keys that the file may have, which the caller has read; used in messages.
 
     Raises: ConfigError that names the setting, if it is unknown, has another type or is invalid.
     """

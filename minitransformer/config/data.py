@@ -43,14 +43,17 @@ class DataConfig:
     tokenizer: TokenizerType = "bpe"
     """Kind of subword model that sentencepiece trains; or, for parsing, whole words, with classes for rare words."""
     vocabulary_size: int = 2_000
-    """Number of subword pieces (from 20,000 on, 256 of them are bytes) or words; per side if it is not joint."""
+    """Number of subword pieces (from 20,000 on, 256 of them are bytes) or words; for each language if the vocabulary is
+    not joint."""
     joint_vocabulary: bool = True
-    """One vocabulary for both languages (the paper), or one for each; two vocabularies share no matrix (model.tied)."""
+    """One vocabulary for both languages (the paper), or one for each language; two vocabularies share no matrix
+    (model.tied)."""
     max_length: int = 256
-    """Training pairs with more tokens than this on a side are dropped, and counted.  Held-out pairs with more tokens
-    than this and than 1,024 do not count in the validation loss."""
+    """Training pairs with more tokens than this on a side are dropped, and counted.  Held-out pairs do not count in the
+    validation loss if a side has more tokens than both this number and 1,024."""
     max_ratio: float = 6.0
-    """Pairs with a side over this many times as long as the other, and over 20 tokens, are dropped, and counted."""
+    """Training pairs are dropped, and counted, if one side has over 20 tokens and over this many times as many as the
+    other."""
     download_from: str = ""
     """URL of the folder from which missing files are downloaded."""
     sha256: tuple[str, ...] = ()

@@ -43,7 +43,8 @@ class ModelConfig:
     """The model's hyperparameters (Vaswani et al. 2017, section 3 and Table 3); defaults: the paper's base model."""
 
     vocabulary_size: int = 0
-    """Classes of the softmax and rows of the target embedding; rows of the source embedding, too, unless given."""
+    """Classes of the softmax and rows of the target embedding; rows of the source embedding, too, unless
+    source_vocabulary_size is given."""
     source_vocabulary_size: int | None = None
     """Rows of the source embedding, if each language has its own vocabulary."""
     n_layers: int = 6
@@ -59,7 +60,7 @@ class ModelConfig:
     d_v: int = 64
     """Size of a head's values; need not be d_model / h."""
     p_drop: float = 0.1
-    """Dropout of each sublayer's output, and of the sums of embeddings and positions."""
+    """Dropout of each sublayer's output, and of the sums of embeddings and position encodings."""
     p_drop_attention: float = 0.0
     """Dropout of attention weights (none in the paper)."""
     p_drop_relu: float = 0.0
@@ -68,7 +69,7 @@ class ModelConfig:
     """ε: probability that label smoothing takes from the correct class and divides evenly among other classes."""
     label_smoothing_over: SmoothedClasses = "V-1"
     """Classes that share ε: all but the correct one (tensor2tensor); all V, the correct one too (PyTorch, Marian); or
-    all but the correct one and the start symbol (The Annotated Transformer and JoeyNMT: padding)."""
+    all but the correct one and the start symbol (The Annotated Transformer and JoeyNMT leave out padding instead)."""
     positions: PositionLayout = "interleaved"
     """Position encodings: sinusoids as the paper prints them, sines before cosines as in tensor2tensor, or a learned
     table (row E)."""

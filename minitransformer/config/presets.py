@@ -74,7 +74,7 @@ def table3(
     256, 1024 (d_k = d_v = d_model/8), or d_ff 1024, 4096; (D) p_drop 0.0, 0.2 or label_smoothing 0.0, 0.2;
     (E) learned positions.
 
-    Raises: ConfigError if the row does not vary the given setting, or not to the given value.
+    Raises: ConfigError if the row does not vary the given setting, or if Table 3 does not have the given value.
     """
     given = {
         "n_heads": n_heads, "d_k": d_k, "n_layers": n_layers, "d_model": d_model, "d_ff": d_ff,
@@ -90,7 +90,10 @@ def table3(
 
 @dataclasses.dataclass(frozen=True)
 class Variation:
-    """One line of Table 3: its row, the settings it varies, settings that follow from them, and printed parameters."""
+    """One line of Table 3: its row and the settings that it varies.
+
+    It also has the settings that follow from these, and the number of parameters that the paper prints.
+    """
 
     row: Row
     changes: dict[str, float]

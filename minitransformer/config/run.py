@@ -107,9 +107,9 @@ class RunConfig:
             )
 
     def differences(self, free: Collection[str]) -> list[str]:
-        """Return the settings in which the run in this directory differs, except the ``free`` fields of training.
+        """Return the settings that differ from those of the run in this directory; none if there is no run.
 
-        Without a run nothing differs.
+        The ``free`` fields of training are not compared.
         """
         path = self.run / RUN_FILE
         if not path.exists():

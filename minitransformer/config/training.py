@@ -44,11 +44,11 @@ class TrainingConfig:
     """Clip the gradient of the mean loss to this norm; off in the paper."""
     sum: SumOrder = "exact"
     """Order in which processes add gradients.  "exact": along one fixed tree, with the same bits for any number of
-    processes; a power of two of them compute.  "fast": all processes compute, up to one per micro-batch, and the last
-    bits depend on their number; between GPUs the library chooses the order."""
+    processes; only a power of two of them compute.  "fast": all processes compute, up to one per micro-batch, and the
+    last bits depend on their number; between GPUs, the library NCCL or MPI chooses the order."""
     gradients_sent_in: SentIn = "float32"
     """Type of gradients in messages between machines or GPUs: "bfloat16" halves the size of the messages.  Gradients
-    are added in float32.  They are not rounded in shared memory, nor if a library chooses the order."""
+    are added in float32.  They are not rounded in shared memory, or if NCCL or MPI chooses the order."""
     precision: Precision = "float32"
     """Type of weights and activations.  With "bfloat16" the GPU's tensor cores multiply them and add in float32; a CPU
     is slower with it.  Updates are computed, and everything is saved, in float32."""

@@ -36,7 +36,9 @@ def plan_epoch(lengths: IntArray, batch_tokens: int, *, seed: int, epoch: int) -
 
 
 def cut_by_tokens(indices: IntArray, lengths: IntArray, batch_tokens: int) -> list[IntArray]:
-    """Cut a sequence of indices into runs of at most ``batch_tokens`` tokens on each side, or of one longer sentence.
+    """Cut a sequence of indices into runs of at most ``batch_tokens`` tokens on each side.
+
+    A longer sentence is a run of its own.
 
     Shapes: indices (m,), which index the rows of lengths (n, sides).
     """

@@ -101,7 +101,7 @@ class FileCorpus:
             yield from (pair for i, pair in enumerate(_read_all(self.train_files)) if self._is_held_out(i))
 
     def test(self) -> Iterator[Pair]:
-        """Return an empty iterator, because a test set is translated and scored by hand, once."""
+        """Return an empty iterator, because users translate and score a test set themselves, after training."""
         return iter(())
 
     def location(self, i: int) -> str:

@@ -30,7 +30,7 @@ def download(config: DataConfig) -> list[Path]:
 
     An archive is downloaded only if a text file of the configuration is still missing; the missing files are then
     extracted from it.
-    Raises: DownloadError if there is no address, a file cannot be fetched or unpacked, or its checksum is wrong.
+    Raises: DownloadError if there is no URL, a file cannot be fetched or unpacked, or its checksum is wrong.
     """
     sums = _checksums(config)
     if not sums or not (config.download_from or all("://" in name for name in sums)):
@@ -90,7 +90,10 @@ def _unpack(archive: Path, wanted: Mapping[str, Path]) -> None:
 
 
 def _checksums(config: DataConfig) -> dict[str, str]:
-    """Return the checksum of each file name or address.  Raises: DownloadError if two lead to the same file."""
+    """Return the checksum of each file name or URL.
+
+    Raises: DownloadError if two of them would be saved as the same file.
+    """
     sums: dict[str, str] = {}
     files: dict[str, str] = {}
     for entry in config.sha256:

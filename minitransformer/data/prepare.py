@@ -138,7 +138,7 @@ def prepare(
 
 
 def _write(corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the prepared data of a corpus; ``files`` are the fingerprints that its files had before it was read."""
+    """Write the prepared data of a corpus; ``files`` are the fingerprints of its files, taken before they were read."""
     _remove_manifest(directory)  # an incomplete directory has no manifest
     remove_unfinished(directory)
     _log.info(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")

@@ -1,4 +1,7 @@
-"""Words as tokens: a frequent word has its own id, a rare word the id of a class given by its shape and ending."""
+"""Words as tokens: a frequent word has its own id, a rare word has the id of its class.
+
+The class of a word is given by its shape and its ending.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ def rare_word_classes(word: str) -> tuple[str, str]:
 
     Source: the signatures that the Stanford and Berkeley parsers give unknown words (Klein and Manning 2003, "Accurate
     Unlexicalized Parsing"; Petrov et al. 2006, "Learning Accurate, Compact, and Interpretable Tree Annotation").
-    **Differs**: the last two letters instead of a list of English suffixes, so that it works for any language.
+    **Differs**: the ending is the last two letters, not one of a list of English suffixes, so that it works for any
+    language.
     """
     shape = _shape(word)
     wide = f"<rare:{shape}>"
@@ -52,7 +56,7 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
 
 
 def with_endings_of_rare_words(lines: Iterable[str], counts: Counter[str]) -> Iterator[str]:
-    """Yield the lines with each word of a count below LEAST_COUNT replaced by its class.
+    """Yield the lines; each word that occurs fewer than LEAST_COUNT times is replaced by its class.
 
     Words whose class has no ending are left out: the vocabulary always contains SHAPE_CLASSES.
     """

@@ -24,7 +24,7 @@ def worth_training_on(
 
 
 def worth_scoring(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Iterator[IdPair]:
-    """Yield the held-out pairs of at most ``longest`` tokens a side; count the others in ``unscored`` by number."""
+    """Yield the held-out pairs of at most ``longest`` tokens a side; add the numbers of the others to ``unscored``."""
     for number, (source, target) in enumerate(pairs, 1):
         if max(len(source), len(target)) > longest:
             unscored.add(number)

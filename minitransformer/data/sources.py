@@ -31,7 +31,7 @@ class GeneratedCorpus:
         return iter(self._corpus.test)
 
     def location(self, i: int) -> str:
-        """Return the number of the i-th training pair (from 0), counted from 1; it is in no file."""
+        """Return the number of a training pair, counted from 1, because it is in no file; ``i`` is counted from 0."""
         return f"pair {i + 1:,}"
 
 

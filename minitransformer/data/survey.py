@@ -62,7 +62,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Survey:
-    """The survey of a complete UTF-8 file; ``odd`` counts unusual lines, which are used nevertheless, by kind."""
+    """The survey of a complete UTF-8 file; ``odd`` counts unusual lines by kind; they are used, too."""
 
     n_lines: int
     odd: dict[str, Found]
@@ -98,7 +98,7 @@ def byte_lines(path: Path) -> Iterator[bytes]:
 
 
 def content(line: bytes, number: int) -> bytes:
-    """Return a line without its end (LF or CR LF); line number 1 also without a byte order mark."""
+    """Return a line without its end (LF or CR LF); if it is line number 1, also without a byte order mark."""
     return line.removesuffix(b"\n").removesuffix(b"\r").removeprefix(BYTE_ORDER_MARK if number == 1 else b"")
 
 
@@ -117,7 +117,8 @@ def read_lines(path: Path) -> Iterator[str]:
 def survey(path: Path) -> Survey:
     """Read a file to its end and count unusual lines.
 
-    Raises: CorpusError as ``read_lines`` does; if lines are not UTF-8, it has their count and the first line numbers.
+    Raises: CorpusError as ``read_lines`` does; if lines are not UTF-8, the message has their count and the first line
+        numbers.
     """
     n_lines, odd, broken, first = 0, dict[str, Found](), Found(), None
     for n_lines, line in enumerate(byte_lines(path), 1):

@@ -232,7 +232,10 @@ class _TrainingError(Exception):
 
 
 class _WatchedLines(Iterator[str]):
-    """An iterator over lines that stores its exception, Ctrl-C too; sentencepiece turns it into a RuntimeError."""
+    """An iterator over lines that stores the exception that ends it, also KeyboardInterrupt.
+
+    sentencepiece turns every such exception into a RuntimeError.
+    """
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
@@ -251,7 +254,7 @@ class _WatchedLines(Iterator[str]):
 def _train_model(lines: Iterable[str], **options: Any) -> bytes:
     """Train a sentencepiece model and return it as bytes.
 
-    Raises: _TrainingError if sentencepiece refuses; any exception of the lines' iterator.
+    Raises: _TrainingError if sentencepiece refuses; any exception of ``lines``.
     """
     model, watched = io.BytesIO(), _WatchedLines(lines)
     try:

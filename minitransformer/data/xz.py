@@ -1,4 +1,4 @@
-"""A reader of .xz files that detects a corrupt second stream; ``lzma.open`` takes one for padding and ends early."""
+"""A reader of .xz files that detects a corrupt second stream; ``lzma.open`` would treat it as padding and end early."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""BLEU of one translation under every convention used in papers, each with the published figures it compares to.
+"""BLEU of one translation under every convention used in papers, each with the published figures that are comparable.
 
 The paper's 27.3 and 28.4 are BLEU of tokenised text, with hyphenated words split and the references' quotation marks
-made straight.  SacreBLEU gives the same translations up to a point and a half less.
+made straight.  SacreBLEU gives the same translations up to 1.5 points less.
 
 Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores"; tensor2tensor's ``get_ende_bleu.sh``, which scored
 the paper's translations.  Martin Popel found that the references used with it differ: "all unicode quotes including „"
@@ -36,7 +36,8 @@ _HYPHEN = re.compile(rb"(\S)-(\S)")
 class AuditedScore:
     """A score under one convention, and the published figures that were computed in the same way.
 
-    The test set is unknown here: ``comparable_with`` names the test set of its figures.
+    ``comparable_with`` describes these figures.  This module does not know the test set, so the description names the
+    test set on which they were computed.
     """
 
     convention: str
@@ -81,7 +82,7 @@ def audit(
 
 
 def _of_sacrebleu() -> Iterator[tuple[str, Metric, str]]:
-    """Yield sacreBLEU's own conventions: name, metric, comparable figures."""
+    """Yield sacreBLEU's own conventions: the name, the metric, and a description of comparable figures."""
     yield "sacreBLEU, 13a", BLEU(), "sacreBLEU figures on the same test set, of WMT and of papers since 2018"
     yield "sacreBLEU, 13a, lower-cased", BLEU(lowercase=True), "the same with case:lc in their signature"
     yield (
@@ -98,7 +99,10 @@ def _of_sacrebleu() -> Iterator[tuple[str, Metric, str]]:
 
 
 def _tokenised(language: Language) -> Iterator[tuple[str, tuple[str, Preprocess, Preprocess], str]]:
-    """Yield the conventions that tokenise first: name, (steps, for translations, for references), comparable."""
+    """Yield the conventions that tokenise before scoring, each with a description of comparable figures.
+
+    The form is: name, (steps, function for translations, function for references), comparable figures.
+    """
     moses, punctuation = MosesTokenizer(language), MosesPunctNormalizer(language)
 
     def tokenised(line: str) -> str:

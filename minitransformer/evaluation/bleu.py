@@ -38,7 +38,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowe
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """Compute corpus chrF2 (Popović 2015)."""
+    """Compute corpus chrF2 (Popović 2015) of detokenised text."""
     return score_corpus(CHRF(), hypotheses, references)
 
 

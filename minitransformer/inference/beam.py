@@ -108,7 +108,8 @@ def beam_search(
 
     Args:
         sources: ids without start and end symbols.
-        constraint: forbids tokens, except the end symbol at the greatest length; log p remains the model's.
+        constraint: forbids tokens, except the end symbol at the greatest length; log p is still the model's, without
+            the constraint.
 
     Raises: SearchError if the model's outputs are not finite.
     """

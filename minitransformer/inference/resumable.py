@@ -34,7 +34,11 @@ class ResumeError(UserError, RuntimeError):
 
 @dataclass(frozen=True)
 class Progress:
-    """The content of a progress file: complete lines and bytes, their checksums, settings, and whether this is all."""
+    """The content of a progress file.
+
+    It has the numbers of complete lines and bytes, their checksums, the settings, and whether the translation is
+    complete.
+    """
 
     n_lines: int
     n_bytes: int
@@ -110,7 +114,7 @@ class _Run:
         self.read, self.written = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
 
     def begin_again(self) -> None:
-        """Start an empty output, also over a complete one.  Raises: ResumeError if there is an interrupted one."""
+        """Start an empty output; overwrite a complete one.  Raises: ResumeError if there is an interrupted output."""
         note = progress_file(self.path)
         if note.exists() and not read_record(note, Progress).done:
             raise ResumeError(
@@ -141,7 +145,10 @@ class _Run:
         self._note()
 
     def take_up(self, lines: Iterator[bytes], source: Path) -> None:
-        """Restore the state at which an earlier call ended; start an empty output if there is none."""
+        """Restore the state at which an earlier call ended; if there is no output yet, start an empty one.
+
+        Raises: ResumeError if the output cannot be continued with this input, model and search.
+        """
         size = os.fstat(self.target.fileno()).st_size
         if not size:
             self._begin()

@@ -28,7 +28,7 @@ class Source(Protocol):
     """An input of bytes: a file, a pipe or a terminal."""
 
     def read1(self, size: int, /) -> bytes:
-        """Return available bytes; block only if there are none.  Empty only at the end of the input."""
+        """Return available bytes; wait only if there are none.  The result is empty only at the end of the input."""
 
     def fileno(self) -> int:
         """Return the file descriptor.  Raises: OSError if there is none."""
@@ -116,7 +116,8 @@ def _pauses(source: Source) -> bool:
 class LineTranslator:
     """A translation of groups of lines into output bytes.
 
-    With ``n_best``, each line gives up to so many lines: number, score, log-probability and translation, tab-separated.
+    With ``n_best``, each line gives up to ``n_best`` output lines: number, score, log-probability and translation,
+    tab-separated.
     """
 
     translator: Translator

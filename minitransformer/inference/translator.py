@@ -59,7 +59,7 @@ class Translator:
         alpha: float = SearchConfig.alpha,
         n_threads: int | None = None,
     ) -> list[str]:
-        """Return the best translation of each line; an empty line gives an empty line."""
+        """Return the best translation of each line; the translation of an empty line is empty."""
         config = SearchConfig(beam=beam, alpha=alpha)
         return [best[0].text for best in self.n_best(lines, config, n_threads=n_threads)]
 
@@ -112,8 +112,8 @@ class Translator:
 def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Transformer, Tokenizer]:
     """Load the model and the tokenizer of a training run.
 
-    Raises: CheckpointError if one is missing, or if their vocabularies differ in size: an id would mean another word,
-    or none, to the model.
+    Raises: CheckpointError if one is missing, or if their vocabularies differ in size, because ids would then mean
+    other words.
     """
     model, tokenizer = Transformer.load(directory, device=device), Tokenizer.load(directory)
     expected = model.config.n_source_words, model.config.vocabulary_size

@@ -64,7 +64,7 @@ class Batch:
         """Return a batch of pairs; each sequence of ids comes without start and end symbols.
 
         Raises: ValueError if the numbers of sources and targets differ, if an id is not a whole number ≥ 0, or if a
-        target contains the start symbol: it is not a word, and a model may embed another value for it.
+        target contains the start symbol: it is not a word, and a model may use another embedding for it.
         """
         if len(sources) != len(targets):
             raise ValueError(f"Batch: expected as many targets as sources; got {len(sources)} and {len(targets)}")
@@ -116,8 +116,8 @@ class Batch:
 def pack_sequences(sequences: Sequence[Ids]) -> tuple[IntArray, Segments]:
     """Return all sequences in one array, each followed by END, and their lengths and offsets.
 
-    Raises: ValueError if an id is not a whole number ≥ 0: NumPy would truncate a
-    fraction, and index from the end of the table with a negative id.
+    Raises: ValueError if an id is not a whole number ≥ 0: NumPy would truncate a fraction, and a negative id would
+    count from the end of the table.
     """
     segments = Segments.of_lengths([len(sequence) + 1 for sequence in sequences])
     ids = np.full(segments.n_tokens, END, np.int64)

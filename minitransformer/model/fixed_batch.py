@@ -82,7 +82,10 @@ def _filled(segments: Segments, n_tokens: int) -> Segments:
 
 @dataclass(frozen=True, eq=False)
 class FixedBatch:
-    """A ``ModelInput``: arrays on a device, and the attention masks on the host from which their shapes come."""
+    """A ``ModelInput`` whose arrays are on a device.
+
+    Its attention masks are on the host; only the tiles of the masks are on the device.
+    """
 
     source_ids: Array
     source_positions: Array
@@ -93,13 +96,16 @@ class FixedBatch:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], masks: BatchMasks) -> FixedBatch:
-        """Return a batch that reads ``arrays``, of the shapes of a ``Capacity``; ``fill`` returned its ``masks``."""
+        """Return a batch that reads ``arrays``, of the shapes of a ``Capacity``.
+
+        ``masks`` are the masks that ``fill`` returned.
+        """
         for name, of_name in masks._asdict().items():
             keep_tiles(of_name, Tiles(*(arrays[f"{name}.{part}"] for part in Tiles._fields)))
         return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, of_model=masks)
 
     def masks(self, neighbourhood: int | None) -> BatchMasks:
-        """Return the masks given to ``of``, made for the same neighbourhood; their tiles are on the device."""
+        """Return the masks given to ``of``, which must be for this neighbourhood.  Their tiles are on the device."""
         del neighbourhood
         return self.of_model
 

@@ -62,7 +62,7 @@ def mapped(x: Tensor, maps: Sequence[Linear]) -> list[Tensor]:
 
 
 class LayerNorm(Layer):
-    """Layer normalisation with a trained gain and bias, ε inside the root.  Shapes: (T, D) → (T, D)."""
+    """Layer normalisation with a trained gain and bias, ε inside the square root.  Shapes: (T, D) → (T, D)."""
 
     def __init__(self, d_model: int, *, eps: float = 1e-6) -> None:
         self.eps = eps
@@ -130,7 +130,7 @@ class MultiHeadAttention(Layer):
 
 
 def keys_values_of_each(attentions: Sequence[MultiHeadAttention], memory: Tensor) -> list[KeysValues]:
-    """Compute keys and values of ``memory`` for each layer.  Shapes: (S, D) → keys (S, H, K), values (S, H, V)."""
+    """Compute each layer's keys and values from ``memory``.  Shapes: (S, D) → keys (S, H, K), values (S, H, V)."""
     keys = mapped(memory, [attention.key for attention in attentions])
     values = mapped(memory, [attention.value for attention in attentions])
     return [(attention.heads(k), attention.heads(v)) for attention, k, v in zip(attentions, keys, values, strict=True)]

@@ -33,7 +33,7 @@ def self_attention_mask(segments: Segments, neighbourhood: int | None = None) ->
 
 
 def causal_mask(segments: Segments, neighbourhood: int | None = None) -> KeyRanges:
-    """Return the mask of decoder self-attention: a token sees itself and all, or at most r, tokens before it.
+    """Return the mask of decoder self-attention: a token sees itself and all tokens before it, or at most r of them.
 
     Source: Vaswani et al. 2017, section 3.2.3 (the look-ahead mask); restricted self-attention, section 4.
     """

@@ -60,7 +60,10 @@ class DecoderLayer(Layer):
         random: RandomStream | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Apply the layer; ``memory`` holds ``source_attention``'s keys and values of the encoder's output."""
+        """Apply the layer.
+
+        ``memory`` holds the keys and values that ``source_attention`` computes from the encoder's output.
+        """
         y = self.self_attention_residual.sublayer_input(x)
         queries, newest = self.self_attention.queries_keys_values(y)
         y = self.self_attention(queries, cache.extend(newest) if cache else newest, self_mask, random)
@@ -93,7 +96,7 @@ class Decoder(Layer):
         self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm == "pre" else None
 
     def memory(self, encoded: Tensor) -> list[KeysValues]:
-        """Compute each layer's keys and values of the encoder's output (S, D)."""
+        """Compute each layer's keys and values from the encoder's output (S, D)."""
         return keys_values_of_each([layer.source_attention for layer in self.layers], encoded)
 
     def __call__(

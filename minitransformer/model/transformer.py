@@ -50,7 +50,7 @@ class Transformer(Layer):
         dtype: of weights and activations: "float32", "float64" for checks, or "bfloat16".  With "bfloat16" the master
             weights (updated and saved), gradients, statistics and sums are float32.
         device: "cpu" or "cuda".
-        allocate: see ``ParameterBuffer``; if several processes train the model, their reducer's.
+        allocate: see ``ParameterBuffer``; if several processes train the model, the ``allocate`` of their reducer.
     """
 
     def __init__(
@@ -114,7 +114,10 @@ class Transformer(Layer):
         return self.decoder(x, memory, self_mask, source_mask, random, caches)
 
     def _embedded_targets(self, ids: IntArray) -> Tensor:
-        """Return the target embeddings (T, D) of ids (T,); ``config.start`` chooses that of the start symbol."""
+        """Return the target embeddings (T, D) of ids (T,).
+
+        ``config.start`` determines the embedding of the start symbol.
+        """
         if self.config.start == "end":
             ids = namespace(ids).where(ids == START, END, ids)
         x = self.target_embedding(ids)

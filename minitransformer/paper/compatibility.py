@@ -1,7 +1,9 @@
-"""The conventions of other Transformers: how each system differs from the paper, and by how much that changes a model.
+"""The conventions of other Transformers: how each system differs from the paper.
+
+The effect of each difference on a model can be measured (``effects``).
 
 Sources, from their code: tensor2tensor bafdc1b6 (``transformer_base_v1``, by which the paper's models were made),
-fairseq 3d262bb2 (``transformer_wmt_en_de``), marian-dev 0888d122 (``--task transformer-base``).
+    fairseq 3d262bb2 (``transformer_wmt_en_de``), marian-dev 0888d122 (``--task transformer-base``).
 """
 
 from __future__ import annotations

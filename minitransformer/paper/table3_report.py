@@ -17,7 +17,10 @@ _COLUMNS = {
 
 
 def as_markdown(results: Results, scale: Scale) -> str:
-    """Return the table: a row's changes, held-out perplexity and BLEU, ours and the paper's, parameters, FLOPs."""
+    """Return the table.
+
+    Each row has its changes, held-out perplexity and BLEU (ours and the paper's), parameters and FLOPs.
+    """
     lines = [
         f"| | {' | '.join(_COLUMNS.values())} | updates | PPL | paper | BLEU | paper | params ×10⁶ | FLOPs |",
         f"|{'-|' * (len(_COLUMNS) + 8)}",
@@ -92,7 +95,7 @@ def _count(compared: Sequence[Comparison]) -> str:
 def provenance_as_markdown(results: Results, corpus: str) -> str:
     """Return the provenance of the numbers: text, seeds, updates, code, weights.
 
-    It names the cells in which one of them differs from the most frequent value.
+    Name the cells in which a value differs from the most frequent one.
     """
     cells = {f"{row}-seed-{seed}": cell for row, by_seed in results.items() for seed, cell in by_seed.items()}
     seeds = sorted({seed for by_seed in results.values() for seed in by_seed})

@@ -50,14 +50,15 @@ class BracketConstraint:
 
     - An opening bracket or a leaf needs a remaining word.
     - A word with letters or digits cannot have a punctuation mark as its leaf.  A comma, a full stop or a bracket needs
-      a leaf of its kind.  Any leaf is allowed for signs on whose tags treebanks disagree, and for a word such as "US$",
-      which the Penn Treebank tags "$".
+      a leaf of its kind.  Treebanks give some signs different tags, so any leaf is allowed for these signs.  Any leaf
+      is allowed for a word such as "US$", too, which the Penn Treebank tags "$".
     - A closing bracket must match the innermost open one, which must contain a leaf.
     - The end symbol needs all words used and all brackets closed.
 
     The search may continue hypotheses of probability 0 with forbidden tokens; their state then has no meaning.
 
-    Shapes: rows are hypotheses: ``stack`` (rows, DEEPEST), ``looks`` (rows, longest sentence), the others (rows,).
+    Shapes: each row is a hypothesis: ``stack`` (rows, DEEPEST), ``looks`` (rows, length of the longest sentence), the
+        other arrays (rows,).
     """
 
     def __init__(self, vocabulary: BracketVocabulary, sentences: Sequence[Sequence[str]]) -> None:

@@ -129,7 +129,10 @@ def _words(tree: Tree, kept: Kept, parameters: Parameters) -> list[str]:
 
 
 def _count_quotes_of_either(gold: Tree, candidate: Tree, kept: tuple[Kept, Kept], parameters: Parameters) -> None:
-    """Mark quotes as counting, in place, if they count in one tree only but follow equally many words in both."""
+    """Mark some pairs of quotes as counting, in place: one quote from each tree, of which only one counts so far.
+
+    In both trees, equally many words that count precede the quote.
+    """
     quotes = [[i for i, leaf in enumerate(t.leaves) if parameters.is_quote(leaf)] for t in (gold, candidate)]
     for j in quotes[1]:
         n_before = sum(kept[1][:j])

@@ -50,9 +50,9 @@ def tree_of(symbols: Sequence[str], words: Sequence[str]) -> Tree:
     """Return the tree of these symbols over exactly these words, and repair it if the symbols are no valid tree.
 
     It is the inverse of ``linearised``, except for normalised tags.  Invalid brackets are repaired: a closing bracket
-    also closes the constituents still open inside its own, and is dropped if none of its label is open.  At the end all
-    open constituents are closed.  If the numbers of leaves and words differ, they are aligned, punctuation with
-    punctuation.  Surplus leaves are dropped, a word without a leaf is put after the word to its left, and empty
+    also closes the constituents still open inside its own.  It is dropped if no constituent with its label is open.  At
+    the end all open constituents are closed.  If the numbers of leaves and words differ, they are aligned, punctuation
+    with punctuation.  Surplus leaves are dropped, a word without a leaf is put after the word to its left, and empty
     brackets are dropped.
     """
     rows = iter(_rows_of_leaves([symbol for symbol in symbols if not _is_bracket(symbol)], words))
@@ -76,7 +76,10 @@ def _is_bracket(symbol: str) -> bool:
 
 
 def _closings(open_labels: list[str], label: str) -> Iterable[Closing]:
-    """Pop labels down to the innermost one equal to ``label``, and yield their closings; none if it is not open."""
+    """Pop labels down to the innermost one equal to ``label``, and yield their closings.
+
+    Yield nothing if ``label`` is not open.
+    """
     if label not in open_labels:
         return
     while (innermost := open_labels.pop()) != label:
@@ -103,10 +106,11 @@ def looks(word: str) -> str:
 
 
 def _matched(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
-    """Return the index of each word's symbol, in ascending order, or None for an unaligned word, at the least cost.
+    """Align symbols with words at the least cost; return the index of each word's symbol, None for an unaligned word.
 
-    Of several such alignments, prefer the one that aligns the first words: models lose count towards the end.  Only the
-    first words, at most MOST_MISSING more than there are symbols, are considered, to bound memory.
+    The indices ascend.  If several alignments have the least cost, prefer the one that aligns the first words, because
+    models make more mistakes in the number of words towards the end.  To bound memory, words after the first
+    len(symbols) + MOST_MISSING are not aligned.
 
     Source: Needleman and Wunsch 1970.
     """

@@ -55,7 +55,7 @@ class TreebankCorpus:
         return self._pairs(self.validation_files)
 
     def test(self) -> Iterator[Pair]:
-        """Return an empty iterator, because a test set is parsed and scored by hand, once."""
+        """Return an empty iterator, because users parse and score a test set themselves, after training."""
         return iter(())
 
     def location(self, i: int) -> str:

@@ -62,7 +62,8 @@ def attended_pair(
 ) -> AttendedPair:
     """Compute the attention between ``sentence`` and ``target``.
 
-    Without a target, the model's own translation is used; from a parser, its tree over the words between blanks.
+    Without a target, the model's own translation is used; if the model is a parser, its tree over the words separated
+    by blanks.
 
     Raises: ReportError if a side is empty or too long, or if weights are not finite.
     """
@@ -93,7 +94,7 @@ def attended_pair(
 
 
 def _found(translator: Translator, source_ids: list[int], sentence: str, search: SearchConfig) -> list[int]:
-    """Return the ids of the model's best translation; from a parser, of a tree over the words."""
+    """Return the ids of the model's best translation; if the model is a parser, those of its tree."""
     symbols, constraint = translator.tokenizer.target_symbols, None
     if BracketVocabulary.makes_trees(symbols):
         search = dataclasses.replace(search, max_extra_tokens=PARSING.max_extra_tokens)

@@ -79,7 +79,10 @@ class _Panel:
         return ROW * max(len(self.queries), len(self.keys))
 
     def draw(self, figure: Figure, left: float, top: float, layer: int, heads: Sequence[int]) -> None:
-        """Draw into ``figure``; ``left`` and ``top`` locate the upper left corner, measured from the bottom left."""
+        """Draw into ``figure``.
+
+        ``left`` and ``top`` locate the panel's upper left corner, measured from the figure's lower left corner.
+        """
         is_table = self.kind == "alignment"
         width, height = (ROW * len(self.keys), ROW * len(self.queries)) if is_table else (self.lines, self.height)
         x, y = left + self.left, top - self.height

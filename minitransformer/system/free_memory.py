@@ -28,8 +28,8 @@ _FIRST_VERSION = _Accounts("memory", "memory.limit_in_bytes", "memory.usage_in_b
 def free_memory(n_processes: int) -> float:
     """Return the bytes that a process may still allocate; ∞ if unknown.
 
-    They are bounded by the process' limit of address space, and by its share of the free memory of the system and of
-    its control groups (of a container or a batch job), if ``n_processes`` share it evenly.
+    The limits are the process' limit of address space and its share of the free memory, which ``n_processes`` share
+    evenly.  Free memory is limited by the system and by control groups (of a container or a batch job).
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     taken, available = 0.0, math.inf

@@ -1,4 +1,7 @@
-"""Settings of the C library's allocator: updates reuse freed memory, and memory of the start returns to the system."""
+"""Settings of the C library's allocator.
+
+Updates reuse the memory that was freed.  Memory that only the start needed is returned to the system.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ def keep_freed_memory() -> bool:
     Every update allocates the same arrays again, and each fresh page costs a page fault and zeroing.  The process then
     keeps the memory of its peak.  All threads share one heap, because only the main heap can hold large arrays.
 
-    Returns: whether the C library accepted the settings.  Libraries other than glibc do not, and work as before.
+    Returns: whether the C library accepted the settings.  Libraries other than glibc do not accept them, and work as
+        before.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -27,6 +31,6 @@ def keep_freed_memory() -> bool:
 
 
 def give_back_freed_memory() -> None:
-    """Let ``malloc`` return freed memory to the system once: memory that the start needed and updates do not."""
+    """Let ``malloc`` return freed memory to the system once: memory that the start needed and updates do not need."""
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)

@@ -9,9 +9,9 @@ from parallel.placement import Placement, gpu_of_rank
 
 
 def choose_placements(device: Device, world: Communicator) -> list[Placement]:
-    """Select this rank's GPU if the device is "cuda", and return the placements of all ranks.  All ranks must call.
+    """Select this rank's GPU if the device is "cuda", and return the placements of all ranks.
 
-    Call it before anything is allocated on a GPU.
+    All ranks must call this, before anything is allocated on a GPU.
 
     Raises: DeviceError if there is no usable GPU.
     """

@@ -1,8 +1,8 @@
 """Checkpoints: everything that a training run needs to resume, in a directory that is complete or absent.
 
 A checkpoint is itself a model directory (``Transformer.load`` reads it), with Adam's moments and the state of the loop
-beside the weights, and checksums of all.  Randomness has no state: dropout and the order of sentences are functions of
-(seed, update, epoch).
+beside the weights, and checksums of all files.  Randomness has no state: dropout and the order of sentences are
+functions of (seed, update, epoch).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
 class Snapshot:
     """The content of a checkpoint: views of a model and its optimizer, or copies of them.
 
-    ``weights`` are arrays by name; ``moments`` are Adam's, under the same names with the prefix "m." or "v.".
+    ``weights`` are arrays by name; ``moments`` are Adam's moments, under the same names with the prefix "m." or "v.".
     """
 
     config: ModelConfig
@@ -136,7 +136,7 @@ def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: i
     """Set model and optimizer to the newest complete checkpoint; warn of newer ones that are corrupt or do not fit.
 
     Remove what killed processes left: incomplete checkpoints, partly removed ones, and those that ``save_checkpoint``
-    would have removed with this ``keep``.  Several processes may call.
+    would have removed with this ``keep``.  Several processes may call this at once.
     Returns: None if there are no checkpoints.
     Raises: CheckpointError if none of them is complete and fits, or one is of a newer format.
     """
@@ -165,8 +165,8 @@ def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: i
 def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState:
     """Set the model and the optimizer to a checkpoint; verify every byte of it.
 
-    Raises: CorruptFileError if it is missing or corrupt; UnfitError if it is of another model.  Nothing is changed
-    then.
+    Raises: CorruptFileError if it is missing or corrupt; UnfitError if it is of another model.  In both cases nothing
+    is changed.
     """
     check_files(path, (OPTIMIZER_FILE, STATE_FILE))  # load_model_files checks the files of the model
     config, weights = load_model_files(path)
@@ -220,7 +220,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Array]:
 
 
 def stale_checkpoints(averaged: Sequence[Path], last_step: int, config: TrainingConfig) -> str:
-    """Return a line naming older checkpoints that are averaged because later ones are missing (a full disk), or ""."""
+    """Return a line naming older checkpoints that are averaged because later ones could not be written, or ""."""
     n_intervals = (last_step - 1) // config.checkpoint_every
     intervals = range(max(1, n_intervals + 2 - config.average_checkpoints), n_intervals + 1)
     wanted = [*(config.checkpoint_every * i for i in intervals), last_step]

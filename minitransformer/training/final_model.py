@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_finished(run: OpenRun) -> bool:
-    """Return whether an earlier call has completed this run; all ranks must call."""
+    """Return whether an earlier call has completed this run; all ranks must call this."""
     results, step = run.config.run / RESULTS_FILE, run.trainer.state.step
     if step < run.config.training.max_updates or not results.exists():
         return run.world.bcast(False)
@@ -40,7 +40,7 @@ def finish(run: OpenRun, *, always_average: bool = False) -> None:
     """Make the final model, save it in the run's directory, and write its scores and costs to ``results.json``.
 
     ``always_average``: use the average of the last checkpoints even if the best single model has a lower loss.
-    All ranks must call.
+    All ranks must call this.
     """
     cost = _cost(run)
     with run.world.waiting_for_rank_0():

@@ -57,11 +57,11 @@ def update_flops(config: ModelConfig, micro_batches: Iterable[Lengths]) -> int:
 def training_flops(config: ModelConfig, source_lengths: Lengths, target_lengths: Lengths) -> int:
     """Count the multiplications and additions of all matrix products in one forward and backward pass of a batch.
 
-    Forward, a linear map from i to o features costs 2·i·o for every token; attention costs 2·(h·d_k + h·d_v) for every
-    pair of a query and a key.  Attention computes on padded sentences, so there are B·n·m such pairs, for the longest
-    sentences' n queries and m keys: masked pairs and padding are counted, because they are computed.  The backward pass
-    costs twice as much.  Sums, norms, softmax and Adam are not counted: they are passes over memory, a few percent of
-    the total.
+    In the forward pass, a linear map from i to o features costs 2·i·o for every token; attention costs 2·(h·d_k +
+    h·d_v) for every pair of a query and a key.  Attention computes on padded sentences, so there are B·n·m such pairs,
+    where n is the number of queries, and m of keys, of the longest sentences.  Masked pairs and padding are counted,
+    because they are computed.  The backward pass costs twice as much.  Sums, norms, softmax and Adam are not counted:
+    they are passes over memory, a few percent of the total.
 
     Args:
         source_lengths, target_lengths: (B,) tokens of every sentence of the batch.

@@ -16,9 +16,9 @@ class GradientAccumulator:
     """Sums of losses and gradients over the micro-batches of a rank.
 
     The micro-batches are the leaves of a binary tree: their sequence is halved until one micro-batch is left.  The two
-    halves may run on different threads, but are added in the same order.  So the sum does not depend on the number of
-    threads.  A rank holds whole subtrees, whose sums the ``GradientReducer`` adds.  So the sum does not depend on the
-    number of ranks, either.
+    halves may be computed on different threads, but they are always added in the same order.  So the sum does not
+    depend on the number of threads.  A rank holds whole subtrees, whose sums the ``GradientReducer`` adds.  So the sum
+    does not depend on the number of ranks, either.
     """
 
     def __init__(self, model: Transformer, *, n_threads: int) -> None:
@@ -64,7 +64,7 @@ class GradientAccumulator:
         return loss
 
     def _add(self, out: Array, other: Array, n_threads: int) -> None:
-        """Add ``other`` to ``out`` in place, on the threads that have computed both."""
+        """Add ``other`` to ``out`` in place, on the threads that have computed the two."""
 
         def add(part: slice) -> None:
             out[part] += other[part]

@@ -78,7 +78,7 @@ class CapturedStep:
         return result
 
     def _read(self, slot: int, end: Any) -> Array:
-        """Wait for the end of this slot's update, but of no later one; return (loss, norm, scale)."""
+        """Wait until this slot's update has ended, but not for later updates; return (loss, norm, scale)."""
         end.synchronize()
         return self._outcomes[slot].copy()
 

@@ -117,7 +117,7 @@ def _advice(trainer: Trainer, free: float) -> str:
 
 
 def _where_to(run: Path) -> str:
-    """Return the advice to choose another directory if a run has begun here, since it refuses other batches."""
+    """Return the advice to choose another directory if ``run`` has a run, because it refuses other batches."""
     return f", with another directory as run: {run} has begun with other batches" if (run / RUN_FILE).exists() else ""
 
 

@@ -16,10 +16,10 @@ STATE_FILE = "state.json"
 class TrainingState:
     """The state of a run: updates done, the position of the next batch, sums for the next log line, and costs.
 
-    ``unlogged_…`` are sums over the updates since the last log line.  ``avoided`` are epoch and index of the batches
-    that are skipped because their updates were not finite.  ``flops`` and ``device_seconds`` are the costs of the
-    updates (``minitransformer.training.flops``).  ``between_intervals``: the checkpoint was not due at an interval, but
-    was written at an interruption or at the end.
+    ``unlogged_…`` are sums over the updates since the last log line.  ``avoided`` are the epoch and the index of each
+    batch that is skipped because its update was not finite.  ``flops`` and ``device_seconds`` are the costs of the
+    updates (``minitransformer.training.flops``).  ``between_intervals`` is True if the checkpoint was not due at an
+    interval, but was written at an interruption or at the end.
     """
 
     step: int = 0
@@ -46,7 +46,7 @@ class TrainingState:
         )
 
     def adding(self, loss: float, n_tokens: int) -> TrainingState:
-        """Return the state with the loss of an update added; it is a sum over ``n_tokens`` target tokens."""
+        """Return the state with the loss of an update added: a sum over the update's ``n_tokens`` target tokens."""
         return dataclasses.replace(
             self, unlogged_loss=self.unlogged_loss + loss, unlogged_tokens=self.unlogged_tokens + n_tokens
         )

@@ -33,7 +33,7 @@ class RunResult:
     updates: int
     """Updates made so far, those of earlier calls included."""
     is_complete: bool
-    """False if the run was interrupted, and saved; the same call goes on from there."""
+    """False if the run was interrupted, and saved; the same call then continues it."""
     model: Transformer
     """The final model if the run is complete, else the model after the last update."""
     results: dict[str, Any]

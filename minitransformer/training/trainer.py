@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 def reducer_for(config: TrainingConfig, world: Communicator, device: Device, n_threads: int) -> GradientReducer:
-    """Return the reducer of gradients for a training; all ranks must call, each after it has chosen its GPU."""
+    """Return the reducer of gradients for a training; all ranks must call this, each after it has chosen its GPU."""
     return choose_reducer(
         world, gpu_module(device), config.n_micro_batches, config.sum, config.gradients_sent_in, n_threads=n_threads
     )

@@ -31,9 +31,11 @@ class LostDirectoryError(CheckpointError):
 
 
 class CheckpointWriter:
-    """A writer of checkpoints on a thread of its own; training waits only for the copy, and for an unfinished write.
+    """A writer of checkpoints on a thread of its own.
 
-    The memory of the copy is used again for the next one: 12 bytes a parameter, on the host.
+    Training waits only for the copy, and for an earlier write that has not ended.  The memory of the copy is used again
+    for the next checkpoint: 12 bytes a parameter, on the host.
+
     The thread is a daemon, so a process can end at once.  It then leaves an unfinished directory, which does not count
     as a checkpoint.
     """
@@ -64,7 +66,7 @@ class CheckpointWriter:
         return False
 
     def save(self, snapshot: Snapshot) -> None:
-        """Copy the snapshot and begin to write it; return as soon as its arrays may change."""
+        """Copy the snapshot and begin to write it; return as soon as its arrays may change again."""
         self.wait()
         self._failure = None
         copied = dataclasses.replace(
@@ -76,9 +78,9 @@ class CheckpointWriter:
         self._thread.start()
 
     def failure(self) -> CheckpointError | None:
-        """Return the error of the last write, once; None if there was none.
+        """Return the error of the last write and forget it; return None if there was none.
 
-        Raises: the error of the last write if it is no CheckpointError.
+        Raises: the error itself if it is not a CheckpointError.
         """
         error = self._failure
         if error is None:  # do not assign here: the thread may set it right now
@@ -136,7 +138,10 @@ class CheckpointWriter:
 
 
 def _copied(arrays: Mapping[str, Array], buffers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Copy arrays to ``buffers``, which the first call allocates: fresh memory costs more than twice the copy."""
+    """Copy arrays to ``buffers``, which the first call allocates.
+
+    Allocating new memory for each copy would take more than twice the time.
+    """
     for name, array in arrays.items():
         if name in buffers:
             np.copyto(buffers[name], array)

@@ -39,7 +39,7 @@ def adam_update_in_one_pass(
     beta2: float,
     eps: float,
 ) -> None:
-    """Compute the reference's result; read and write every element once, or none if the scale is 0."""
+    """Compute the reference's result; each element is read and written once, or not at all if the scale is 0."""
     n = len(values)
     constants = (np.float32(x) for x in (beta1, beta2, 1 - beta1, 1 - beta2, eps))
     if n:

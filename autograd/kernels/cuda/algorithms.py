@@ -1,8 +1,8 @@
 """Choice of the fastest cuBLASLt algorithm for a product: timed on the GPU once, and cached in a file.
 
 The library's default choice is the first of its proposals, and can be slower than others, depending on shapes and GPU.
-Batches differ in their number of tokens, so a choice is cached for a class of problems.  Extents that are equal after
-rounding up to four binary digits, and so within an eighth of each other, are of one class.
+Batches differ in their number of tokens, so a choice is cached for a class of problems.  Two problems are in one class
+if their extents are equal after rounding up to four binary digits; equal extents then differ by at most an eighth.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def milliseconds(run: Callable[[], None], stream: Any) -> float:
 
 
 def class_of(problem: Problem) -> str:
-    """Return the key shared by problems with one algorithm; it omits the distance between matrices of a stack."""
+    """Return the key of a problem's class: problems with the same key use the same algorithm.
+
+    The key omits the distance between the matrices of a stack.
+    """
     left, right, out = (
         matrix._replace(rows=_rounded(matrix.rows), columns=_rounded(matrix.columns), step=0)
         for matrix in (problem.left, problem.right, problem.out)
@@ -125,12 +128,12 @@ class Choices:
         self._algorithms = _read(path).get(card, {})
 
     def get(self, key: str) -> Algorithm | None:
-        """Return the algorithm of a class, or None."""
+        """Return the algorithm of a class of problems; None if none is cached."""
         words = self._algorithms.get(key)
         return Algorithm(tuple(words)) if words else None
 
     def remember(self, key: str, algorithm: Algorithm) -> None:
-        """Set the algorithm of a class and write it to the file for later processes."""
+        """Set the algorithm of a class of problems, and write it to the cache file for later processes."""
         everything = _read(self.path)  # again: other processes may have written
         self._algorithms = {**everything.get(self.card, {}), **self._algorithms, key: list(algorithm.data)}
         with contextlib.suppress(OSError):
@@ -138,7 +141,7 @@ class Choices:
 
 
 def _read(path: Path) -> dict[str, dict[str, list[int]]]:
-    """Return GPU → class of problem → words of its algorithm; empty if the file is missing or corrupt."""
+    """Return GPU → class of problems → the words of its algorithm; empty if the file is missing or corrupt."""
     try:
         everything = json.loads(path.read_bytes())
         algorithms = [words for of_card in everything.values() for words in of_card.values()]

@@ -21,7 +21,10 @@ def kernel_name(dtype: object) -> str:
 
 
 def numbers_of(stream_id: StreamId) -> tuple[np.uint64 | Array | None, ...]:
-    """Return the numbers of a stream id as arguments of a kernel: the update by value or by address."""
+    """Return the numbers of a stream id as arguments of a kernel.
+
+    The update is passed by value if it is a number, by address if it is an array on the device.
+    """
     is_number = isinstance(stream_id.update, int | np.integer)
     update, update_at = (stream_id.update, None) if is_number else (0, stream_id.update)
     return (

@@ -25,7 +25,7 @@ def _is_supported(table: Array, ids: Array) -> bool:
 
 @embedding.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
 def embedding_with_sorted_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
-    """Compute the reference's result with a fixed order of addition; the reference's atomic additions have none.
+    """Compute the reference's result with a fixed order of addition; the reference's atomic additions run in any order.
 
     Saves: what the reference saves.
     """

@@ -38,7 +38,7 @@ def _is_supported(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> b
 
 @layer_norm.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
 def layer_norm_in_registers(x: Array, gain: Array, bias: Array, *, eps: float = 1e-6) -> tuple[Array, Backward]:
-    """Compute the reference's result; mean and variance take two passes over registers, one over memory.
+    """Compute the reference's result with one pass over memory; mean and variance are computed from registers.
 
     Saves: x, and two numbers per row: mean and 1/standard deviation.
     """

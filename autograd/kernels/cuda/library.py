@@ -11,7 +11,10 @@ from pathlib import Path
 
 
 def paths_of(name: str) -> Iterator[str]:
-    """Yield paths of a library such as "nvrtc": from CuPy's own search, from NVIDIA's wheels, then the system's."""
+    """Yield paths of a library such as "nvrtc".
+
+    CuPy's own search comes first, then NVIDIA's wheels, then the libraries of the system.
+    """
     with contextlib.suppress(ImportError, RuntimeError):  # no pathfinder (it comes with CuPy 14), or nothing found
         yield importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib(name).abs_path
     wheels = importlib.util.find_spec("nvidia")

@@ -76,7 +76,7 @@ def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward
 
 
 def affine(x: Array, weight: Array, bias: Array | None, epilogue: Epilogue) -> Array:
-    """Return the epilogue of x W + b.  The bias, of any dtype, is converted to the dtype of x."""
+    """Return x W + b with the epilogue applied.  The bias, of any dtype, is converted to the dtype of x."""
     if bias is None:
         return multiplied(x, weight)
     return multiplied(x, weight, epilogue=epilogue, bias=namespace(x).ascontiguousarray(bias, dtype=x.dtype))

@@ -1,6 +1,7 @@
-"""Several linear maps of the same x by one call: a stack of products, whose weights are at equal distances.
+"""Several linear maps of the same x, computed by one call as a stack of products.
 
-In the flat buffer of a model the weights of equal layers are at equal distances.
+This is possible if the weights are at equal distances in memory.  In the flat buffer of a model, the weights of equal
+layers are.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ def _form_a_stack(x: Array, *maps: Array) -> bool:
 
 @joint_linear_maps.kernel("cuda", supports=_form_a_stack, takes_bfloat16=True)
 def linear_maps_as_a_stack(x: Array, *maps: Array) -> tuple[list[Array], BackwardOfSeveral]:
-    """Compute the reference's result; if the results' gradients form a stack, the weights' are one stack of products.
+    """Compute the reference's result with one stack of products.
 
-    The gradient of x is summed in the order of the reference's tape, the last map first.
+    If the gradients of the results form a stack, the gradients of the weights are computed as one stack of products,
+    too.  The gradient of x is summed in the order of the reference's tape, the last map first.
 
     Saves: x and the weights.
     """

@@ -45,9 +45,10 @@ def product(
     Shapes: left (M, K), right (K, N), out (M, N), bias (N,), mask ``mask_shape(M, N)``.  Matrices may be transposed
     (out only without an epilogue), or columns of wider arrays: nothing is copied.  If K = 0 the product is 0 and the
     epilogue is not applied.
-    For a stack of P products out is (P, M, N); left, right and bias have a first axis P or are shared; no mask.
+    For a stack of P products out is (P, M, N); left, right and bias have a first axis P or are shared; a mask is not
+    allowed.
     The matrices of a stack may be at any distance from one another, in ascending order.
-    Dtypes: left and right equal; out float32 or the same as theirs; bias as out.
+    Dtypes: left and right have one dtype; out has that dtype or float32; bias has the dtype of out.
     Raises: ShapeError if they do not fit together; ProductError if cuBLASLt rejects the product.
     """
     _check(left, right, out, bias, mask)
@@ -76,7 +77,7 @@ def product(
 
 
 def multiplied(left: Array, right: Array, **epilogue: Any) -> Array:
-    """Return ``product`` as a new array of the dtype of its factors."""
+    """Return left · right in a new array; its dtype is that of the factors."""
     out = namespace(left).empty((left.shape[0], right.shape[1]), left.dtype)
     product(left, right, out, **epilogue)
     return out

@@ -1,6 +1,6 @@
 """The demonstration's corpus: English-German pairs drawn from a small grammar, without a download.
 
-The words stand in `words.toml`, the rules of each language in `english` and `german`.
+The words are in `words.toml`; the rules of each language are in `english` and `german`.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ SHOWCASE: SentencePair = ("the small dog sees three red houses", "der kleine Hun
 
 @dataclass(frozen=True)
 class DemoCorpus:
-    """Three splits of (English, German) pairs; no sentence of either language occurs twice in them all."""
+    """Three splits of (English, German) pairs; no sentence of either language occurs twice."""
 
     train: list[SentencePair]
     validation: list[SentencePair]
@@ -26,7 +26,7 @@ class DemoCorpus:
 
 
 def demo_corpus(seed: int = 1, n_train: int = 40_000, n_validation: int = 500, n_test: int = 1_000) -> DemoCorpus:
-    """Draw a seed's corpus, the same on every machine; more training pairs leave the other splits as they are."""
+    """Draw the corpus of a seed, which is the same on every machine; ``n_train`` does not change the other splits."""
     random, seen = Random(f"{seed}"), set(SHOWCASE)
 
     def draw(count: int) -> list[SentencePair]:

@@ -25,7 +25,7 @@ Way = Literal["present", "past", "perfect", "modal"]
 DEPARTURES, STATES = words.VERBS["departures"], words.VERBS["states"]
 ACTIONS = DEPARTURES + words.VERBS["actions"]
 TRANSITIVE = tuple(verb for verb in ACTIONS if verb.objects and verb.objects != "city")
-"""Actions on what a common noun names."""
+"""Actions whose object is a common noun."""
 _DESCRIBED = words.classes(
     "person living living food drink reading clothing device object furniture wheeled building area"
 )
@@ -39,7 +39,10 @@ def clause(
     place_rate: float = 0.25,
     **others: Any,
 ) -> Clause:
-    """Draw a clause with one of the verbs, of phrases of these uses; other parts of the clause are given."""
+    """Draw a clause with one of the verbs.
+
+    ``subjects`` and ``objects`` name the uses of the subject's and the object's phrases; ``others`` are further fields.
+    """
     verb = random.choice(verbs)
     drawn = clause_of(random, participant(random, verb.subjects, subjects), verb, objects, place_rate)
     return replace(drawn, **others)
@@ -76,7 +79,7 @@ def mood(random: Random) -> Clause:
 
 
 def comparison(random: Random) -> Clause:
-    """Draw two people or things of a class, and compare them."""
+    """Draw a comparison of two people or two things of one class."""
     kind = random.choice(_DESCRIBED)
     described, quality = noun_phrase(random, kind, "known"), random.choice(suiting(kind))
     standard = than(quality, bare(noun_phrase(random, kind, "known", [described])))
@@ -107,7 +110,7 @@ def location(random: Random) -> Clause:
 
 
 def altered(random: Random, clause: Clause, *ways: Way) -> Clause:
-    """Put a clause into a tense, or add a modal verb; never "must not", whose German is not "muss nicht"."""
+    """Put a clause into a tense, or add a modal verb; never form "must not", which is not "muss nicht" in German."""
     way = random.choice(ways)
     if way != "modal":
         return replace(clause, tense=way)

@@ -93,7 +93,10 @@ def _endings(phrase: NounPhrase, paradigm: str, case: str) -> tuple[str, str]:
 
 
 def _noun(noun: Noun, case: str, plural: bool) -> str:
-    """Inflect a noun: -n in the dative plural; a weak masculine takes its genitive outside the nominative."""
+    """Inflect a noun.
+
+    A plural gets -n in the dative.  A weak masculine noun has its genitive form in all cases but the nominative.
+    """
     if plural:
         return noun.german_plural + ("n" if case == "dative" and noun.german_plural[-1] not in "ns" else "")
     is_weak = noun.article == "der" and noun.genitive.endswith("n")
@@ -126,7 +129,10 @@ def _verbs(clause: Clause) -> tuple[str, str]:
 
 
 def _present(verb: Verb, person: int) -> str:
-    """Inflect a verb: the first person is the infinitive without -n, or the third if that has no -t (weiß)."""
+    """Inflect a verb in the present tense.
+
+    The first person is the infinitive without -n.  If the third person does not end in -t (weiß), the first equals it.
+    """
     if verb is BE:
         return _SEIN["present"][person]
     infinitive, third, _ = verb.de.split(", ")
@@ -163,6 +169,6 @@ def _rank(role: Role, phrase: Phrase | None) -> int:
 
 
 def _phrase(clause: Clause, role: Role) -> str:
-    """Write a constituent: a recipient is dative, an object accusative, or dative with some verbs."""
+    """Write a constituent: a recipient is dative; an object is accusative, or dative if the verb requires it."""
     cases = {"recipient": "dative", "object": "dative" if clause.verb.dative else "accusative"}
     return german_phrase(clause.phrase(role), cases.get(role, "nominative"))

@@ -53,7 +53,8 @@ Phrase = Subject | Governed
 class Clause:
     """A verb with its constituents.  One of them stands in front, except in a yes-or-no question.
 
-    The complement is a predicate, a place, a measure or company.  The tense "past" requires a past time.
+    The complement is a predicate, a place, a measure or a companion ("with Anna").  The tense "past" requires a past
+    time.
     """
 
     subject: Subject

@@ -58,17 +58,20 @@ def spoken_time(hour: int, minute: int) -> Text:
 
 
 def digital_time(hour: int, minute: int) -> Text:
-    """Write a time of day in digits: 14:35, 14:35 Uhr."""
+    """Write a time of day in digits: "14:35" and "14:35 Uhr"."""
     return Text(f"{hour}:{minute:02d}", f"{hour}:{minute:02d} Uhr")
 
 
 def calendar_date(day: date) -> Text:
-    """Write a date in digits: May 3, 1987, 3. Mai 1987."""
+    """Write a date in digits: "May 3, 1987" and "3. Mai 1987"."""
     return fill(f"{{}} {day.day}, {day.year}", f"{day.day}. {{}} {day.year}", MONTHS[day.month - 1])
 
 
 def day_of_month(day: date, ending: str) -> Text:
-    """Write a date in words, in German with an ending and no article: the third of May, dritte(n) Mai."""
+    """Write a date in words: "the third of May", "dritten Mai".
+
+    The German text has no article; ``ending`` is the ending of its ordinal number.
+    """
     number = in_words(day.day)
     *tens, last = number.english.split("-")
     english = "-".join([*tens, _ORDINALS.get(last, f"{last}th")])

@@ -134,7 +134,7 @@ def name(random: Random, names: Sequence[str] = NAMES) -> Text:
 
 
 def place(random: Random, name: str, others: Sequence[Phrase]) -> Governed:
-    """Draw a phrase of place, direction, company or benefit."""
+    """Draw a phrase with a preposition: a place, a direction, a companion or a beneficiary."""
     preposition, case, classes = random.choice(words.places(name))
     if classes == "person":
         return Governed(preposition, case, participant(random, classes, "known", others))

@@ -36,7 +36,7 @@ _IN_ROOMS = [verb for verb in _PLACED if words.places("rooms")[0] in words.place
 
 
 def timed(random: Random, table: str, happening: Clause) -> Clause:
-    """Add a time, at the beginning or at the end."""
+    """Add a time to a clause, at its beginning or at its end."""
     front: Role = "circumstance" if random.random() < 0.6 else "subject"
     return replace(happening, circumstance=quantities.time(random, table), front=front)
 
@@ -184,7 +184,7 @@ PATTERNS: list[tuple[int, Callable[[Random], Sentence]]] = [
     (2, quantities.day),
     (1, lambda r: Clause(PRONOUNS["it"], BE, complement=quantities.time_of_day(r))),
 ]
-"""The function that draws the meaning of each kind of sentence, with its relative frequency."""
+"""The kinds of sentences: the relative frequency of each, and the function that draws its meaning."""
 
 
 def sentence_pair(random: Random) -> tuple[str, str]:
@@ -198,6 +198,9 @@ def sentence_pair(random: Random) -> tuple[str, str]:
 
 
 def _is_natural(english: str) -> bool:
-    """Return whether a sentence is short enough, and does not have both a name and its genitive (for "her")."""
+    """Return whether a sentence is short enough, and does not have both a name and its genitive.
+
+    (People say "Anna sees her dog", not "Anna sees Anna's dog".)
+    """
     parts = english.split()
     return len(parts) <= MAX_WORDS and not any(name in parts and f"{name}'s" in parts for name in NAMES)

@@ -10,7 +10,7 @@ THIRD, PLURAL = 1, 2
 """Persons of a verb: 0 is "I"; there is no "you", so all plurals are alike."""
 
 DATA: dict[str, Any] = tomllib.loads((files(__package__) / "words.toml").read_text(encoding="utf-8"))
-"""The file's tables."""
+"""The tables of `words.toml`."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def join(*words: str) -> str:
 
 @cache
 def classes(names: str) -> tuple[str, ...]:
-    """Return the classes of nouns that names stand for."""
+    """Return the classes of nouns for names of classes or of groups of classes."""
     groups: dict[str, str] = DATA["classes"]
     return tuple(each for name in names.split() for each in (classes(groups[name]) if name in groups else [name]))
 

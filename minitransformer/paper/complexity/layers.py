@@ -63,7 +63,10 @@ class RestrictedSelfAttention(SelfAttention):
 
 
 def windows(sentences: Segments, r: int) -> tuple[IntArray, KeyRanges]:
-    """Return the positions that blocks of r queries need as keys, block after block, and the mask over these keys."""
+    """Return the keys of blocks of r queries, as positions, and the attention mask over these keys.
+
+    Positions are concatenated block by block; a position that several blocks need is repeated.
+    """
     query_blocks, key_positions = [], []
     for start, length in zip(sentences.starts.tolist(), sentences.lengths.tolist(), strict=True):
         for first in range(start, start + length, r):

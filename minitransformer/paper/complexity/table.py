@@ -74,7 +74,7 @@ class LayerType:
     sweeps: tuple[Sweep, ...]
     quick_sweeps: tuple[Sweep, ...]
     path_width: int = 0
-    """r or k when path lengths are measured."""
+    """The value of r or k for which path lengths are measured."""
 
     @property
     def complexity(self) -> str:

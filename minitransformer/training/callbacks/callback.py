@@ -29,7 +29,7 @@ class TrainingReport:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """The scores of held-out text: the loss, and BLEU or F1 with its signature.
+    """The scores of held-out text: the loss, and BLEU or F1 with the score's signature.
 
     The loss is in nats per target token, without label smoothing.
     """
@@ -43,7 +43,7 @@ class ValidationReport:
 
 
 class Callback:
-    """Functions that a training run calls; those of this class do nothing.  Every rank has its own callbacks."""
+    """Methods that a training run calls; in this base class they do nothing.  Every rank has its own callbacks."""
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
         """Handle the start of training, before update ``state.step`` + 1."""

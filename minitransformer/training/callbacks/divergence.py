@@ -54,7 +54,7 @@ class Rollback:
 
     @property
     def avoided(self) -> tuple[tuple[int, int], ...]:
-        """Epoch and index of the batches of the skipped updates."""
+        """The epoch and the index of each batch whose update was skipped."""
         return tuple((update.state.epoch, update.state.next_batch - 1) for update in self.skipped)
 
 
@@ -146,10 +146,10 @@ def require_finite(model: Transformer, step: int) -> None:
 def give_up(
     run: Path, model: Transformer, store: TokenStore, facts: UpdateFacts, gradients: Array, world: Communicator
 ) -> NoReturn:
-    """Write a repro bundle of the update that ``facts`` describe, and raise TrainingDivergedError; all ranks must call.
+    """Write a repro bundle of the update that ``facts`` describe, and raise TrainingDivergedError.
 
-    ``gradients``: those of all parameters, on rank 0.  If the repro bundle cannot be written, the error's message says
-    so.
+    All ranks must call this.  On rank 0, ``gradients`` are the gradients of all parameters.  If the repro bundle cannot
+    be written, the error's message says so.
     """
     directory = run / "divergence" / f"step-{facts.step:08d}"
     advice = f"The doctor can replay it from {directory} and find the first such number;"

@@ -19,7 +19,10 @@ class LogStage:
         self.every, self._learning_rate, self._guard, self._callback = every, learning_rate, guard, callback
 
     def after_step(self, state: TrainingState, moment: Moment) -> TrainingState:
-        """Report every ``every`` updates and at the end, if parameters have changed since; begin a new interval."""
+        """Report every ``every`` updates and at the end, and begin a new interval.
+
+        Do nothing if the parameters have not changed since the last report.
+        """
         if not (state.step % self.every == 0 or moment.is_last) or not state.unlogged_tokens:
             return state
         self._callback.report(

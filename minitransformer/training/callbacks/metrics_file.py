@@ -82,7 +82,7 @@ def _figures_of(report: TrainingReport | ValidationReport) -> dict[str, Any]:
 
 
 def _step_of(line: str) -> int | None:
-    """Return the update of a line; None if the line is not as ``report`` writes it."""
+    """Return the number of the update in a line; None if ``report`` cannot have written the line."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -27,4 +27,4 @@ class Stage(Protocol):
     """Updates between two calls for which the stage is due."""
 
     def after_step(self, state: TrainingState, moment: Moment) -> TrainingState:
-        """Act if the stage is due; return the state with which the loop continues.  All ranks must call."""
+        """Act if the stage is due; return the state with which the loop continues.  All ranks must call this."""

@@ -25,7 +25,7 @@ class Finding:
 
 
 def merged(of_ranks: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """Merge the findings of all ranks to one for each check; if ranks differ, it lists the result of each rank."""
+    """Merge the ranks' findings into one finding for each check; if ranks differ, it lists the result of each rank."""
     return [_merged_one(findings) for findings in zip(*of_ranks, strict=True)]
 
 

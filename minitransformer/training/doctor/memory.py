@@ -34,7 +34,7 @@ _STATUS, _CLEAR_REFERENCES = Path("/proc/self/status"), Path("/proc/self/clear_r
 def memory(config: RunConfig, world: Communicator, placements: list[Placement], *, try_largest: bool) -> list[Finding]:
     """Return the predicted memory of the first epoch's largest batch, and with ``try_largest`` the measured one.
 
-    All ranks must call.
+    All ranks must call this.
     """
     obstacles = [finding for finding in world.allgather(_obstacle(config, asked=try_largest)) if finding]
     if obstacles:
@@ -92,7 +92,7 @@ def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Calla
 
 
 def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
-    """Compute the gradients of the largest batch; return whether it fits, and the growth of the process in memory."""
+    """Compute the gradients of the largest batch; return whether it fits, and how much memory the process has used."""
     predicted = (
         "" if config.device == "cuda" else format_bytes(_prediction(config, world, n_threads)(config.training).total)
     )

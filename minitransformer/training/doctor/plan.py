@@ -23,7 +23,7 @@ SHARE = "all machines must see the same directories"
 def plan(
     config: RunConfig, world: Communicator, placements: list[Placement], *, try_largest: bool = False
 ) -> list[Finding]:
-    """Return the findings about a run; all ranks must call."""
+    """Return the findings about a run; all ranks must call this."""
     of_options = [run(config), data(config), parameters(config), batch(config, world.size)]
     return [*of_options, *memory(config, world, placements, try_largest=try_largest)]
 

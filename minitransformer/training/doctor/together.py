@@ -22,7 +22,7 @@ ROUNDS = 5
 def together(
     world: Communicator, placements: list[Placement], device: Device, n_micro_batches: int, order: SumOrder
 ) -> list[Finding]:
-    """Return the same findings on every rank; all ranks must call."""
+    """Return the same findings on every rank; all ranks must call this."""
     if world.size == 1:
         return [Finding("processes", f"1, on {placements[0].host}")]
     reducer = choose_reducer(world, gpu_module(device), n_micro_batches, order)
