@@ -57,7 +57,10 @@ def rounded(x: Array) -> Array:
 
 
 class WideGradient(PendingGradient):
-    """The float32 gradient of a bfloat16 array, rounded unless its destination is float32, like that of a parameter."""
+    """The float32 gradient of a bfloat16 array; it is rounded unless its destination is float32.
+
+    (The gradients of parameters are float32.)
+    """
 
     def __init__(self, gradient: Gradient, like: Array) -> None:
         self.gradient, self.shape, self.like = gradient, gradient.shape, like

@@ -46,8 +46,8 @@ def check_gradients(
             is passed unchanged.
         leaves: further tensors that ``function`` depends on, by name, such as parameters of a layer.
         name: the name of ``function`` in errors.
-        step: h.  Choose it smaller than the scale on which the function varies (for layer norm of tiny numbers), and
-            larger than the rounding of its arguments (for huge numbers).  For a linear function any step is exact; if
+        step: h.  Choose a smaller step if the function varies on a small scale (layer norm of tiny numbers).  Choose a
+            larger step if arguments are rounded coarsely (huge numbers).  For a linear function any step is exact; if
             the function is too curved, h is halved up to eight times.
         max_coordinates: check every coordinate of arrays up to this size, and a quarter as many of larger arrays.
         seed: the seed of the weights w, the directions and the choice of coordinates.
@@ -80,7 +80,7 @@ def check_gradients(
 
 
 class _Probe(NamedTuple):
-    """Slope by backward and by central difference along one direction, and the allowed difference."""
+    """The slopes along one direction, by backward and by central difference, and their allowed difference."""
 
     got: float
     expected: float
@@ -102,7 +102,10 @@ class _Slope:
     step: float
 
     def along(self, direction: Array) -> _Probe:
-        """Compare along ``direction``; if the function is curved (h and h/2 disagree), halve h and extrapolate."""
+        """Return both slopes along ``direction``.
+
+        If the function is curved (h and h/2 disagree), halve h and extrapolate.
+        """
         coarse = self._probe(direction, self.step)
         if coarse.excess <= 0:
             return coarse

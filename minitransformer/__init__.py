@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 
 def _require_sister_packages() -> None:
-    """Raise ImportError if Python finds another ``autograd`` or ``parallel`` than this distribution's.
+    """Raise ImportError if Python finds an ``autograd`` or a ``parallel`` of another distribution.
 
     Users' modules and other distributions have these names, too.  The library does not import ``cli``, so a user's own
     ``cli.py`` beside a script does no harm.

@@ -17,7 +17,7 @@ SECONDS_TO_FORWARD = 1.0  # time for mpirun to forward a rank's output; it drops
 
 
 class Ranks(Protocol):
-    """A group of processes and its collective calls, which have the names and meanings of MPI's."""
+    """A group of processes and its collective calls; their names and meanings are those of MPI."""
 
     rank: int
     """Number of this process in the group, from 0."""
@@ -149,7 +149,10 @@ def micro_batches_of_rank(rank: int, size: int, n_micro_batches: int, order: Sum
 
 
 def shard_of_rank(rank: int, size: int, n_elements: int) -> slice:
-    """Return the slice of a flat array that belongs to a rank.  Shards are even and begin at multiples of ALIGNMENT."""
+    """Return the slice of a flat array that belongs to a rank.
+
+    Shards have nearly equal sizes and begin at multiples of ALIGNMENT.
+    """
     n_blocks = -(-n_elements // ALIGNMENT)
     bounds = (min(n_elements, n_blocks * r // size * ALIGNMENT) for r in (rank, rank + 1))
     return slice(*bounds)

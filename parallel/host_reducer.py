@@ -24,7 +24,7 @@ class HostReducer:
     sends each sum and each updated value to another node only once.
 
     Args:
-        n_working: number of ranks, the first ones, that have gradients to add.
+        n_working: number of ranks that have gradients to add; these are the first ranks.
         order: a phrase about the order of additions, for ``description``.
         rounds: whether gradients are sent from node to node in bfloat16.
         n_threads: threads that add.
@@ -64,7 +64,9 @@ class HostReducer:
         return self._values, self._gradients
 
     def _allocate_for_node(self, n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray], str]:
-        """Return values, gradients by rank, and the obstacle to sharing memory ("" if shared, or with one rank)."""
+        """Return values, gradients by rank, and the obstacle to sharing memory ("" if memory is shared or the node has
+        one rank).
+        """
         node, obstacle = self._world.node, ""
         if node.size > 1:
             try:
@@ -138,7 +140,7 @@ class HostReducer:
             add_along_tree(tree_of(self._all, sums, self._world.rank), self._gradients[mine])
 
     def _sums_of_node(self, shard: slice, buffer: FlatArray) -> FlatArray:
-        """Return the sums of another rank's shard over this node's subtrees, a row each."""
+        """Return the sums of another rank's shard over this node's subtrees, one row for each subtree."""
         trees = [slice_tree(tree, shard) for tree in self._trees_of_node]
         if len(trees) == 1 and not isinstance(trees[0], tuple):
             return trees[0]

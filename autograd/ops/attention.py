@@ -17,7 +17,7 @@ from autograd.tensor import Backward
 def attention(
     q: Array, k: Array, v: Array, *, mask: AttentionMask, rate: float = 0.0, stream_id: StreamId | None = None
 ) -> tuple[Array, Backward]:
-    """Return Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head; the mask gives each query its keys.
+    """Return Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V for every head, where each query has the keys of ``mask``.
 
     Source: Vaswani et al. 2017, equation 1; dropout of the attention weights, which the paper does not use, as in
         tensor2tensor.

@@ -1,4 +1,4 @@
-"""Dropout whose mask is computed again in the backward pass instead of kept."""
+"""Dropout whose mask is not saved, but computed again in the backward pass."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dropout_mask(x: Array, rate: float, stream_id: StreamId) -> Array:
 
 
 def kept_elements(x: Array, rate: float, stream_id: StreamId) -> tuple[Array, float]:
-    """Return which elements of x are kept, (x.size,) bool in row-major order, and their scale 1/(1 − rate).
+    """Return a mask of the kept elements of x, (x.size,) bool in row-major order, and their scale 1/(1 − rate).
 
     Raises: ValueError unless 0 ≤ rate < 1.
     """

@@ -63,7 +63,7 @@ class TrainingConfig:
     keep_checkpoints: int = 5
     """Number of latest checkpoints that are kept; the best model so far is kept, too."""
     average_checkpoints: int = 5
-    """Number of last checkpoints whose average becomes the final model, unless the best single one is better."""
+    """Number of last checkpoints whose average becomes the final model, unless the best single checkpoint is better."""
 
     def __post_init__(self) -> None:
         require_bounds("training", self, _BOUNDS)

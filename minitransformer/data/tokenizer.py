@@ -87,7 +87,7 @@ class Tokenizer:
         return tuple(model for model in self._models if model is not None)
 
     def equals(self, other: Tokenizer) -> bool:
-        """Return whether both tokenizers have the same models, and so give the same ids."""
+        """Return whether both tokenizers have the same models; then they give the same ids."""
         return self._models == other._models
 
     @property
@@ -119,7 +119,7 @@ class Tokenizer:
     def source_pieces(self, line: str) -> list[str]:
         """Return the text of each id of a source line; words begin with sentencepiece's mark "▁".
 
-        A byte of a character that is no piece is written as sentencepiece does: "<0xC3>".
+        If a character is not a piece, each of its bytes is written as in sentencepiece: "<0xC3>".
         """
         if self._words is not None:
             return [f"▁{word}" for word in words_of(line)]
@@ -130,7 +130,7 @@ class Tokenizer:
         return [list(ids) for ids in self.target.encode(list(lines))]
 
     def decode_target(self, sequences: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each sequence of target ids, as one line; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of each sequence of target ids, as one line; bytes that are not UTF-8 become U+FFFD."""
         texts = (self.target.decode([int(i) for i in ids]) for ids in sequences)
         return [_LINE_BREAK.sub(" ", text) for text in texts]
 

@@ -64,7 +64,7 @@ class SearchConfig:
             )
 
     def for_model(self, config: ModelConfig) -> SearchConfig:
-        """Return these settings with the model's own length penalty, unless they set one."""
+        """Return these settings with the model's own length penalty, unless these settings have one."""
         return dataclasses.replace(self, normalisation=self.normalisation or config.normalisation)
 
     def length_penalty(self, length: float | IntArray) -> Any:
@@ -108,8 +108,8 @@ def beam_search(
 
     Args:
         sources: ids without start and end symbols.
-        constraint: forbids tokens, except the end symbol at the greatest length; log p is still the model's, without
-            the constraint.
+        constraint: forbids tokens, except the end symbol at the greatest length; it does not change the log p of the
+            other tokens.
 
     Raises: SearchError if the model's outputs are not finite.
     """

@@ -1,9 +1,9 @@
 """Resumable translation of a large file: after an interruption at any moment, nothing is lost or repeated.
 
 A group of lines is translated, appended to the output and synced.  Only then the progress file, a small file beside the
-output, is replaced atomically; it holds the number of lines and bytes that are complete.  Output beyond these bytes was
-being written when the process died; resuming truncates it.  The progress file remains when the translation is complete:
-it alone records the input, the model and the search from which the output was made.
+output, is replaced atomically; it holds the number of lines and bytes that are complete.  Output after these bytes was
+incomplete when the process ended; resuming removes it.  The progress file remains when the translation is complete: it
+alone records the input, the model and the search from which the output was made.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def translate_file(
     """Translate a file; with ``resume``, continue where an earlier call was interrupted.
 
     The bytes of the output do not depend on the number of interruptions.
-    Raises: ResumeError if an interrupted output exists and ``resume`` is not set, or if the output was made from
-        another input, model or search, was changed, or is being written; CorpusError if the input cannot be read.
+    Raises: ResumeError if an interrupted output exists and ``resume`` is not set; ResumeError if the output was made
+        from another input, model or search, was changed, or is being written; CorpusError if the input cannot be read.
     """
     if output.exists() and source.exists() and output.samefile(source):
         raise ResumeError(f"{output}: is the input, too; choose another output")

@@ -51,8 +51,7 @@ def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray
     """Return the configuration and the weights that ``save_model_files`` wrote.
 
     If the directory has checksums, compare every byte of the files with them.
-    Raises: CheckpointError; its subclass CorruptFileError if a file is missing, corrupt or not the one that was
-    written.
+    Raises: CheckpointError; its subclass CorruptFileError if a file is missing, corrupt or was replaced.
     """
     if has_checksums(directory):
         check_files(directory, MODEL_FILES)

@@ -22,7 +22,7 @@ def self_attention_mask(segments: Segments, neighbourhood: int | None = None) ->
     """Return the mask of encoder self-attention: a token sees its whole sentence, or r tokens on either side.
 
     Source: Vaswani et al. 2017, section 3.2.3; restricted self-attention, section 4.
-    Differs: in the paper r is the size of the whole neighbourhood, here that of each side.
+    Differs: in the paper r is the size of the whole neighbourhood, here the size of each side.
     """
     start = segments.starts[segments.segment_of_token]
     end = start + segments.lengths[segments.segment_of_token]

@@ -37,12 +37,14 @@ class Comparison:
 
     @property
     def outcome(self) -> str:
-        """The result of the comparison of our difference with the paper's.
+        """The result of comparing our difference with the paper's difference.
 
-        A sign "holds" if our difference has the paper's sign; an equality holds if our difference is nearly zero.
-        "Nearly zero" means less than the least difference that the paper calls worse.  With several seeds, the result
-        follows from the confidence interval of our difference.  A sign is "undecided" if the interval contains zero; an
-        equality is "undecided" if the interval contains both differences that are nearly zero and larger ones.
+        The paper's difference is a sign (better or worse) or an equality.  A sign "holds" if our difference has the
+        same sign; an equality holds if our difference is nearly zero.  "Nearly zero" means less than the least
+        difference that the paper calls worse.  With several seeds, the result follows from the confidence interval of
+        our difference.  A sign is "undecided" if the interval contains zero; an equality is "undecided" if the interval
+        contains both differences that are nearly zero and larger differences.
+
         A single seed has no interval; a sign is then "no difference" if our difference rounds to 0.00.
         """
         half_width = self.measured.half_width

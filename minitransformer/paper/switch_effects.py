@@ -32,7 +32,7 @@ class Subject:
 
     @classmethod
     def of(cls, config: RunConfig) -> Subject:
-        """Return the run's model and the first pairs of its validation data; small random ones if either is missing.
+        """Return the run's model and the first pairs of its validation data, or ``untrained`` if either is missing.
 
         Raises: CheckpointError for a corrupt model or corrupt data.
         """

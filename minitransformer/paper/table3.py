@@ -1,7 +1,7 @@
 """Table 3 of the paper at a smaller scale: variations of the Transformer are trained and compared.
 
-Every row is trained on the same data for the same number of updates (the big model for three times as many), once for
-each seed.  It is evaluated by perplexity and BLEU on held-out text.
+Every row is trained once for each seed, on the same data and for the same number of updates; only the big model is
+trained for three times as many.  Every model is evaluated by perplexity and BLEU on held-out text.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ PRINTED = {
 def rows_named(words: Sequence[str]) -> list[str]:
     """Return the rows that ``words`` name, in the order of the table.
 
-    A word is a letter "A" … "E" for several rows, or a row's name such as A-h1; no words mean all rows.  The base model
-    is always included, because the others are compared with it.
+    A word is a letter "A" … "E" for several rows, or a row's name such as A-h1; without words, all rows are returned.
+    The base model is always included, because the others are compared with it.
     Raises: ConfigError for any other word.
     """
     if not words:
@@ -88,7 +88,7 @@ def short(row: str) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """The scale of all models, given by d_model and n_layers of the base model; the defaults are the paper's."""
+    """The scale of all models: d_model and n_layers of the base model.  The defaults are the paper's base model."""
 
     d_model: int = 512
     n_layers: int = 6
@@ -102,7 +102,7 @@ class Scale:
             )
 
     def of(self, row: str) -> ModelConfig:
-        """Return a row's model with widths and depth in proportion; heads, dropout and smoothing are the paper's."""
+        """Return a row's model with scaled widths and depth, and with the paper's heads, dropout and smoothing."""
         config = presets.named(row)
         wide = {name: getattr(config, name) * self.d_model // 512 for name in ("d_model", "d_ff", "d_k", "d_v")}
         return dataclasses.replace(config, **wide, n_layers=config.n_layers * self.n_layers // 6)

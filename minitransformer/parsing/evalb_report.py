@@ -63,7 +63,8 @@ def _summary_of(summary: Summary, name: str) -> Iterator[str]:
 def read_parameters(path: Path) -> Parameters:
     """Read a parameter file in EVALB's format, such as COLLINS.prm.
 
-    DEBUG and MAX_ERROR are ignored: there is no debug output, and no number of errors ends the evaluation.
+    DEBUG and MAX_ERROR are ignored: there is no debug output, and errors do not end the evaluation, however many there
+    are.
 
     Raises: CorpusError with file and line for any other parameter that is unknown, or LABELED other than 1.
     """

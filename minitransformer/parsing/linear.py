@@ -47,7 +47,7 @@ def linearised(tree: Tree, leaves: LeafSymbols = "normalised") -> list[str]:
 
 
 def tree_of(symbols: Sequence[str], words: Sequence[str]) -> Tree:
-    """Return the tree of these symbols over exactly these words, and repair it if the symbols are no valid tree.
+    """Return the tree of these symbols over exactly these words; repair symbols that are not a valid tree.
 
     It is the inverse of ``linearised``, except for normalised tags.  Invalid brackets are repaired: a closing bracket
     also closes the constituents still open inside its own.  It is dropped if no constituent with its label is open.  At
@@ -108,9 +108,9 @@ def looks(word: str) -> str:
 def _matched(symbols: Sequence[str], words: Sequence[str]) -> list[int | None]:
     """Align symbols with words at the least cost; return the index of each word's symbol, None for an unaligned word.
 
-    The indices ascend.  If several alignments have the least cost, prefer the one that aligns the first words, because
-    models make more mistakes in the number of words towards the end.  To bound memory, words after the first
-    len(symbols) + MOST_MISSING are not aligned.
+    The indices ascend.  If several alignments have the least cost, prefer the one that aligns the first words: models
+    most often output too few or too many symbols near the end.  To bound memory, words after the first len(symbols) +
+    MOST_MISSING are not aligned.
 
     Source: Needleman and Wunsch 1970.
     """

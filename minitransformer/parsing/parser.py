@@ -29,7 +29,10 @@ class Parser:
 
     @classmethod
     def load(cls, directory: str | Path, *, device: Device = "cpu") -> Parser:
-        """Load the model of a run on a treebank.  Raises: CheckpointError if there is none, or it is no parser."""
+        """Load the model of a run on a treebank.
+
+        Raises: CheckpointError if there is no model, or if it is not a parser.
+        """
         parser = cls(Translator.load(directory, device=device))
         if not BracketVocabulary.makes_trees(parser.translator.tokenizer.target_symbols):
             raise CheckpointError(f"{directory}: the model makes no trees; name a run that was trained on a treebank")

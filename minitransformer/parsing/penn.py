@@ -25,7 +25,7 @@ EXPECTED_TREES = "expected Penn brackets: (S (NP (NN word)))"
 def read_trees(path: Path) -> Iterator[Tree]:
     """Yield the trees of a file (plain, .gz or .xz); a tree may extend over several lines.
 
-    A leaf with blanks, as a few of CRAFT's, is one word, in which the blanks become underscores.
+    A leaf with blanks, as in a few trees of CRAFT, is one word; its blanks become underscores.
 
     Raises: CorpusError naming file and line for brackets that do not match, words outside of brackets, and brackets
     without a word.

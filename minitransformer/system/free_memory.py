@@ -1,4 +1,4 @@
-"""The memory that a process may still allocate, by the system, its control groups and its own limit."""
+"""The memory that a process may still allocate, limited by the system, control groups and the process itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Checkpoints: everything that a training run needs to resume, in a directory that is complete or absent.
 
-A checkpoint is itself a model directory (``Transformer.load`` reads it), with Adam's moments and the state of the loop
-beside the weights, and checksums of all files.  Randomness has no state: dropout and the order of sentences are
-functions of (seed, update, epoch).
+A checkpoint is itself a model directory, which ``Transformer.load`` can read.  It also has Adam's moments, the state of
+the loop, and checksums of all files.  Randomness has no state: dropout and the order of sentences are functions of
+(seed, update, epoch).
 """
 
 from __future__ import annotations

@@ -58,10 +58,10 @@ def training_flops(config: ModelConfig, source_lengths: Lengths, target_lengths:
     """Count the multiplications and additions of all matrix products in one forward and backward pass of a batch.
 
     In the forward pass, a linear map from i to o features costs 2·i·o for every token; attention costs 2·(h·d_k +
-    h·d_v) for every pair of a query and a key.  Attention computes on padded sentences, so there are B·n·m such pairs,
-    where n is the number of queries, and m of keys, of the longest sentences.  Masked pairs and padding are counted,
-    because they are computed.  The backward pass costs twice as much.  Sums, norms, softmax and Adam are not counted:
-    they are passes over memory, a few percent of the total.
+    h·d_v) for every pair of a query and a key.  Attention computes on padded sentences, so there are B·n·m such pairs;
+    n and m are the numbers of queries and keys of the longest sentences.  Masked pairs and padding are counted, because
+    they are computed.  The backward pass costs twice as much.  Sums, norms, softmax and Adam are not counted: they are
+    passes over memory, a few percent of the total.
 
     Args:
         source_lengths, target_lengths: (B,) tokens of every sentence of the batch.

@@ -57,7 +57,7 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """All bytes."""
+        """The sum of all these bytes."""
         return self.parameters + self.gradients + self.adam + self.activations
 
     def __str__(self) -> str:

@@ -37,9 +37,9 @@ class OutOfMemoryError(UserError, MemoryError):
 def try_largest_batch(trainer: Trainer) -> None:
     """Log how much memory will be needed, and compute the gradients of the largest micro-batches of the epoch once.
 
-    Each thread computes the largest of its micro-batches, so that the peak is that of an update.  Parameters, Adam's
-    moments and random numbers do not change: dropout is a function of update and index, and gradients are set, not
-    added to.
+    Each thread computes the largest of its micro-batches, so that the peak of memory is the same as in an update.
+    Parameters, Adam's moments and random numbers do not change: dropout is a function of update and index, and
+    gradients are set, not added to.
     Raises: OutOfMemoryError; the message names options that would fit.
     """
     if not trainer.micro_batches:  # an idle rank

@@ -96,7 +96,7 @@ class Replay:
     gradient_norm: float
     found: NotFinite | None
     parameter: str | None
-    """Parameters among the arguments of the operation that was found."""
+    """Names of the parameters among the arguments of the operation that was found."""
 
     def __str__(self) -> str:
         if self.found is None:
@@ -108,7 +108,7 @@ class Replay:
 def replay_repro_bundle(directory: Path, dtype: str = "float64") -> Replay:
     """Compute a repro bundle's update again on the CPU, and check every number on the way.
 
-    Raises: CheckpointError if the directory is no repro bundle, or is corrupt.
+    Raises: CheckpointError if the directory is not a repro bundle, or is corrupt.
     """
     facts, pairs = _read_facts(directory), _read_pairs(directory)
     model = Transformer.load(directory, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The resume check: a run that is killed and resumed must end like one that was not."""
+"""The resume check: a run that is killed and resumed must end like an uninterrupted run."""
 
 from __future__ import annotations
 

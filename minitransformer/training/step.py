@@ -86,7 +86,7 @@ class TrainingStep:
         """Make update number ``step``, from 1.
 
         Args:
-            micro_batches: this rank's micro-batches; one that is None has no sentences.
+            micro_batches: this rank's micro-batches; a micro-batch that is None has no sentences.
             n_tokens: target tokens of the batch, of all ranks.
         """
         scalars = to_device(self.scalars(step, n_tokens), self.gradient.model.device)

@@ -107,7 +107,7 @@ class Trainer:
         return found is not None
 
     def _adam_of_all(self) -> Adam:
-        """Return an optimizer with the moments of all parameters; with one process, return its own."""
+        """Return an optimizer with the moments of all parameters; with one process, this is ``adam`` itself."""
         if self.world.size == 1:
             return self.adam
         values = self.model.parameters.values
@@ -119,7 +119,7 @@ class Trainer:
         An update whose loss or gradient is not finite changes nothing.  After several such updates in a row, training
         returns to the last checkpoint and avoids their batches.
         Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
-        written (for earlier ones it logs a warning and goes on); LostDirectoryError.
+        written (for earlier checkpoints it logs a warning and continues); LostDirectoryError.
         """
         stages, moment = self._stages(callback), None
         self.writer.watch()

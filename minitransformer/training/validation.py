@@ -84,7 +84,7 @@ class Validation:
 
     @contextmanager
     def _advising(self) -> Iterator[None]:
-        """Turn a lack of memory into an error with its own remedy, since a smaller training batch would not help."""
+        """Turn a lack of memory into an error with its own remedy, because a smaller training batch would not help."""
         try:
             yield
         except MemoryError as error:

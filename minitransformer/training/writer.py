@@ -91,7 +91,7 @@ class CheckpointWriter:
         raise error
 
     def warn_of_failure(self) -> None:
-        """Log a warning, once, if the last checkpoint could not be written; the next one may succeed.
+        """Log one warning if the last checkpoint could not be written; the next one may succeed.
 
         Raises: LostDirectoryError if the directory is lost, because no later checkpoint can be written.
         """

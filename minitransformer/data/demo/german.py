@@ -1,4 +1,4 @@
-"""German wording: the finite verb in second, first or last place, the rest of the verb at the end.
+"""German wording: the finite verb is in second, first or last position, the rest of the verb at the end.
 
 The German present translates the English present.  The Perfekt translates both English past tenses, except that "was"
 becomes "war".  Prepositions are contracted with the article (im, zur).  A pronoun has the gender of its person (er,

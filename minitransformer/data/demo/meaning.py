@@ -51,7 +51,7 @@ Phrase = Subject | Governed
 
 @dataclass(frozen=True)
 class Clause:
-    """A verb with its constituents.  One of them stands in front, except in a yes-or-no question.
+    """A verb with its constituents.  One of them comes before the verb, except in a yes-or-no question.
 
     The complement is a predicate, a place, a measure or a companion ("with Anna").  The tense "past" requires a past
     time.

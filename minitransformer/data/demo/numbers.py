@@ -80,6 +80,6 @@ def day_of_month(day: date, ending: str) -> Text:
 
 
 def _before_noun(words: Text) -> Text:
-    """Return a number as it stands before another word: a German "eins" becomes "ein"."""
+    """Return the form of a number before another word: a German "eins" becomes "ein"."""
     is_one = words.german.endswith("eins")
     return Text(words.english, words.german.removesuffix("s")) if is_one else words

@@ -111,7 +111,7 @@ def with_relative(random: Random, antecedent: Any, main: Verb) -> NounPhrase:
 
 @cache
 def _verbs_about(kind: str, unlike: str) -> tuple[list[Verb], list[Verb]]:
-    """Return the verbs whose subject can be of a class, and those whose object can be; ``unlike`` is left out.
+    """Return the verbs whose subject can be of a class, and the verbs whose object can be, both without ``unlike``.
 
     (Nobody eats the potato that the bear eats.)
     """

@@ -90,7 +90,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Modal:
-    """A modal verb; "want to" is an English full verb, the others are auxiliaries without other forms."""
+    """A modal verb.  In English, "want to" is a full verb; the other modal verbs are auxiliaries with a single form."""
 
     english: str
     german: tuple[str, ...]

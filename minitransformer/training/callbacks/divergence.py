@@ -86,7 +86,7 @@ class DivergenceGuard:
         self._pending.append(update)
 
     def read(self, state: TrainingState, *, but: int = 0) -> TrainingState:
-        """Read all results except those of the last ``but`` updates; return the state with these results counted.
+        """Read the results of all updates except the last ``but``; return the state with the read results counted.
 
         After a result that is not finite, read all results.
         """

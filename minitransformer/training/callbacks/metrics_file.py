@@ -73,7 +73,7 @@ class MetricsFile(Callback):
 
 
 def _figures_of(report: TrainingReport | ValidationReport) -> dict[str, Any]:
-    """Return the fields of a report; a score has its own name."""
+    """Return the fields of a report; the field of a score has the name of its metric."""
     figures = asdict(report)
     if isinstance(report, ValidationReport):
         del figures["score"]

@@ -55,7 +55,7 @@ def blas() -> list[Finding]:
 
 
 def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:
-    """Return the numbers of cores that this process computes on, and that it may use."""
+    """Return the number of cores on which this process computes, and the number of cores that it may use."""
     mine, host = placements[rank].cores, placements[rank].host
     n_ranks = sum(placement.host == host for placement in placements)
     n_cores = len(frozenset[int]().union(*(placement.cores for placement in placements if placement.host == host)))

@@ -63,7 +63,7 @@ def data(config: RunConfig) -> Finding:
 
 
 def parameters(config: RunConfig) -> Finding:
-    """Return the number of the model's parameters; its arrays are not filled, and so use no memory."""
+    """Return the number of the model's parameters; its arrays are never written, so they use no memory."""
     try:
         model_config, known = expected_model(config)
         n_parameters = Transformer(model_config, seed=None).n_parameters
