@@ -83,7 +83,7 @@ class Segments:
         return n_tokens == self.n_tokens and bool((self.starts == np.cumsum(self.lengths) - self.lengths).all())
 
     def stride_over(self, n_tokens: int) -> int | None:
-        """Return the distance between segments if they have one length and divide ``n_tokens`` evenly, else None."""
+        """Return the distance between segments if all have one length and divide ``n_tokens`` evenly, else None."""
         if n_tokens not in self._strides:  # cached: every layer asks for it
             self._strides[n_tokens] = self._find_stride(n_tokens)
         return self._strides[n_tokens]
@@ -130,7 +130,7 @@ class AttentionMask:
     padded_mask: Any
     """(B, longest query segment, longest key segment), True where allowed; None if all is allowed.
 
-    Padding after the end of a query segment may attend to all keys: its results are dropped.
+    Padding after the end of a query segment may attend to all keys, because its results are dropped.
     """
     lone: tuple[IntArray, IntArray]
     """Segment and position (n,) of each query with only one key: its attention weight is 1 for any score."""
@@ -184,7 +184,7 @@ class KeyRanges(AttentionMask):
             )
 
     def matrix(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return the boolean mask (queries, keys) of the textbooks: True where query i may attend to key j."""
+        """Return the mask as a boolean matrix (queries, keys): True where query i may attend to key j."""
         j = np.arange(self.keys.end)
         return np.asarray((self.first[:, None] <= j) & (j < self.last[:, None]))
 

@@ -34,7 +34,7 @@ class _Kernel(NamedTuple, Generic[Implementation]):
 
 
 class Kernels(Generic[Implementation]):
-    """The kernels of an operation, the one registered last first."""
+    """The kernels of an operation, in reverse order of registration."""
 
     def __init__(self) -> None:
         self.kernels: list[_Kernel[Implementation]] = []

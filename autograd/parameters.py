@@ -46,7 +46,7 @@ class Parameter(Tensor):
         return flat[self.offset : self.offset + self.size].reshape(self.declared_shape)
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
-        """Write (``first``) or add ``gradient`` into ``destination``, or into the buffer's own gradients."""
+        """Write ``gradient`` (if ``first``) or add it, to ``destination`` or else to the buffer's own gradients."""
         if self.gradient_buffer is None:
             raise ValueError("backward: a Parameter receives gradients only after a ParameterBuffer was made of it")
         view = self.view_of(self.gradient_buffer.array if destination is None else destination)
@@ -65,7 +65,7 @@ class Parameter(Tensor):
 
 
 class _Gradients:
-    """A flat array of zeros like another, allocated on first use."""
+    """A flat array of zeros, allocated on first use with the size, dtype and device of another array."""
 
     def __init__(self, like: Array) -> None:
         self._like = like

@@ -23,7 +23,7 @@ class PendingGradient(ABC):
 
     shape: tuple[int, ...]
     like: Array
-    """An array of its dtype, on its device."""
+    """An array with the gradient's dtype, on the gradient's device."""
 
     def write_to(self, out: Array) -> None:
         """Put the gradient into ``out``, a contiguous array of its shape and dtype."""
@@ -273,7 +273,7 @@ def _checked_seed(result: Tensor, gradient: Array | None) -> Array:
 
 
 def _in_order(last: Node) -> list[Node]:
-    """Return all nodes that ``last`` depends on in topological order, inputs first (depth-first, without recursion).
+    """Return all nodes on which ``last`` depends, in topological order, inputs first (depth-first, without recursion).
 
     Raises: TapeError if one of them was consumed, before anything is computed.
     """

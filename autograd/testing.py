@@ -169,7 +169,7 @@ def _bisect(slope: _Slope, direction: Array) -> int:
 
 
 def _only(direction: Array, coordinates: Any) -> Array:
-    """Return the direction with all coordinates but these, counted row by row, set to 0."""
+    """Return the direction with all other coordinates set to 0; coordinates are counted row by row."""
     return np.where(np.isin(np.arange(direction.size).reshape(direction.shape), coordinates), direction, 0)
 
 

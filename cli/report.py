@@ -91,7 +91,7 @@ def draw(pair: AttendedPair, options: AttentionOptions) -> None:
 
 
 def chosen(name: str, numbers: Sequence[int], n: int) -> list[int]:
-    """Convert numbers counted from 1 to indices; without numbers, return all ``n``.  Raises: ReportError."""
+    """Convert numbers counted from 1 to indices; without numbers, return all ``n`` indices.  Raises: ReportError."""
     if wrong := [number for number in numbers if not 1 <= number <= n]:
         raise ReportError(f"--{name}: the model has {n} of them, counted from 1; got {wrong[0]}")
     return [number - 1 for number in numbers] or list(range(n))

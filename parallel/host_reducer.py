@@ -64,8 +64,9 @@ class HostReducer:
         return self._values, self._gradients
 
     def _allocate_for_node(self, n: int, dtype: Any) -> tuple[FlatArray, Mapping[int, FlatArray], str]:
-        """Return values, gradients by rank, and the obstacle to sharing memory ("" if memory is shared or the node has
-        one rank).
+        """Return values, gradients by rank, and the obstacle to sharing memory.
+
+        The obstacle is "" if memory is shared or the node has one rank.
         """
         node, obstacle = self._world.node, ""
         if node.size > 1:

@@ -42,7 +42,10 @@ def n_launched() -> int:
 
 
 def n_launched_here() -> int:
-    """Return how many of these processes run on this machine; all of them, if the launcher sets no such variable."""
+    """Return how many of the launched processes run on this machine.
+
+    If the launcher does not set this number, return the number of all launched processes.
+    """
     on_machines = _by_machine(os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
     machine = _first_of(["SLURM_NODEID"], 0)
     return _first_of(_NODE_SIZE_VARIABLES, on_machines[machine] if machine < len(on_machines) else n_launched())

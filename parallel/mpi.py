@@ -79,7 +79,7 @@ class MpiRanks:
 class MpiCommunicator(MpiRanks):
     """The group of all ranks that mpirun started.
 
-    A rank that waits longer than ``patience`` seconds for others ends them all.  While rank 0 works alone, each of its
+    A rank that waits longer than ``patience`` seconds for others ends all ranks.  While rank 0 works alone, each of its
     heartbeats resets this time.
 
     Args:

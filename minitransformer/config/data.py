@@ -90,7 +90,7 @@ class DataConfig:
         return bool(self.train_trees)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the fields that determine the prepared data, as JSON would have them."""
+        """Return the fields that determine the prepared data, in the types that JSON has."""
         fields = json.loads(json.dumps(dataclasses.asdict(self), default=str))
         return {
             name: value for name, value in fields.items() if name not in ("directory", "raw", "download_from", "sha256")

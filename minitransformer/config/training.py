@@ -29,7 +29,7 @@ class TrainingConfig:
     batch_tokens: int = 25_000
     """Tokens in a global batch: at most this many source tokens and this many target tokens, end symbols included."""
     n_micro_batches: int = 8
-    """Micro-batches of a global batch, whose gradients are added in a fixed order: a power of two."""
+    """Number of micro-batches of a global batch, a power of two; their gradients are added in a fixed order."""
     warmup_steps: int = 4_000
     """Updates of linear warm-up; then the learning rate falls with the inverse square root of the step."""
     learning_rate_factor: float = 1.0

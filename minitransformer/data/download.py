@@ -26,7 +26,7 @@ class DownloadError(UserError, RuntimeError):
 
 
 def download(config: DataConfig) -> list[Path]:
-    """Download the files that have a checksum in ``config.sha256`` to ``config.raw``; only check existing files.
+    """Download the files that have a checksum in ``config.sha256`` to ``config.raw``; existing files are only checked.
 
     An archive is downloaded only if a text file of the configuration is still missing; the missing files are then
     extracted from it.

@@ -66,7 +66,11 @@ def with_endings_of_rare_words(lines: Iterable[str], counts: Counter[str]) -> It
 
 
 class WordEncoder:
-    """An encoder with one id for each word: its own, or else the id of the first of its classes in the vocabulary."""
+    """An encoder with one id for each word.
+
+    A word of the vocabulary has its own id.  For any other word it is the id of the first of the word's classes that
+    the vocabulary has.
+    """
 
     def __init__(self, vocabulary: sentencepiece.SentencePieceProcessor) -> None:
         self._id = vocabulary.piece_to_id

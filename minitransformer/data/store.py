@@ -123,7 +123,9 @@ def _n_shards(directory: Path, split: str) -> int:
 
 
 def _open(path: Path, dtypes: Sequence[str], other_axes: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Return a memory-mapped array (n, *other_axes); its size must match the file's size, since headers may be corrupt.
+    """Return a memory-mapped array (n, *other_axes).
+
+    Headers may be corrupt, so the size of the file is compared with the size in its header.
 
     Raises: CheckpointError if the file cannot be read.
     """

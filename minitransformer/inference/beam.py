@@ -85,7 +85,7 @@ class Constraint(Protocol):
     """A rule for the next token of each hypothesis; rows are hypotheses as in the search, at first one per source."""
 
     def forbidden(self) -> Any:
-        """Return which tokens may not come next: booleans (rows, W)."""
+        """Return the tokens that may not come next, as booleans (rows, W)."""
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
         """Select these rows, and append to each its token."""
@@ -228,7 +228,7 @@ class _Search:
             self.constraint.follow(rows.ravel(), tokens.ravel())
 
     def _remove_finished(self, length: int) -> None:
-        """Remove the sentences whose n best hypotheses no live one can beat."""
+        """Remove the sentences in which no live hypothesis can beat the n best finished hypotheses."""
         bound = self.log_p.max(axis=1) / self.config.length_penalty(self.max_lengths[self.sentences])
         worst_of_best = np.array([self._worst_of_best(sentence) for sentence in self.sentences])
         unfinished = np.flatnonzero((bound > worst_of_best) & (self.max_lengths[self.sentences] > length))

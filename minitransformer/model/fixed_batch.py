@@ -37,9 +37,9 @@ class Capacity(NamedTuple):
 
     @classmethod
     def of(cls, batches: Sequence[Batch], step: int) -> Capacity:
-        """Return the smallest capacity that holds any of the batches.
+        """Return the smallest capacity that is large enough for each of the batches.
 
-        Token counts are multiples of ``step``; tile counts take few sizes, so that few shapes occur.
+        Token counts are rounded up to multiples of ``step``, and tile counts to a few sizes, so that few shapes occur.
         The capacity always includes one more source token, to which the filler tokens of the target side attend.
         """
         source = max(_rounded_up(batch.n_source_tokens + 1, step) for batch in batches)

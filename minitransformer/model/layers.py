@@ -19,7 +19,7 @@ KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
 
 
 def drop(x: Tensor, rate: float, random: RandomStream | None) -> Tensor:
-    """Apply dropout if a random stream is given; return x itself if not, or if the rate is 0."""
+    """Apply dropout if a random stream is given; return x itself if there is none, or if the rate is 0."""
     stream_id = stream_id_of_mask(rate, random)
     return ops.dropout(x, rate=rate, stream_id=stream_id) if stream_id else x
 

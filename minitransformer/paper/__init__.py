@@ -1,1 +1,1 @@
-"""The tables of the paper, its FLOPs, and the conventions of other systems."""
+"""The tables of the paper, measured again, and the conventions of other systems."""

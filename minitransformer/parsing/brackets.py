@@ -73,7 +73,7 @@ class BracketConstraint:
         self.n_empty: IntArray = np.zeros(rows, np.int64)  # innermost open brackets without a leaf
 
     def forbidden(self) -> BoolArray:
-        """Return which tokens may not come next: (rows, W)."""
+        """Return the tokens that may not come next, as booleans (rows, W)."""
         v, rows = self.vocabulary, np.arange(len(self.depth))
         is_over = self.n_leaves >= self.n_words
         is_full = (self.depth == DEEPEST) | (self.n_empty == MOST_AT_ONCE)

@@ -54,7 +54,7 @@ COLLINS = Parameters()
 
 
 class Status(IntEnum):
-    """The status of a sentence: only valid ones count in the scores."""
+    """The status of a sentence: only valid sentences count in the scores."""
 
     VALID = 0
     ERROR = 1  # the trees differ in the words that count
@@ -176,7 +176,7 @@ class Summary:
 
     @classmethod
     def of(cls, sentences: Sequence[SentenceCounts], longest: int | None = None) -> Self:
-        """Summarise all sentences, or those of at most ``longest`` words."""
+        """Summarise all sentences, or only sentences of at most ``longest`` words."""
         chosen = [c for c in sentences if longest is None or c.length <= longest]
         return cls(chosen, [c for c in chosen if c.status is Status.VALID])
 

@@ -56,7 +56,7 @@ def try_largest_batch(trainer: Trainer) -> None:
 
 @contextmanager
 def advising(trainer: Trainer, free: float = math.inf) -> Iterator[None]:
-    """Turn a lack of memory into one line of options that fit into ``free`` bytes.
+    """Turn a lack of memory into an error whose one-line message names options that fit into ``free`` bytes.
 
     (CuPy's error is a MemoryError, too.)
     """

@@ -56,7 +56,7 @@ def choose(product: Product, operands: Operands, workspace: int, stream: Any) ->
 def timed(
     proposals: list[Algorithm], product: Product, operands: Operands, workspace: int, stream: Any
 ) -> dict[int, float]:
-    """Return the milliseconds of every proposal that can be run, by its index."""
+    """Return the milliseconds of every proposal that can be run; the keys are the indices of the proposals."""
     scratch = _scratch(product.problem) if product.problem.adds else None
     out = operands.out if scratch is None else scratch.data.ptr
     times = {}

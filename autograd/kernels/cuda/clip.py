@@ -1,4 +1,4 @@
-"""The norm of the gradient and the scale of an update, in two launches."""
+"""The norm of the gradient and the scale of an update, in two kernel launches."""
 
 from __future__ import annotations
 

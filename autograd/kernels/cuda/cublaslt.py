@@ -186,7 +186,10 @@ class Product:
         self._lock = threading.Lock()  # threads share the descriptor that holds the addresses of bias and mask
 
     def proposals(self, operands: Operands, count: int) -> list[Algorithm]:
-        """Return up to ``count`` algorithms, by expected speed; do not call while a stream is being captured."""
+        """Return up to ``count`` algorithms, the fastest by the library's estimate first.
+
+        Do not call this while a stream is being captured.
+        """
         preference = self._created("MatmulPreference")
         # Partial sums are not added in bfloat16.
         reductions = IN_FLOAT32 | (IN_PLACE if self.problem.out.dtype == "float32" else 0)

@@ -1,4 +1,4 @@
-"""Linear maps: products that add the bias and apply ReLU, and add their results to gradients."""
+"""Linear maps: one product also adds the bias and applies ReLU, or adds its result to a gradient."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_supported(x: Array, weight: Array, bias: Array | None = None) -> bool:
 
 @linear.kernel("cuda", supports=is_supported, takes_bfloat16=True)
 def linear_with_epilogue(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward]:
-    """Compute the reference's result; the weight's gradient is summed in float32, the bias's is float32.
+    """Compute the reference's result; the gradients of weight and bias are summed in float32.
 
     Saves: x and the weight.
     """

@@ -16,7 +16,7 @@ from autograd.tensor import Gradient
 
 
 def _form_a_stack(x: Array, *maps: Array) -> bool:
-    """Return whether the weights form a stack, and either all maps or none have a bias."""
+    """Return whether the weights form a stack, and whether all maps have a bias or none has one."""
     weights, with_bias = maps[::2], [bias is not None for bias in maps[1::2]]
     if not all(is_supported(x, weight) for weight in weights) or any(with_bias) != all(with_bias):
         return False

@@ -168,7 +168,7 @@ def address(x: Array) -> int:
 
 
 def distance(matrices: Sequence[Array]) -> int | None:
-    """Return the bytes from each matrix to the next if they are equal; else None.
+    """Return the distance in bytes from each matrix to the next if all distances are equal, else None.
 
     The matrices must be views of one array, in this order, of the same shape, strides and dtype.
     """

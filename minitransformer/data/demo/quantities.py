@@ -133,7 +133,7 @@ def _number(random: Random, smallest: int, largest: int) -> int:
 
 
 def _countable(random: Random, smallest: int, largest: int) -> int:
-    """Draw a number that does not end in 01, where German would inflect ein before a noun."""
+    """Draw a number that does not end in 01, because German would inflect its "ein" before a noun."""
     number = _number(random, smallest, largest)
     return number + (number % 100 == 1)
 

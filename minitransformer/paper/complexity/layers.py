@@ -22,7 +22,7 @@ class SequenceLayer(Protocol):
         """Compute the layer's output for a batch of sentences; a recurrent layer computes only its last state."""
 
     def after(self, steps: int, x: Tensor) -> Tensor:
-        """Compute one sentence (n, d) after ``steps`` steps, each of which updates all positions at once."""
+        """Compute the state of one sentence (n, d) after ``steps`` steps; each step updates all positions at once."""
 
 
 class SelfAttention(Layer):
@@ -113,7 +113,10 @@ class Recurrent(Layer):
         return h
 
     def after(self, steps: int, x: Tensor) -> Tensor:
-        """Update all positions at once, each from its left neighbour's last state; n steps give the LSTM's result."""
+        """Update all positions at once, ``steps`` times.
+
+        Each position reads the previous state of its left neighbour.  After n steps, the states are those of the LSTM.
+        """
         neighbour, is_inside = np.maximum(np.arange(len(x)) - 1, 0), (np.arange(len(x)) > 0)[:, None]
         h = c = Tensor(np.zeros_like(x.value))
         for _ in range(steps):

@@ -35,7 +35,10 @@ def together(
 
 
 def sum_over_ranks(world: Communicator, reducer: GradientReducer, n_working: int) -> Finding:
-    """Sum numbers whose sum is exact in any order, several times; check the bits and measure the speed."""
+    """Sum arrays over ranks several times; measure the speed and check the bits.
+
+    The numbers are chosen so that their sum is exact in any order.
+    """
     values, gradients = reducer.allocate(N_ELEMENTS, np.float32)
     numbers = namespace(gradients).arange(N_ELEMENTS, dtype=np.float32) % 1_021
     expected = checksum(to_host(n_working * numbers + n_working * (n_working - 1) // 2))
