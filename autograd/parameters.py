@@ -46,7 +46,10 @@ class Parameter(Tensor):
         return flat[self.offset : self.offset + self.size].reshape(self.declared_shape)
 
     def receive_gradient(self, gradient: Gradient, destination: Array | None, *, first: bool) -> None:
-        """Write ``gradient`` (if ``first``) or add it, to ``destination`` or else to the buffer's own gradients."""
+        """Write ``gradient`` to ``destination`` if ``first``, else add it.
+
+        Without a destination, use the buffer's own gradients.
+        """
         if self.gradient_buffer is None:
             raise ValueError("backward: a Parameter receives gradients only after a ParameterBuffer was made of it")
         view = self.view_of(self.gradient_buffer.array if destination is None else destination)

@@ -50,8 +50,8 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
 class FileCorpus:
     """A corpus of aligned files.  Without validation files every ``stride``-th training pair is held out.
 
-    A sentence of a held-out pair may occur in training, too: only the owner of the corpus can define duplicates.
-    ``surveys`` holds the survey of each file, made when it was first read.
+    A sentence of a held-out pair may occur in training, too, because duplicates are not removed.  ``surveys`` holds the
+    survey of each file, made when it was first read.
     """
 
     train_files: Sequence[tuple[Path, Path]]

@@ -21,9 +21,11 @@ _NO_LABEL = -1
 class BracketVocabulary:
     """The kinds of a target vocabulary's tokens: opening bracket, closing bracket, or leaf (one word).
 
-    Shapes: ``opens``, ``closes``, ``is_leaf`` (W,); ``label`` (W,) the same number for "(NP" and ")NP", −1 for leaves;
-    ``unlike`` (looks + 1, W) the leaves that are forbidden for a word of that look; the last row forbids none.
     A word's look is its punctuation tag, or WORD.
+
+    Shapes: ``opens``, ``closes``, ``is_leaf`` (W,); ``label`` (W,) the same number for "(NP" and ")NP", −1 for leaves;
+        ``unlike`` (number of looks + 1, W) the leaves that are forbidden for a word of each look; the last row forbids
+        none.
     """
 
     def __init__(self, symbols: Sequence[str]) -> None:

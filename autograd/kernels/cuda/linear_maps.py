@@ -1,7 +1,7 @@
 """Several linear maps of the same x, computed by one call as a stack of products.
 
-This is possible if the weights are at equal distances in memory.  In the flat buffer of a model, the weights of equal
-layers are.
+This is possible if the weights are at equal distances in memory.  The flat buffer of a model has such distances between
+the weights of equal layers.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ def clause(
 ) -> Clause:
     """Draw a clause with one of the verbs.
 
-    ``subjects`` and ``objects`` name the uses of the subject's and the object's phrases; ``others`` are further fields.
+    ``subjects`` and ``objects`` name the uses of the subject's and the object's phrases; ``others`` are further fields
+    of the clause.
     """
     verb = random.choice(verbs)
     drawn = clause_of(random, participant(random, verb.subjects, subjects), verb, objects, place_rate)

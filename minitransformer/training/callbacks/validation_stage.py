@@ -36,7 +36,7 @@ class ValidationStage:
         self._writer, self._stopwatch, self._callback = writer, stopwatch, callback
 
     def after_step(self, state: TrainingState, moment: Moment) -> TrainingState:
-        """Validate every ``every`` updates and at the end; save the model in the run if it is the best so far."""
+        """Validate every ``every`` updates and at the end; save the model in the run's directory if it is the best."""
         if not (state.step % self.every == 0 and moment.is_sound) and not moment.is_last:
             return state
         with self._stopwatch.paused(), self._world.waiting_for_rank_0():
