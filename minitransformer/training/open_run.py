@@ -11,13 +11,11 @@ from minitransformer.data.prepare import PreparedData
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.placement import choose_placements
 from minitransformer.system.provenance import code_version
-from minitransformer.training.callbacks.callback import Callback
 from minitransformer.training.callbacks.checkpoint_stage import require_same_parameters
-from minitransformer.training.largest_batch import advising, try_largest_batch
+from minitransformer.training.largest_batch import try_largest_batch
 from minitransformer.training.run_data import check_lengths, shared_data, sized
 from minitransformer.training.trainer import Trainer, reducer_for
 from minitransformer.training.validation import Validation
-from minitransformer.training.writer import LostDirectoryError
 from parallel.agreement import check_agreement
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import Placement, cores_of, describe
@@ -34,15 +32,6 @@ class OpenRun:
     world: Communicator
     data: PreparedData
     trainer: Trainer
-
-    def train(self, callback: Callback) -> bool:
-        """Train to the end; return False if interrupted and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
-        try:
-            with advising(self.trainer):
-                return self.trainer.train(callback)
-        except LostDirectoryError as error:
-            self.data.tokenizer.save(error.kept_in)  # the run cannot go on from there without it
-            raise
 
 
 def open_run(config: RunConfig, world: Communicator) -> OpenRun:

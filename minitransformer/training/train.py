@@ -16,9 +16,11 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import read_json
 from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar
 from minitransformer.training.final_model import finish, is_finished, load_final_model
-from minitransformer.training.open_run import open_run
+from minitransformer.training.largest_batch import advising
+from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.run_data import RESULTS_FILE
 from minitransformer.training.run_lock import run_lock
+from minitransformer.training.writer import LostDirectoryError
 from parallel.communicator import Communicator, SerialCommunicator
 
 _log = logging.getLogger(__name__)
@@ -77,10 +79,20 @@ def train(
         else:
             callback.begin(run.trainer.state, config.training.max_updates)
             try:
-                is_complete = run.train(callback)
+                is_complete = _train(run, callback)
                 if is_complete and evaluates:
                     finish(run, always_average=always_average)
             finally:
                 callback.end()
     results = read_json(config.run / RESULTS_FILE) if is_complete and evaluates and world.rank == 0 else {}
     return RunResult(config.run, run.trainer.state.step, is_complete, run.trainer.model, results)
+
+
+def _train(run: OpenRun, callback: Callback) -> bool:
+    """Train to the end; return False if interrupted and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
+    try:
+        with advising(run.trainer):
+            return run.trainer.train(callback)
+    except LostDirectoryError as error:
+        run.data.tokenizer.save(error.kept_in)  # the run cannot go on from there without it
+        raise

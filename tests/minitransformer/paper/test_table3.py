@@ -20,8 +20,8 @@ from minitransformer.system.files import CorruptFileError
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoints
 from minitransformer.training.largest_batch import OutOfMemoryError
-from minitransformer.training.open_run import OpenRun
 from minitransformer.training.step import TrainingStep
+from minitransformer.training.trainer import Trainer
 from minitransformer.training.validation import BEST
 from parallel.communicator import SerialCommunicator
 from tests.support.training import StoppingMonitor
@@ -145,15 +145,15 @@ def test_a_cell_is_averaged_as_in_the_paper_even_if_a_single_model_is_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A single model is kept whose validation loss no average undercuts."""
-    train_job = OpenRun.train
+    train_to_the_end = Trainer.train
 
-    def train_and_keep(job: OpenRun, callback: Callback) -> bool:
-        done = train_job(job, callback)
-        job.trainer.model.save(job.config.run / BEST)
-        job.trainer.state = dataclasses.replace(job.trainer.state, best_loss=0.0)
+    def train_and_keep(trainer: Trainer, callback: Callback) -> bool:
+        done = train_to_the_end(trainer, callback)
+        trainer.model.save(trainer.run_directory / BEST)
+        trainer.state = dataclasses.replace(trainer.state, best_loss=0.0)
         return done
 
-    monkeypatch.setattr(OpenRun, "train", train_and_keep)
+    monkeypatch.setattr(Trainer, "train", train_and_keep)
     e = experiment(tmp_path)
     assert train(e, "base")
     found, run = e.result("base", 1), e.cell("base", 1).run
