@@ -39,7 +39,18 @@ KERNELS = f"{UNIT}/test_kernels.py"
 ATTENTION = "attention or lone or alone"
 OPS = f"{UNIT}/test_ops.py {KERNELS}"
 TREE = "tests/parallel/test_tree.py"
-ON_GPU = "tests/parallel/test_mpi.py::test_processes_add_up_gradients_that_lie_on_a_gpu"
+REDUCER = "tests/parallel/test_reducer.py"
+MPI = "tests/parallel/test_mpi.py"
+ON_GPU = f"{MPI}::test_processes_add_up_gradients_that_lie_on_a_gpu"
+RANKS_TRAIN = f"{MPI}::test_training_by_messages_gives_the_same_bits_on_every_rank"
+RUN = "tests/minitransformer/training"
+TRAINER = f"{RUN}/test_trainer.py"
+DIVERGENCE = f"{RUN}/test_divergence.py"
+STAGES = f"{RUN}/test_stages.py"
+LOOP = f"{RUN}/test_loop.py"
+ACCOUNT = f"{RUN}/test_account.py"
+FAULTS = "tests/parallel/test_faults.py"
+CONFIG_TESTS = "tests/minitransformer/config"
 TESTS = {  # the nearest first: it kills most
     "autograd/ops/__init__.py": f"{UNIT}/test_arithmetic.py {UNIT}/test_shape.py",
     "autograd/ops/add_norm.py": f"{UNIT}/test_add_norm.py {OPS} -k add_norm",
@@ -60,23 +71,53 @@ TESTS = {  # the nearest first: it kills most
     "autograd/op.py": f"{UNIT}/test_op.py {OPS} {UNIT}/test_random.py",
     "autograd/tensor.py": f"{UNIT}/test_tensor.py {UNIT}/test_parameters.py {OPS}",
     "autograd/masks.py": f"{UNIT}/test_masks.py {MODEL}/test_masking.py {MODEL}/test_packing.py",
-    "autograd/optim.py": f"{UNIT}/test_adam.py {UNIT}/test_clip.py tests/minitransformer/training/test_trainer.py",
+    "autograd/optim.py": f"{UNIT}/test_adam.py {UNIT}/test_clip.py {TRAINER}",
     "autograd/kernels/cpu/adam.py": f"{UNIT}/test_adam.py",
     "autograd/kernels/cpu/attention.py": f"{UNIT}/test_attention.py {KERNELS} {MODEL}/test_masking.py -k '{ATTENTION}'",
     "autograd/kernels/cpu/cross_entropy.py": f"{UNIT}/test_cross_entropy.py {KERNELS} -k cross_entropy",
     "autograd/kernels/cpu/dropout.py": f"{KERNELS} -k dropout",
-    "autograd/kernels/cpu/embedding.py": f"{KERNELS} {UNIT}/test_tensor.py -k 'embedding or pending'",
-    "autograd/kernels/cpu/head_rows.py": f"{UNIT}/test_attention.py {KERNELS} {MODEL}/test_masking.py -k '{ATTENTION}'",
+    "autograd/kernels/cpu/embedding.py": f"{UNIT}/test_embedding.py {KERNELS} -k embedding",
     "autograd/kernels/cpu/layer_norm.py": f"{KERNELS} -k layer_norm",
     "autograd/kernels/cpu/linear.py": f"{UNIT}/test_linear.py {KERNELS} -k linear",
-    "autograd/kernels/cpu/softmax.py": f"{UNIT}/test_softmax.py",
     "autograd/kernels/cpu/top_k.py": f"{UNIT}/test_top_k.py",
     "minitransformer/model/masks.py": f"{MODEL}/test_masking.py {MODEL}/test_packing.py",
-    "minitransformer/training/schedule.py": "tests/minitransformer/training/test_schedule.py",
-    "minitransformer/training/gradient.py": f"{TREE} tests/minitransformer/training/test_trainer.py {ON_GPU}",
+    "minitransformer/config/checks.py": f"{CONFIG_TESTS}/test_checks.py {CONFIG_TESTS}/test_presets.py",
+    "minitransformer/training/schedule.py": f"{RUN}/test_schedule.py",
+    "minitransformer/training/gradient.py": f"{TREE} {TRAINER} {ON_GPU}",
+    "minitransformer/training/step.py": f"{TRAINER} {DIVERGENCE} {RANKS_TRAIN} {ON_GPU}",
+    "minitransformer/training/cursor.py": f"{RUN}/test_cursor.py",
+    "minitransformer/training/state.py": f"{RUN}/test_checkpoint.py {ACCOUNT} {STAGES} {DIVERGENCE} {TRAINER}",
+    "minitransformer/training/trainer.py": (
+        f"{TRAINER} {DIVERGENCE} {LOOP} {ACCOUNT} {MPI}::test_training_resumed_in_another_number_of_processes"
+        f"_gives_the_same_bits {MPI}::test_every_rank_reads_its_own_part_of_a_batch_and_says_how_long_all_waited"
+    ),
+    "minitransformer/training/open_run.py": (
+        f"{RUN}/test_open_run.py {RUN}/test_lost_directory.py tests/cli/test_differing_ranks.py"
+        f" {REDUCER}::test_training_says_where_its_processes_are_and_how_gradients_travel"
+    ),
+    "minitransformer/training/final_model.py": (
+        f"{RUN}/test_final_weights.py {RUN}/test_open_run.py {RUN}/test_lost_directory.py"
+    ),
+    "minitransformer/training/callbacks/divergence.py": f"{STAGES} {DIVERGENCE} {TRAINER} {FAULTS}",
+    "minitransformer/training/callbacks/stage.py": STAGES,
+    "minitransformer/training/callbacks/checkpoint_stage.py": (
+        f"{STAGES} {LOOP} {TRAINER} {MPI}::test_a_rank_whose_parameters_are_others_is_found_before_they_are_saved"
+    ),
+    "minitransformer/training/callbacks/validation_stage.py": f"{STAGES} {LOOP} {TRAINER} {RUN}/test_lost_directory.py",
+    "minitransformer/training/callbacks/log_stage.py": f"{STAGES} {TRAINER}",
+    "minitransformer/training/callbacks/interrupt.py": f"{TRAINER} {LOOP}",
     "minitransformer/inference/beam.py": f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py",
     "minitransformer/inference/cache.py": f"{SEARCH}/test_invariance.py {MODEL}/test_packing.py",
-    "parallel/communicator.py": f"{TREE} tests/minitransformer/training/test_trainer.py",
+    "parallel/communicator.py": f"{TREE} {TRAINER}",
+    "parallel/host_reducer.py": (
+        f"{MPI} tests/parallel/test_machines.py tests/parallel/test_hosts.py"
+        " -k 'sum or sums or messages or bits or memory or rounded or leaves or two_hosts or waited'"
+    ),
+    "parallel/reducer.py": REDUCER,
+    "parallel/device_reducer.py": f"{REDUCER} {ON_GPU}",
+    "parallel/recursive_halving.py": REDUCER,
+    "cli/options.py": "tests/cli/test_options.py",
+    "cli/run_options.py": "tests/cli/test_options.py",
 }
 PYTEST = "-m pytest -x -q -p no:cacheprovider --hypothesis-profile=mutants"
 

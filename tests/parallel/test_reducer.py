@@ -171,6 +171,22 @@ def test_a_library_that_chooses_the_order_rounds_nothing(cupy: Any, monkeypatch:
     assert described.startswith(f"gradients travel {OWN}, where nothing is rounded to bfloat16; ")
 
 
+@pytest.mark.parametrize(("rank", "added"), [(0, [7.0, 7.0]), (1, [0.0, 0.0])])
+def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
+    rank: int, added: list[float], cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[list[float]] = []
+    transport = SimpleNamespace(allreduce_array=lambda array: sent.append(array.get().tolist()))
+    monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: transport)
+    world = World([("here", "0000:01:00.0", True, True)])
+    world.rank = rank
+    chosen = choose_reducer(world, cupy, 1, "fast")
+    _, gradients = chosen.allocate(2, np.float32)
+    gradients[...] = 7
+    chosen.reduce_scatter()
+    assert sent == [added]
+
+
 @needs_mpi
 def test_pinned_memory_is_allocated_once_and_free_before_it_is_used_again(tmp_path: Path) -> None:
     (calls, _) = (result["calls"] for result in run_ranks(2, "sum_on_gpus", tmp_path, "nothing", "exact"))

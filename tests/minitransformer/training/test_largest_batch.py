@@ -21,6 +21,7 @@ from minitransformer.training import open_run as opening
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.largest_batch import OutOfMemoryError, advising, try_largest_batch
 from minitransformer.training.open_run import OpenRun, open_run
+from minitransformer.training.train import train_to_end
 from minitransformer.training.trainer import Trainer
 from minitransformer.training.validation import ValidationMemoryError
 from parallel.communicator import SerialCommunicator
@@ -147,7 +148,7 @@ def test_a_lack_of_memory_later_names_the_update(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(trainer.gradient, "compute", lacking)
     with pytest.raises(OutOfMemoryError, match=r"out of memory \(update 1\)"):
-        job.train(Callback())
+        train_to_end(job, Callback())
 
 
 def test_a_run_that_has_begun_is_reported_that_another_one_is_needed(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_a_lack_of_memory_in_validation_is_a_line_of_its_own(
     job = open_run(small_run(tmp_path), SerialCommunicator())
     monkeypatch.setattr(f"minitransformer.training.validation.{lacking}", lack)
     with pytest.raises(ValidationMemoryError) as caught:
-        job.train(Callback())
+        train_to_end(job, Callback())
     assert re.match(r"validation: out of memory, with pairs of up to 9 tokens, on \d+ threads\. ", str(caught.value))
     assert "batch" not in str(caught.value)
 

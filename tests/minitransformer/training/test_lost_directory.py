@@ -19,6 +19,7 @@ from minitransformer.training.final_model import finish
 from minitransformer.training.open_run import OpenRun
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult
+from minitransformer.training.train import train_to_end
 from minitransformer.training.validation import Validation
 from minitransformer.training.writer import LostDirectoryError
 from tests.minitransformer.training.test_open_run import finished, job_of, run_of, weights
@@ -45,7 +46,7 @@ def test_the_last_state_of_a_removed_run_lies_beside_it_and_goes_on(tmp_path: Pa
     finished(straight)
     job = job_of(config)
     with pytest.raises(LostDirectoryError, match="moved or removed while it trained") as caught:
-        job.train(Losing(step, job, lambda: shutil.rmtree(config.run)))
+        train_to_end(job, Losing(step, job, lambda: shutil.rmtree(config.run)))
     assert not config.run.exists()
     kept = caught.value.kept_in
     assert kept.parent == config.run.parent
@@ -60,7 +61,7 @@ def test_a_moved_run_goes_on_where_it_is_now(tmp_path: Path) -> None:
     config, moved = run_of(tmp_path), tmp_path / "moved"
     job = job_of(config)
     with pytest.raises(LostDirectoryError) as caught:
-        job.train(Losing(9, job, lambda: config.run.rename(moved)))
+        train_to_end(job, Losing(9, job, lambda: config.run.rename(moved)))
     assert not config.run.exists()
     (checkpoint,) = checkpoints(caught.value.kept_in)
     checkpoint.rename(moved / "checkpoints" / checkpoint.name)
@@ -81,7 +82,7 @@ def test_a_run_that_is_moved_while_a_checkpoint_is_written_is_reported_like_any_
 
     monkeypatch.setattr(checkpoint_module, "_replace", replace_and_move)
     with pytest.raises(LostDirectoryError, match="update 4 is in"):
-        job.train(Callback())
+        train_to_end(job, Callback())
 
 
 def test_an_interruption_saves_beside_a_lost_run(tmp_path: Path) -> None:
@@ -95,7 +96,17 @@ def test_an_interruption_saves_beside_a_lost_run(tmp_path: Path) -> None:
                 config.run.rename(tmp_path / "moved")
 
     with pytest.raises(LostDirectoryError, match="update 3 is in"):
-        job.train(Both(3))
+        train_to_end(job, Both(3))
+
+
+def test_a_run_that_is_lost_before_its_final_model_is_named(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    job = job_of(config)
+    assert job.trainer.train(Callback())
+    config.run.rename(tmp_path / "moved")
+    with pytest.raises(CheckpointError, match="moved or removed after its last update"):
+        finish(job)
+    assert not config.run.exists()
 
 
 @pytest.mark.parametrize("work", ["loss", "score"])
@@ -104,7 +115,7 @@ def test_a_run_that_is_lost_at_its_very_end_is_not_made_anew(
 ) -> None:
     config, moved = run_of(tmp_path), tmp_path / "moved"
     job = job_of(config)
-    assert job.train(Callback())
+    assert train_to_end(job, Callback())
     compute = getattr(Validation, work)
 
     def moving(*arguments: object, **keywords: object) -> object:

@@ -93,6 +93,20 @@ def test_the_cost_is_that_of_the_run_however_often_it_was_taken_up(tmp_path: Pat
     assert finished(interrupted)["flops"] == cost["flops"] > 0
 
 
+def test_the_largest_batch_is_tried_where_training_goes_on_and_never_after_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    monkeypatch.setattr(
+        "minitransformer.training.open_run.try_largest_batch", lambda trainer: tried.append(trainer.state.step)
+    )
+    config = run_of(tmp_path)
+    assert not job_of(config).trainer.train(StoppingMonitor(14))
+    finished(config)
+    job_of(config)
+    assert tried == [0, 14]
+
+
 def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     assert finished(config)["updates"] == 20

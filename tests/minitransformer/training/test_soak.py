@@ -17,7 +17,8 @@ from pathlib import Path
 from minitransformer.config import DataConfig, ModelConfig, TrainingConfig
 from minitransformer.system.memory import keep_freed_memory
 from minitransformer.config import RunConfig
-from minitransformer.training.open_run import OpenRun, open_run
+from minitransformer.training.open_run import open_run
+from minitransformer.training.train import train_to_end
 from minitransformer.training.callbacks import Callback
 from parallel.communicator import SerialCommunicator
 
@@ -37,7 +38,7 @@ training = TrainingConfig(
     max_updates=2_000, batch_tokens=300, n_micro_batches=4, validate_every=250, checkpoint_every=100, warmup_steps=400
 )
 job = open_run(RunConfig(folder / "run", data, model, training), SerialCommunicator())
-job.train(Meter())
+train_to_end(job, Meter())
 """
 
 

@@ -354,6 +354,8 @@ def test_a_failed_save_is_reported_and_training_goes_on_and_saves_again(
         if step == 5:
             trainer.writer.wait()
             monkeypatch.undo()
+        if step == 6:
+            assert logged, "a failure is reported after the next update, not only at the next save"
 
     monitor = Recorder(disturb)
     assert trainer.train(monitor)

@@ -1,0 +1,5 @@
+"""The fixture that counts matrix products."""
+
+from metered import meter
+
+__all__ = ["meter"]

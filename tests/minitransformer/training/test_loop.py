@@ -1,0 +1,146 @@
+"""The training loop beside its updates: threads, time, the end after an error, and what other ranks see."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.files import CheckpointError
+from minitransformer.training.callbacks import Callback, ValidationReport
+from minitransformer.training.callbacks.interrupt import Interrupt
+from parallel.communicator import SerialCommunicator
+from tests.minitransformer.training.test_trainer import (
+    FixedLosses,
+    Recorder,
+    everything,
+    interrupting_at,
+    names_in,
+    trained,
+    trainer_of,
+)
+
+
+def test_products_are_computed_on_one_thread_each_because_micro_batches_have_threads(tmp_path: Path) -> None:
+    used: set[int] = set()
+
+    def note(step: int) -> None:
+        used.update(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+
+    with threadpool_limits(2, user_api="blas"):
+        trainer_of(tmp_path, max_updates=1).train(Recorder(note))
+    assert used == {1}
+
+
+def test_time_between_opening_and_training_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    trainer = trainer_of(tmp_path)
+    now[0] += 50
+    assert trainer.train(Callback())
+    assert trainer.state.seconds == 0
+
+
+def test_the_time_of_validation_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    class Slow(FixedLosses):
+        def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
+            now[0] += 50
+            return super().report(model, step, best_loss)
+
+    trainer = trainer_of(tmp_path, validation=Slow(2.0, 1.0), validate_every=4)
+    assert trainer.train(Callback())
+    assert (trainer.state.best_loss, trainer.state.seconds) == (1.0, 0)
+
+
+def test_an_interruption_counts_the_update_whose_result_has_not_been_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted = trainer_of(tmp_path, run="parts", log_every=8)
+    monkeypatch.setattr(interrupted.training_step, "lag", 1)  # as with graphs of a GPU
+    assert not interrupted.train(interrupting_at(3))
+    assert everything(interrupted)[:3] == everything(trained(tmp_path, run="three", max_updates=3, log_every=8))[:3]
+    assert everything(trained(tmp_path, run="parts")) == everything(trained(tmp_path, run="whole"))
+
+
+def test_an_error_waits_for_the_checkpoint_that_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def sync_slowly(descriptor: int) -> None:
+        time.sleep(0.1)
+        sync(descriptor)
+
+    def fail(step: int) -> None:
+        if step == 3:
+            raise ValueError("on purpose")
+
+    monkeypatch.setattr(os, "fsync", sync_slowly)
+    with pytest.raises(ValueError, match="on purpose"):
+        trainer_of(tmp_path, checkpoint_every=2).train(Recorder(fail))
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002"]
+
+
+def test_a_save_that_fails_while_the_next_one_is_due_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
+) -> None:
+    sync, calls = os.fsync, []
+
+    def fail_first(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 1:
+            time.sleep(0.3)  # much longer than an update
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    trainer = trainer_of(tmp_path, checkpoint_every=1, max_updates=3)
+    monkeypatch.setattr(os, "fsync", fail_first)
+    assert trainer.train(Callback())
+    assert len(logged) == 1
+    assert "step-00000001: cannot be written" in logged[0]
+
+
+def test_the_checkpoint_of_an_interruption_goes_when_the_next_one_is_due(tmp_path: Path) -> None:
+    assert not trainer_of(tmp_path, checkpoint_every=2).train(interrupting_at(3))
+    assert names_in(tmp_path / "run" / "checkpoints") == ["step-00000002", "step-00000003"]
+    trained(tmp_path, checkpoint_every=2, max_updates=7)
+    remaining = [f"step-{step:08d}" for step in (2, 4, 6, 7)]
+    assert names_in(tmp_path / "run" / "checkpoints") == remaining
+    trained(tmp_path, checkpoint_every=2)
+    assert names_in(tmp_path / "run" / "checkpoints") == [*remaining[:3], "step-00000008"]
+
+
+class Elsewhere(SerialCommunicator):
+    """A rank whose first rank has found a checkpoint after update 8."""
+
+    def bcast(self, value: Any) -> Any:
+        return 8
+
+
+def test_ranks_that_see_other_checkpoints_are_told_to_share_the_directory(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path)
+    trainer.world = Elsewhere()
+    with pytest.raises(CheckpointError, match="not all processes see the same checkpoints: share the directory"):
+        trainer.resume()
+    trained(tmp_path)
+    assert trainer.resume()
+
+
+@pytest.mark.parametrize("is_requested", [True, False])
+def test_a_rank_stops_when_any_rank_was_interrupted(is_requested: bool) -> None:
+    """So none waits for a rank that has stopped."""
+
+    class Others(SerialCommunicator):
+        def any(self, value: bool) -> bool:
+            return is_requested
+
+    assert Interrupt(Others()).requested() == is_requested

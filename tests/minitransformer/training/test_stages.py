@@ -1,0 +1,206 @@
+"""The stages of the loop by themselves: what they report, and when they do nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer.config import TrainingConfig
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.files import CheckpointError
+from minitransformer.training.callbacks import Callback, TrainingReport, divergence
+from minitransformer.training.callbacks.checkpoint_stage import require_same_parameters
+from minitransformer.training.callbacks.divergence import (
+    DivergenceGuard,
+    Rollback,
+    TrainingDivergedError,
+    Update,
+    give_up,
+)
+from minitransformer.training.callbacks.log_stage import LogStage
+from minitransformer.training.callbacks.stage import Moment
+from minitransformer.training.callbacks.validation_stage import keep_best
+from minitransformer.training.repro_bundle import UpdateFacts
+from minitransformer.training.state import TrainingState
+from minitransformer.training.step import StepResult
+from parallel.communicator import SerialCommunicator
+from tests.support.training import TINY, copy_store
+
+NOTHING_SPECIAL = Moment(is_sound=True, is_last=False, is_interrupted=False)
+STATE = TrainingState(
+    step=4, epoch=2, unlogged_loss=6.0, unlogged_tokens=3, unlogged_seconds=0.5, seconds=9.0, flops=70
+)  # fmt: skip
+
+
+class Recorder(Callback):
+    """Remembers reports."""
+
+    def __init__(self) -> None:
+        self.reports: list[Any] = []
+
+    def report(self, report: Any) -> None:
+        self.reports.append(report)
+
+
+def sound(norm: float) -> Update:
+    return Update(STATE, np.arange(2), 0, StepResult(9, lambda: np.array([1.0, norm, 0.1])))
+
+
+def read(guard: DivergenceGuard, norms: list[float]) -> None:
+    for norm in norms:
+        guard.add(sound(norm))
+        guard.read(STATE)
+
+
+def log(state: TrainingState, moment: Moment = NOTHING_SPECIAL) -> tuple[list[Any], TrainingState]:
+    """Call a stage that is due every second update, after one with a norm of 0.75; return reports and state."""
+    guard, recorder = DivergenceGuard(), Recorder()
+    guard.add(sound(0.75))
+    guard.read(state)
+    after = LogStage(2, lambda step: step / 8, guard, recorder).after_step(state, moment)
+    return recorder.reports, after
+
+
+def test_a_report_holds_the_means_of_its_interval_and_the_totals_of_the_run() -> None:
+    reports, state = log(STATE)
+    assert reports == [TrainingReport(4, 2, 2.0, 0.5, 0.75, 6.0, 9.0, 70)]
+    assert state == dataclasses.replace(STATE, unlogged_loss=0.0, unlogged_tokens=0, unlogged_seconds=0.0)
+
+
+def test_an_interval_without_any_time_has_a_speed() -> None:
+    (report,), _ = log(dataclasses.replace(STATE, unlogged_seconds=0.0))
+    assert report.target_tokens_per_second == pytest.approx(3e9)
+
+
+@pytest.mark.parametrize("changes", [{"step": 3}, {"unlogged_tokens": 0}])
+def test_without_an_interval_or_an_update_nothing_is_reported(changes: dict[str, int]) -> None:
+    state = dataclasses.replace(STATE, **changes)
+    assert log(state) == ([], state)
+
+
+def test_the_last_update_is_reported_between_intervals() -> None:
+    (report,), _ = log(dataclasses.replace(STATE, step=3), dataclasses.replace(NOTHING_SPECIAL, is_last=True))
+    assert report.step == 3
+
+
+def test_one_process_computes_no_checksum_of_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    checksums: list[Any] = []
+    monkeypatch.setattr("minitransformer.training.callbacks.checkpoint_stage.checksum", checksums.append)
+    require_same_parameters(SerialCommunicator(), Transformer(TINY, seed=1), "now", "remedy")
+    assert checksums == []
+
+
+@pytest.mark.parametrize(
+    "value", [STATE, NOTHING_SPECIAL, sound(1.0), Rollback((), "")], ids=lambda x: type(x).__name__
+)
+def test_what_stages_receive_cannot_be_changed_in_place(value: Any) -> None:
+    """A rollback returns to an earlier state."""
+    name = dataclasses.fields(value)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, name, getattr(value, name))
+
+
+@pytest.mark.parametrize(
+    ("before", "norm", "n_warnings"),
+    [
+        ([1.0] * 9, 50.0, 0),
+        ([1.0] * 10, 50.0, 1),
+        ([1.0] * 10, 10.0, 0),
+        ([100.0] * 50 + [1.0] * 50, 20.0, 0),  # the median is 50.5
+        ([100.0] * 50 + [1.0] * 51, 20.0, 1),  # the first norm is older than the last hundred
+    ],
+)
+def test_a_spike_is_more_than_ten_times_the_median_of_at_least_ten_norms_before(
+    before: list[float], norm: float, n_warnings: int, logged: list[str]
+) -> None:
+    read(DivergenceGuard(), [*before, norm])
+    assert len(logged) == n_warnings
+
+
+def test_the_norm_is_that_of_the_last_gradient_that_changed_parameters() -> None:
+    guard = DivergenceGuard()
+    read(guard, [1.0, 2.0, math.nan])
+    assert guard.norm == 2
+
+
+def test_results_of_the_last_updates_are_left_until_one_is_not_finite() -> None:
+    guard = DivergenceGuard()
+    for norm in (1.0, math.nan, 1.0, math.nan):
+        guard.add(sound(norm))
+    state = dataclasses.replace(STATE, unlogged_tokens=0)
+    assert guard.read(state, but=3).unlogged_tokens == 9
+    assert guard.is_sound
+    assert guard.read(state, but=2).unlogged_tokens == 9  # of the third update, because the second was skipped
+    assert guard.is_sound
+    assert guard.read(state, but=1).unlogged_tokens == 0
+    assert guard.is_sound
+
+
+def test_training_goes_back_after_ten_skipped_updates_in_a_row() -> None:
+    guard = DivergenceGuard()
+    read(guard, [math.nan] * 9)
+    assert guard.rollback() is None
+    read(guard, [math.nan])
+    rollback = guard.rollback()
+    assert rollback
+    assert len(rollback.skipped) == 10
+
+
+def test_after_going_back_norms_are_compared_with_new_ones_alone(logged: list[str]) -> None:
+    guard = DivergenceGuard()
+    read(guard, [1.0] * 20 + [math.nan] * divergence.PATIENCE)
+    assert guard.rollback()
+    assert guard.is_sound
+    assert guard.norm == 0
+    logged.clear()
+    read(guard, [50.0])
+    assert logged == []
+
+
+class SecondRank(SerialCommunicator):
+    """Rank 1 of two, which counts barriers."""
+
+    rank, size, n_barriers = 1, 2, 0
+
+    def barrier(self) -> None:
+        self.n_barriers += 1
+
+
+def test_other_ranks_wait_until_the_repro_bundle_is_written_before_they_end(tmp_path: Path) -> None:
+    model, store, world = Transformer(TINY, seed=1), copy_store(tmp_path / "data", 3), SecondRank()
+    facts = UpdateFacts.of(STATE, np.arange(2), TrainingConfig(), 0.1, "the loss is not finite")
+    with pytest.raises(TrainingDivergedError):
+        give_up(tmp_path / "run", model, store, facts, np.zeros(3), world)
+    assert world.n_barriers == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("failing", "is_kept", "written"),
+    [(None, True, ["best", "run"]), ("best", False, ["best"]), ("run", True, ["best", "run"])],
+)
+def test_the_best_model_is_kept_first_where_nothing_else_is_written(
+    failing: str | None,
+    is_kept: bool,
+    written: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    logged: list[str],
+) -> None:
+    """The model in the run's directory is a second copy: training goes on without it."""
+    model, names = Transformer(TINY, seed=1), list[str]()
+
+    def save(directory: Path) -> None:
+        names.append(directory.name)
+        if directory.name == failing:
+            raise CheckpointError(f"{directory}: cannot be written")
+
+    monkeypatch.setattr(model, "save", save)
+    assert keep_best(tmp_path / "run", model) == is_kept
+    assert names == written
+    assert len(logged) == (failing is not None)
