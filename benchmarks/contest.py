@@ -5,6 +5,7 @@ What disturbs the machine disturbs all of them alike, so their ratios are worth 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -18,6 +19,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
 from minitransformer.system.provenance import code_version
 from minitransformer.system.threads import available_cores
 from parallel.communicator import Communicator, SerialCommunicator
@@ -28,6 +31,8 @@ MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": "8589934592",
     "MALLOC_TOP_PAD_": "268435456",
 }
+
+FLAGS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve")  # named beside figures
 
 Work = Callable[[], int]  # does one unit of work and returns the tokens that count
 
@@ -122,16 +127,22 @@ def serve(
 
 
 def _is_asked_for(world: Communicator) -> bool:
-    """Wait for a line, asleep, on all ranks."""
-    came = world.rank == 0 and bool(sys.stdin.readline())
-    world.barrier()
+    """Wait for a line, asleep, on all ranks: a rank that waits in a barrier keeps a core busy."""
+    with world.waiting_for_rank_0():
+        came = world.rank == 0 and bool(sys.stdin.readline())
     return world.any(came)
 
 
-def compete(contestants: Sequence[Contestant], rounds: int) -> None:
-    """All of them in turns, in the other order in every second round."""
-    for contestant in contestants:
-        contestant.start()
+def compete(contestants: list[Contestant], rounds: int) -> None:
+    """All of them in turns, in the other order in every second round; name and leave out a peer that cannot start."""
+    for contestant in list(contestants):
+        try:
+            contestant.start()
+        except RuntimeError as error:
+            if contestant is contestants[0]:
+                raise
+            print(f"left out: {error}")
+            contestants.remove(contestant)
     for number in range(rounds):
         for contestant in contestants if number % 2 else reversed(contestants):
             contestant.run()
@@ -157,9 +168,29 @@ def report(title: str, contestants: Sequence[Contestant], **facts: Any) -> None:
     sys.stdout.flush()
 
 
-def describe_machine(*packages: str) -> None:
-    """What a figure needs beside it: processor, cores, versions, commit."""
+def force_avx2() -> None:
+    """Let every contestant compute with AVX2 and without AVX-512, as if the processor had nothing better."""
+    better = {"X86_V4"} | {name for name in __cpu_dispatch__ if name.startswith("AVX512")}
+    os.environ |= {
+        "NPY_DISABLE_CPU_FEATURES": " ".join(sorted(name for name in better if __cpu_features__.get(name))),
+        "OPENBLAS_CORETYPE": "Haswell", "MINITRANSFORMER_CFLAGS": "-march=x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2", "CT2_FORCE_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    }  # fmt: skip
+
+
+def add_instruction_set(parser: argparse.ArgumentParser) -> None:
+    """Add the option that forces AVX2."""
+    parser.add_argument("--avx2", action="store_true", help="let all contestants do without AVX-512")
+
+
+def describe_machine(*packages: str, avx2: bool = False) -> None:
+    """What a figure needs beside it: processor, its instruction sets, cores, versions, commit; force AVX2 if asked."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    has = next((line.split(":")[1].split() for line in lines if line.startswith(("flags", "Features"))), [])
+    flags = " ".join(flag for flag in FLAGS if flag in has) + (", but all are forced to AVX2" if avx2 else "")
+    if avx2:
+        force_avx2()
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", *packages))
-    print(f"{model}, {available_cores()} cores; Python {platform.python_version()}, {versions}; {code_version()}")
+    cores = f"{available_cores()} cores; Python {platform.python_version()}, {versions}; {code_version()}"
+    print(f"{model} ({flags}), {cores}")

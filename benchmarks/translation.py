@@ -1,7 +1,7 @@
 """How fast does it translate, against CTranslate2 with the same weights and against PyTorch?
 
     pip install ctranslate2 torch
-    python benchmarks/translation.py [1 32 96] [--rounds 5]
+    python benchmarks/translation.py [1 32 96] [--rounds 5] [--avx2]
 
 A unit of work is beam search, beam 4, with the base model, for so many sentences at once: 27 words and the end symbol
 in, 30 decoder steps for every hypothesis of everybody.  The weights are random, and such that no sentence ends by
@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from contest import MALLOC, Contestant, compete, describe_machine, report, serve
+from contest import MALLOC, Contestant, add_instruction_set, compete, describe_machine, report, serve
 
 from minitransformer import ModelConfig, Transformer, Translator
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.translator import WeightsDtype
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.memory import keep_freed_memory
 from minitransformer.system.threads import available_cores
@@ -70,10 +71,10 @@ class IdsAsText:
         return [" ".join(map(str, ids)) for ids in sequences]
 
 
-def ours(directory: Path, sources: list[list[int]]) -> Search:
+def ours(directory: Path, sources: list[list[int]], *, weights: WeightsDtype) -> Search:
     """Batches and threads as minitransformer-translate makes them."""
     keep_freed_memory()
-    translator = Translator(Transformer.load(directory / "ours"), cast(Tokenizer, IdsAsText()))
+    translator = Translator(Transformer.load(directory / "ours"), cast(Tokenizer, IdsAsText()), weights=weights)
     lines = IdsAsText().decode_target(sources)
 
     def search(n_words: int, n_best: int) -> Translations:
@@ -121,7 +122,7 @@ def be_contestant(options: argparse.Namespace) -> None:
     """
     sources = json.loads((options.directory / "sources.json").read_text(encoding="utf-8"))
     searches: dict[str, Callable[[], Search]] = {
-        "ours": lambda: ours(options.directory, sources),
+        "ours": lambda: ours(options.directory, sources, weights=options.compute_type),
         "ctranslate2": lambda: ctranslate2(
             options.directory, sources, n_workers=options.workers, compute_type=options.compute_type
         ),
@@ -141,7 +142,9 @@ def command_lines(n: int) -> dict[str, list[str]]:
         for name, number in n_workers.items()
         for compute_type in ("float32", "int8")
     }
-    return {"ours": ["ours"], **theirs, "PyTorch, eager": ["torch"]}
+    weights = {"ours": "float32", "ours, int8 weights": "int8"}
+    own = {name: ["ours", f"--compute-type={dtype}"] for name, dtype in weights.items()}
+    return {**own, **theirs, "PyTorch, eager": ["torch"]}
 
 
 def bench(n: int, rounds: int, directory: Path) -> None:
@@ -176,13 +179,14 @@ def main() -> None:
     parser.add_argument("--answers", type=Path)
     parser.add_argument("--workers", type=int)
     parser.add_argument("--compute-type")
+    add_instruction_set(parser)
     options = parser.parse_args()
     if options.serve:
         be_contestant(options)
         return
     from translation_peers import convert_to_ctranslate2  # noqa: PLC0415 (contestants shall not import all peers)
 
-    describe_machine("ctranslate2", "torch")
+    describe_machine("ctranslate2", "torch", avx2=options.avx2)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         model_without_end(CONFIG).save(directory / "ours")
