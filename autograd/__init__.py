@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from autograd import ops
 from autograd.array import DeviceError, namespace, to_device, to_host
-from autograd.masks import AttentionMask, BooleanMask, KeyRanges, Segments
+from autograd.masks import AttentionMask, KeyIndices, KeyRanges, Segments
 from autograd.op import ShapeError, op
 from autograd.ops.cross_entropy import SmoothedClasses
 from autograd.parameters import Layer, Parameter, ParameterBuffer, named_parameters
@@ -19,8 +19,8 @@ if find_spec("autograd.kernels"):  # without this package the reference operatio
 
 __all__ = [
     "AttentionMask",
-    "BooleanMask",
     "DeviceError",
+    "KeyIndices",
     "KeyRanges",
     "Layer",
     "Parameter",

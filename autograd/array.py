@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from autograd.packed_weight import PackedWeight
+
 Array: TypeAlias = Any  # numpy.ndarray or cupy.ndarray: they share methods, not a base class
 IntArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"  # on the host, like the next two types
 FloatArray: TypeAlias = "np.ndarray[Any, np.dtype[np.floating[Any]]]"
@@ -31,9 +33,12 @@ class DeviceError(RuntimeError):
 def namespace(x: Array) -> Any:
     """Return the module (``numpy`` or ``cupy``) whose functions accept ``x``; Python scalars belong to NumPy.
 
+    A packed weight, which only kernels of the CPU read, belongs to NumPy too.
+
     Raises: TypeError if ``x`` is not an array.
     """
-    if isinstance(x, np.ndarray | np.generic | int | float):
+    # The first test is the fastest.
+    if type(x) is np.ndarray or isinstance(x, (np.ndarray, np.generic, int, float, PackedWeight)):
         return np
     if not (hasattr(x, "dtype") and hasattr(x, "get")):
         raise TypeError(f"expected an array of NumPy or CuPy, got {type(x).__name__}: {x!r:.60}")

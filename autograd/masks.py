@@ -1,4 +1,4 @@
-"""Attention masks of packed tokens: a key range, or any set of keys, for every query.
+"""Attention masks of packed tokens: a key range, or key indices, for every query.
 
 A batch is one flat array of tokens.  With ``KeyRanges`` query i attends to the keys first_i ≤ j < last_i and to no
 others.  Queries and keys are divided into segments (``Segments``, such as sentences).  The queries of a segment attend
@@ -68,16 +68,6 @@ class Segments:
         """(T,) the row of each token after padding to (B · longest, …)."""
         return self.segment_of_token * self.longest + self.position_in_segment
 
-    def head_index(self, n_heads: int) -> HeadIndex:
-        """Return the ``HeadIndex`` of these segments, cached because every layer uses the same one."""
-        if n_heads not in self._head_indices:
-            self._head_indices[n_heads] = HeadIndex.of(self, n_heads)
-        return self._head_indices[n_heads]
-
-    @cached_property
-    def _head_indices(self) -> dict[int, HeadIndex]:
-        return {}
-
     def fill(self, n_tokens: int) -> bool:
         """Return whether the segments cover a packed axis of ``n_tokens`` in order and without gaps."""
         return n_tokens == self.n_tokens and bool((self.starts == np.cumsum(self.lengths) - self.lengths).all())
@@ -99,29 +89,6 @@ class Segments:
         return stride if (self.starts == stride * np.arange(len(self))).all() else None
 
 
-@dataclass(frozen=True, eq=False)
-class HeadIndex:
-    """Indices that map between packed rows (T · H) and padded rows (B · H · longest) of heads."""
-
-    wanted: IntArray
-    """(T · H,) the padded row of each packed row."""
-
-    sources: IntArray
-    """(B · H · longest,) the packed row of each padded row; −1 for padding."""
-
-    empty: IntArray
-    """The padded rows that are padding."""
-
-    @classmethod
-    def of(cls, segments: Segments, n_heads: int) -> HeadIndex:
-        heads = np.arange(n_heads)
-        segment, position = segments.segment_of_token[:, None], segments.position_in_segment[:, None]
-        wanted = ((segment * n_heads + heads) * segments.longest + position).reshape(-1)
-        sources = np.full(len(segments) * n_heads * segments.longest, -1)
-        sources[wanted] = (segments.tokens[:, None] * n_heads + heads).reshape(-1)
-        return cls(wanted, sources, np.flatnonzero(sources < 0))
-
-
 class AttentionMask:
     """An attention mask: for each query, the keys of its segment to which it may attend."""
 
@@ -132,8 +99,6 @@ class AttentionMask:
 
     Padding after the end of a query segment may attend to all keys, because its results are dropped.
     """
-    lone: tuple[IntArray, IntArray]
-    """Segment and position (n,) of each query with only one key: its attention weight is 1 for any score."""
 
     @cached_property
     def _biases(self) -> dict[tuple[str, str], Array]:
@@ -197,42 +162,48 @@ class KeyRanges(AttentionMask):
         mask[segment, position] = (self.first[:, None] <= j) & (j < self.last[:, None])
         return None if mask.all() else mask
 
-    @cached_property
-    def lone(self) -> tuple[IntArray, IntArray]:  # type: ignore[override]
-        """Implement ``AttentionMask``."""
-        lone = np.flatnonzero(self.last - self.first == 1)
-        return self.queries.segment_of_token[lone], self.queries.position_in_segment[lone]
-
 
 @dataclass(frozen=True, eq=False)
-class BooleanMask(AttentionMask):
-    """A mask by booleans: query i attends to the keys of its segment where its row of ``padded_mask`` is True.
+class KeyIndices(AttentionMask):
+    """A mask by key index: query i attends to the keys indices[i], all inside its segment of ``keys``.
 
     Used where keys form no range: hypotheses that share a key/value cache.
-    Raises: ValueError if the mask has another shape, or a query has no key, or a key after the end of its segment.
+    Shapes: indices (T, n) int64, increasing in each row, indices into the packed keys; n ≥ 1; equally many segments of
+    queries and keys.
+    Raises: ValueError if the indices are others.
     """
 
+    indices: IntArray
     queries: Segments
     keys: Segments
-    padded_mask: np.ndarray[Any, np.dtype[np.bool_]]
 
     def __post_init__(self) -> None:
-        expected = len(self.queries), self.queries.longest, self.keys.longest
-        if len(self.queries) != len(self.keys) or self.padded_mask.shape != expected:
+        n_queries = self.queries.n_tokens
+        if len(self.queries) != len(self.keys) or self.indices.ndim != 2 or len(self.indices) != n_queries:
             raise ValueError(
-                f"BooleanMask: expected a mask {expected} for {len(self.keys)} segments of keys;"
-                f" got {self.padded_mask.shape}"
+                f"KeyIndices: expected indices ({n_queries}, n) of queries in {len(self.queries)} segments;"
+                f" got {self.indices.shape}, and {len(self.keys)} segments of keys"
             )
-        behind = np.arange(self.keys.longest) >= self.keys.lengths[:, None, None]
-        of_queries = self.padded_mask[self.queries.segment_of_token, self.queries.position_in_segment]
-        if (self.padded_mask & behind).any() or not of_queries.any(1).all():
-            raise ValueError("BooleanMask: every query must attend to at least one key, all in its segment")
+        start = self.keys.starts[self.queries.segment_of_token]
+        end = start + self.keys.lengths[self.queries.segment_of_token]
+        if n_queries and not (
+            self.indices.shape[1]
+            and (self.indices[:, 0] >= start).all()
+            and (self.indices[:, -1] < end).all()
+            and (self.indices[:, 1:] > self.indices[:, :-1]).all()
+        ):
+            raise ValueError(
+                "KeyIndices: every query must attend to at least one key, all in its segment, in increasing order"
+            )
 
     @cached_property
-    def lone(self) -> tuple[IntArray, IntArray]:  # type: ignore[override]
+    def padded_mask(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Implement ``AttentionMask``."""
-        segments, positions = np.nonzero(self.padded_mask.sum(2) == 1)
-        return segments, positions
+        segment, position = self.queries.segment_of_token[:, None], self.queries.position_in_segment[:, None]
+        mask = np.ones((len(self.queries), self.queries.longest, self.keys.longest), np.bool_)
+        mask[segment[:, 0], position[:, 0]] = False
+        mask[segment, position, self.indices - self.keys.starts[segment]] = True
+        return mask
 
 
 def pad(x: Array, segments: Segments) -> Array:

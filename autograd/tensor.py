@@ -8,7 +8,6 @@ threads record independently, and the tape is freed with the result.
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -18,8 +17,11 @@ import numpy as np
 from autograd.array import Array, Device, device_of, namespace, to_host
 
 
-class PendingGradient(ABC):
-    """A gradient that is computed only when its destination is known, which saves a copy."""
+class PendingGradient:
+    """A gradient that is computed only when its destination is known, which saves a copy.
+
+    It is no abstract base class: ``isinstance`` is slow for these, and the backward pass asks for every gradient.
+    """
 
     shape: tuple[int, ...]
     like: Array
@@ -30,11 +32,11 @@ class PendingGradient(ABC):
         out[...] = 0
         self.add_to(out)
 
-    @abstractmethod
     def add_to(self, out: Array) -> None:
-        """Add the gradient to ``out``, in place."""
+        """Add the gradient to ``out``, in place.  Subclasses define it."""
+        raise NotImplementedError
 
-    def finish(self) -> None:  # noqa: B027 (most subclasses defer nothing)
+    def finish(self) -> None:
         """Do the work that ``write_to`` and ``add_to`` deferred to compute several gradients of an operation together.
 
         ``backward`` calls it after all gradients of the operation have been given their destinations.

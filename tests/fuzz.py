@@ -34,6 +34,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from fuzzed_readers import READERS, Reader  # noqa: E402
 
+from autograd.kernels.cpu.library import library  # noqa: E402
 from minitransformer.system.errors import UserError  # noqa: E402
 
 MEMORY = 1 << 30  # bytes of address space that a reader may ask for beyond those it has at the start
@@ -198,6 +199,7 @@ def bound_memory() -> None:
 
 def fuzz(reader: Reader, name: str, seed: int, indices: range) -> Counts:
     """Try inputs in child processes; one that dies counts as a fault, and the next goes on after its input."""
+    library()  # before paths are watched: kernels are compiled, or read from the user's cache, when first needed
     counts, first = Counts(), indices.start
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         directory = Path(folder).resolve()

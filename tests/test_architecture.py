@@ -138,8 +138,8 @@ def test_a_library_names_settings_and_no_options_of_a_command(path: Path) -> Non
 OTHERS = {"adam": "optim", "clip": "optim", "random": "random"}
 OPERATIONS = {path.stem for path in (ROOT / "autograd/ops").glob("*.py")} - {"__init__"} | set(OTHERS)
 HELPERS = {  # files that kernels share
-    "cpu": {"head_rows", "panels", "runs", "sums"},
-    "cuda": {"algorithms", "common", "compiler", "cublaslt", "driver", "library", "mma", "philox", "products"},
+    "cpu": {"common", "library", "packed", "parallel", "philox"},
+    "cuda": {"algorithms", "common", "cublaslt", "driver", "library", "mma", "nvrtc", "philox", "products"},
 }
 
 

@@ -9,7 +9,7 @@ from autograd.ops.arithmetic import add, divide, multiply, relu, scale, subtract
 from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import cross_entropy, linear_cross_entropy
 from autograd.ops.dropout import dropout
-from autograd.ops.embedding import embedding
+from autograd.ops.embedding import embedding, embedding_with_positions
 from autograd.ops.layer_norm import layer_norm
 from autograd.ops.linear import linear, linear_relu, linear_transposed, matmul
 from autograd.ops.linear_maps import linear_maps
@@ -25,6 +25,7 @@ __all__ = [
     "divide",
     "dropout",
     "embedding",
+    "embedding_with_positions",
     "getitem",
     "layer_norm",
     "linear",

@@ -21,16 +21,16 @@ def attention(
 
     Source: Vaswani et al. 2017, equation 1; dropout of the attention weights, which the paper does not use, as in
         tensor2tensor.
-    Shapes: q (T, H, K), k (S, H, K), v (S, H, V); mask: KeyRanges or BooleanMask of
+    Shapes: q (T, H, K), k (S, H, K), v (S, H, V); mask: KeyRanges or KeyIndices of
         T queries over S keys.  Returns (T, H, V).
     Saves: q, k and v padded to (B, H, longest, ·), the attention weights, and the mask.
     Raises: ShapeError if the arguments do not fit together.
     """
     check_shapes(q, k, v, mask)
     xp, scale, n_queries, n_keys = namespace(q), 1 / math.sqrt(q.shape[-1]), len(q), len(k)
-    q_rows = heads_first(pad(q, mask.queries))
-    k_rows = heads_first(pad(k, mask.keys))
-    v_rows = heads_first(pad(v, mask.keys))
+    q_rows = _heads_first(pad(q, mask.queries))
+    k_rows = _heads_first(pad(k, mask.keys))
+    v_rows = _heads_first(pad(v, mask.keys))
     scores = q_rows @ k_rows.swapaxes(2, 3)
     scores *= scale
     bias = mask.bias(xp, q.dtype)
@@ -40,25 +40,25 @@ def attention(
     kept = weights * dropout_mask(weights, rate, stream_id) if rate and stream_id else weights
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
-        dy_rows = heads_first(pad(dy, mask.queries))
+        dy_rows = _heads_first(pad(dy, mask.queries))
         factors = dropout_mask(weights, rate, stream_id) if rate and stream_id else 1
         dweights = dy_rows @ v_rows.swapaxes(2, 3)
         dv_rows = (weights * factors).swapaxes(2, 3) @ dy_rows
         dscores = softmax_gradient(dweights * factors, weights)
         dscores *= scale
-        dq = unpad(heads_last(dscores @ k_rows), mask.queries, n_queries)
-        dk = unpad(heads_last(dscores.swapaxes(2, 3) @ q_rows), mask.keys, n_keys)
-        return dq, dk, unpad(heads_last(dv_rows), mask.keys, n_keys)
+        dq = unpad(_heads_last(dscores @ k_rows), mask.queries, n_queries)
+        dk = unpad(_heads_last(dscores.swapaxes(2, 3) @ q_rows), mask.keys, n_keys)
+        return dq, dk, unpad(_heads_last(dv_rows), mask.keys, n_keys)
 
-    return unpad(heads_last(kept @ v_rows), mask.queries, n_queries), backward
+    return unpad(_heads_last(kept @ v_rows), mask.queries, n_queries), backward
 
 
-def heads_first(x: Array) -> Array:
+def _heads_first(x: Array) -> Array:
     """Transpose (B, L, H, ·) → (B, H, L, ·)."""
     return x.transpose(0, 2, 1, 3)
 
 
-def heads_last(x: Array) -> Array:
+def _heads_last(x: Array) -> Array:
     """Transpose (B, H, L, ·) → (B, L, H, ·)."""
     return x.transpose(0, 2, 1, 3)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from autograd.array import Array, namespace
-from autograd.op import op
-from autograd.tensor import Backward
+from autograd.op import ShapeError, op
+from autograd.ops.arithmetic import add
+from autograd.ops.arithmetic import scale as scale_by
+from autograd.ops.dropout import dropout
+from autograd.random import StreamId
+from autograd.tensor import Backward, Gradient, written
 
 
 @op
@@ -22,3 +26,53 @@ def embedding(table: Array, ids: Array) -> tuple[Array, Backward]:
         return dtable, None
 
     return table[ids], backward
+
+
+@op
+def embedding_with_positions(
+    table: Array,
+    ids: Array,
+    encodings: Array,
+    positions: Array,
+    *,
+    scale: float,
+    rate: float = 0.0,
+    stream_id: StreamId | None = None,
+) -> tuple[Array, Backward]:
+    """Return Dropout(scale · E[ids_t] + P[positions_t]); without a random stream id drop nothing.
+
+    As one operation it can have a kernel that writes no intermediate results to memory.  Without such a kernel the
+    operations run one after the other, each with its own kernel.
+    Source: Vaswani et al. 2017, sections 3.4, 3.5 and 5.4.
+    Shapes: table E (W, D), ids (T,) integers, encodings P (N, D), positions (T,) integers.  Returns (T, D).
+    Saves: what ``embedding`` and ``dropout`` save.
+    Raises: ShapeError if the arguments do not fit; with a random stream id, ValueError unless 0 ≤ rate < 1.
+    """
+    check_embedding_with_positions(table, ids, encodings, positions)
+    words, of_words = embedding.of_arrays(table, ids)
+    scaled, of_scale = scale_by.of_arrays(words, factor=scale)
+    rows, of_rows = embedding.of_arrays(encodings, positions)
+    y, of_sum = add.of_arrays(scaled, rows)
+    of_dropout: Backward | None = None
+    if rate and stream_id:
+        y, of_dropout = dropout.of_arrays(y, rate=rate, stream_id=stream_id)
+
+    def backward(dy: Array) -> tuple[Gradient | None, ...]:
+        dscaled, drows = map(written, of_sum(written(of_dropout(dy)[0]) if of_dropout else dy))
+        return of_words(written(of_scale(dscaled)[0]))[0], None, of_rows(drows)[0], None
+
+    return y, backward
+
+
+def check_embedding_with_positions(table: Array, ids: Array, encodings: Array, positions: Array) -> None:
+    """Check the arguments of ``embedding_with_positions``.  Raises: ShapeError if they do not fit together."""
+    if not (
+        table.ndim == encodings.ndim == 2
+        and table.shape[1] == encodings.shape[1]
+        and ids.ndim == 1
+        and ids.shape == positions.shape
+    ):
+        raise ShapeError(
+            "embedding_with_positions: expected table (W, D), ids (T,), encodings (N, D) and positions (T,);"
+            f" got {table.shape}, {ids.shape}, {encodings.shape} and {positions.shape}"
+        )

@@ -74,13 +74,19 @@ def check_linear(name: str, x: Array, weight: Array, bias: Array | None, *, may_
 
 
 @Dispatch
-def pack_weight(weight: Array) -> Array:
+def pack_weight(weight: Array, *, int8: bool = False) -> Array:
     """Return the weight W packed for repeated products y = x W with few rows of x.
 
+    With ``int8`` each column is rounded to 255 levels: multiples of its greatest absolute value / 127.
     The packed weight may hold a copy, so it is valid only until the weight changes.
     Shapes: (I, O) → (I, O).
     """
-    return namespace(weight).ascontiguousarray(weight)
+    xp = namespace(weight)
+    if int8:
+        scales = abs(weight).max(0) / 127
+        scales[scales == 0] = 1
+        weight = xp.rint(weight / scales) * scales
+    return xp.ascontiguousarray(weight)
 
 
 @op

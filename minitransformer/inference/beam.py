@@ -13,9 +13,9 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
-from autograd import Tensor, namespace, no_tape, to_device
-from autograd.array import Array, BoolArray, FloatArray, IntArray
-from autograd.ops.top_k import take, top, top_k
+from autograd import Tensor, no_tape, to_device
+from autograd.array import BoolArray, FloatArray, IntArray
+from autograd.ops.top_k import take, top
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
 from minitransformer.inference.cache import LayerCache, Memory
 from minitransformer.model.batch import Ids, pack_sequences
@@ -139,6 +139,8 @@ class _Search:
         self.max_lengths = source.lengths - 1 + config.max_extra_tokens
         if model.config.positions == "learned":  # a table of limited length
             self.max_lengths = np.minimum(self.max_lengths, model.config.longest_sentence)
+        self.never: BoolArray = np.zeros((1, model.config.vocabulary_size), np.bool_)
+        self.never[0, NEVER_GENERATED] = True
         self.ids: IntArray = np.full((len(sources), 1), START)
         self.log_p: FloatArray = np.zeros((len(sources), 1))
         self.finished: list[list[Hypothesis]] = [[] for _ in sources]
@@ -174,23 +176,17 @@ class _Search:
             caches=list(self.caches),
         )
 
-    def _top_k(self, decoded: Tensor, length: int, n: int) -> tuple[FloatArray, IntArray]:
-        """Return log p and ids of the n best next tokens of every hypothesis, best first: two (S·k, n)."""
+    def _forbidden(self, length: int) -> BoolArray:
+        """Return which tokens may not come next: (S·k, W), or (1, W) if these are the same for every hypothesis."""
         last = np.repeat(self.max_lengths[self.sentences] <= length, self.log_p.shape[1])
         if self.constraint is None and not last.any():
-            return self.model.top_k(decoded, n=n, never=NEVER_GENERATED)
-        return top_k(self.model.project(decoded).value, n, lambda logits: self._forbid(logits, last))
-
-    def _forbid(self, logits: Array, last: BoolArray) -> None:
-        """Set the logits of forbidden tokens to −∞ in place; rows at the greatest length may only end."""
-        of_ends = logits[:, END].copy()
-        logits[:, NEVER_GENERATED] = -namespace(logits).inf
+            return self.never
+        forbidden: BoolArray = np.repeat(self.never, len(last), axis=0)
         if self.constraint is not None:
-            logits[to_device(self.constraint.forbidden(), self.model.device)] = -namespace(logits).inf
-        if last.any():
-            rows = to_device(np.flatnonzero(last), self.model.device)
-            logits[rows] = -namespace(logits).inf
-            logits[rows, END] = of_ends[rows]
+            forbidden |= self.constraint.forbidden()
+        forbidden[last] = True
+        forbidden[last, END] = False
+        return forbidden
 
     def _branch(self, decoded: Tensor, length: int) -> None:
         """Finish the continuations that end among the best 2k; select the best k that do not end.
@@ -199,7 +195,7 @@ class _Search:
         """
         beam, (n_sentences, k) = self.config.beam, self.log_p.shape
         n_candidates = 2 * beam if beam > 1 else 1  # no more of one hypothesis can be among the best of its sentence
-        of_token, token = self._top_k(decoded, length, n_candidates)
+        of_token, token = self.model.top_k(decoded, n=n_candidates, forbidden=self._forbidden(length))
         n_tokens = token.shape[1]
         of_token += self.log_p.ravel()[:, None]
         of_token, choice = top(of_token.reshape(n_sentences, k * n_tokens), n_candidates)

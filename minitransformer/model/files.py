@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,24 @@ def write_model_files(directory: Path, config: ModelConfig, weights: Mapping[str
 def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
     """Return the configuration and the weights that ``save_model_files`` wrote.
 
-    If the directory has checksums, compare every byte of the files with them.
+    If the directory has checksums, compare every byte of the files with them, while they are read.
     Raises: CheckpointError; its subclass CorruptFileError if a file is missing, corrupt or was replaced.
     """
-    if has_checksums(directory):
-        check_files(directory, MODEL_FILES)
-    elif not (directory / WEIGHTS_FILE).exists():
-        raise CorruptFileError(
-            f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one,"
-            " or give the directory of a trained model"
-        )
+    if not has_checksums(directory):
+        if not (directory / WEIGHTS_FILE).exists():
+            raise CorruptFileError(
+                f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one,"
+                " or give the directory of a trained model"
+            )
+        return _read_model_files(directory)
+    with ThreadPoolExecutor() as executor:
+        checking = executor.submit(check_files, directory, MODEL_FILES)
+        reading = executor.submit(_read_model_files, directory)
+        checking.result()
+        return reading.result()
+
+
+def _read_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
     try:
         config = ModelConfig.from_mapping(read_json(directory / CONFIG_FILE))
     except (ConfigError, TypeError) as error:

@@ -13,6 +13,7 @@ from autograd.ops.linear import pack_weight
 from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
 from autograd.random import StreamId
 from minitransformer.config import ModelConfig
+from minitransformer.model.positions import PositionalEncoding
 
 AnyLayer = TypeVar("AnyLayer", bound=Layer)
 KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
@@ -40,7 +41,7 @@ class Linear(Layer):
         return ops.linear(x, self.weight, self.bias)
 
 
-def layer_with_packed_weights(layer: AnyLayer) -> AnyLayer:
+def layer_with_packed_weights(layer: AnyLayer, *, int8: bool = False) -> AnyLayer:
     """Return a copy of the layer whose weights are packed for few rows (``pack_weight``).
 
     The copy is valid only until the parameters change.
@@ -48,11 +49,11 @@ def layer_with_packed_weights(layer: AnyLayer) -> AnyLayer:
     prepared = copy.copy(layer)
     for name, value in vars(layer).items():
         if isinstance(value, Layer):
-            setattr(prepared, name, layer_with_packed_weights(value))
+            setattr(prepared, name, layer_with_packed_weights(value, int8=int8))
         elif isinstance(value, list):
-            setattr(prepared, name, [layer_with_packed_weights(each) for each in value])
+            setattr(prepared, name, [layer_with_packed_weights(each, int8=int8) for each in value])
     if isinstance(prepared, Linear):
-        prepared.weight = Tensor(pack_weight(prepared.weight.value))
+        prepared.weight = Tensor(pack_weight(prepared.weight.value, int8=int8))
     return prepared
 
 
@@ -83,6 +84,20 @@ class Embedding(Layer):
     def __call__(self, ids: Array) -> Tensor:
         """Look up the row of each id.  Shapes: ids (T,) → (T, D)."""
         return ops.embedding(self.weight, to_device(ids, self.weight.device)) * self.scale
+
+    def with_positions(
+        self, ids: Array, encoding: PositionalEncoding, positions: Array, rate: float, random: RandomStream | None
+    ) -> Tensor:
+        """Look up the row of each id, add the encoding of its position, and apply dropout.
+
+        Shapes: ids and positions (T,) → (T, D).
+        """
+        device = self.weight.device
+        table, rows = encoding.table_and_rows(positions, self.weight.dtype, device)
+        return ops.embedding_with_positions(
+            self.weight, to_device(ids, device), table, rows,
+            scale=self.scale, rate=rate, stream_id=stream_id_of_mask(rate, random),
+        )  # fmt: skip
 
     def logits(self, x: Tensor) -> Tensor:
         """Compute x Eᵀ, without bias.  Shapes: x (T, D) → (T, W)."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autograd import BooleanMask, KeyRanges, Segments
+from autograd import KeyIndices, KeyRanges, Segments
 from autograd.array import IntArray
 
 
@@ -44,7 +44,7 @@ def causal_mask(segments: Segments, neighbourhood: int | None = None) -> KeyRang
     return KeyRanges(start, here + 1, segments, segments)
 
 
-def cached_mask(cache_index: IntArray, n_slots: int, capacity: int, neighbourhood: int | None = None) -> BooleanMask:
+def cached_mask(cache_index: IntArray, n_slots: int, capacity: int, neighbourhood: int | None = None) -> KeyIndices:
     """Return the mask of cached decoder self-attention, for the newest token of k hypotheses of each sentence.
 
     The cache of a sentence holds ``capacity`` steps of ``n_slots`` keys each.  Hypotheses with a common prefix
@@ -52,12 +52,11 @@ def cached_mask(cache_index: IntArray, n_slots: int, capacity: int, neighbourhoo
     The mask equals ``causal_mask`` of each hypothesis.
     """
     n_sentences, k, n_steps = cache_index.shape
-    mask = cache_index[:, :, :, None] == np.arange(n_slots)
-    if neighbourhood is not None:
-        mask[:, :, : max(0, n_steps - 1 - neighbourhood)] = False
+    first_step = 0 if neighbourhood is None else max(0, n_steps - 1 - neighbourhood)
     keys = Segments(np.arange(n_sentences) * capacity * n_slots, np.full(n_sentences, n_steps * n_slots))
     queries = Segments.of_lengths(np.full(n_sentences, k))
-    return BooleanMask(queries, keys, mask.reshape(n_sentences, k, n_steps * n_slots))
+    indices = keys.starts[:, None, None] + np.arange(n_steps) * n_slots + cache_index
+    return KeyIndices(indices[:, :, first_step:].reshape(n_sentences * k, -1), queries, keys)
 
 
 def encoder_decoder_mask(queries: Segments, keys: Segments) -> KeyRanges:

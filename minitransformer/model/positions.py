@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cache
 from typing import Any
 
@@ -18,25 +19,36 @@ class PositionError(UserError, ValueError):
     """An error: a sentence is longer than the learned table of positions."""
 
 
-class LearnedPositions(Layer):
+class PositionalEncoding(Layer, ABC):
+    """A table of encodings, of which each position has one row."""
+
+    @abstractmethod
+    def table_and_rows(self, positions: Array, dtype: Any, device: Device) -> tuple[Tensor | Array, Array]:
+        """Return the table (N, D) and the row (T,) of each token's position (T,) in its sentence."""
+
+    def add_to(self, x: Tensor, positions: Array) -> Tensor:
+        """Add to x (T, D) the encoding of each token's position (T,) in its sentence."""
+        return x + ops.embedding(*self.table_and_rows(positions, x.dtype, x.device))
+
+
+class LearnedPositions(PositionalEncoding):
     """A trained table with a row for every position: Table 3, row (E)."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.first_position, self.longest_sentence = config.first_position, config.longest_sentence
         self.weight = Parameter((config.max_positions, config.d_model), scaled_normal)
 
-    def add_to(self, x: Tensor, positions: Array) -> Tensor:
-        """Add to x (T, D) the row of each token's position (T,) in its sentence."""
+    def table_and_rows(self, positions: Array, dtype: Any, device: Device) -> tuple[Tensor, Array]:
+        """Implement ``PositionalEncoding``."""
         if positions.max(initial=0) >= self.longest_sentence:
             raise PositionError(
                 f"positions: a sentence of {positions.max() + 1} tokens is longer than the learned table,"
                 f" which holds {self.longest_sentence} (max_positions)"
             )
-        positions = positions + self.first_position
-        return x + ops.embedding(self.weight, to_device(positions, x.device))
+        return self.weight, to_device(positions + self.first_position, device)
 
 
-class SinusoidalPositions(Layer):
+class SinusoidalPositions(PositionalEncoding):
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)): section 3.5.
 
     Differs, if ``layout`` is "halves": all sines, then all cosines, with frequencies 10000^(−i/(D/2 − 1)), as in
@@ -46,14 +58,13 @@ class SinusoidalPositions(Layer):
     def __init__(self, config: ModelConfig) -> None:
         self.d_model, self.layout, self.first_position = config.d_model, config.positions, config.first_position
 
-    def add_to(self, x: Tensor, positions: Array) -> Tensor:
-        """Add to x (T, D) the encoding of each token's position (T,) in its sentence."""
+    def table_and_rows(self, positions: Array, dtype: Any, device: Device) -> tuple[Array, Array]:
+        """Implement ``PositionalEncoding``."""
         # On a GPU the number of positions is an upper bound that needs no waiting.
         farthest = len(positions) if device_of(positions) == "cuda" else positions.max(initial=0)
-        positions = positions + self.first_position
         n_rows = 1 << int(farthest + self.first_position).bit_length()  # a power of two: few distinct tables are cached
-        table = _table(n_rows, self.d_model, self.layout, np.dtype(x.dtype).name, x.device)
-        return ops.add(x, table[to_device(positions, x.device)])
+        table = _table(n_rows, self.d_model, self.layout, np.dtype(dtype).name, device)
+        return table, to_device(positions + self.first_position, device)
 
 
 @cache  # all together at most twice the largest; never evicted, because captured CUDA graphs keep reading them
@@ -71,6 +82,6 @@ def sinusoids(n_positions: int, d_model: int, layout: str = "interleaved") -> np
     return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(n_positions, d_model)
 
 
-def positions_of(config: ModelConfig) -> LearnedPositions | SinusoidalPositions:
+def positions_of(config: ModelConfig) -> PositionalEncoding:
     """Return the positional encoding that the configuration names."""
     return LearnedPositions(config) if config.positions == "learned" else SinusoidalPositions(config)

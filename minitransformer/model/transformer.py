@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from autograd import (
     AttentionMask,
@@ -20,7 +21,7 @@ from autograd import (
     to_device,
     to_host,
 )
-from autograd.array import Array, Device, FloatArray, IntArray
+from autograd.array import Array, BoolArray, Device, FloatArray, IntArray
 from autograd.ops.linear import pack_weight
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import linear_top_k
@@ -33,6 +34,7 @@ from minitransformer.model.positions import positions_of
 from minitransformer.model.stacks import Decoder, Encoder, KeyValueCache
 from minitransformer.model.symbols import END, START
 from minitransformer.system.errors import UserError
+from minitransformer.system.threads import available_cores, map_in_threads
 
 DTYPES = ("float32", "float64", "bfloat16")
 
@@ -92,8 +94,8 @@ class Transformer(Layer):
 
     def encode(self, ids: IntArray, positions: IntArray, mask: KeyRanges, random: RandomStream | None = None) -> Tensor:
         """Compute the encoder's output (S, D) from packed source ids (S,) and their positions in their sentences."""
-        x = self.source_positions.add_to(self.source_embedding(ids), positions)
-        return self.encoder(drop(x, self.config.p_drop, random), mask, random)
+        x = self.source_embedding.with_positions(ids, self.source_positions, positions, self.config.p_drop, random)
+        return self.encoder(x, mask, random)
 
     def decode(
         self,
@@ -109,19 +111,22 @@ class Transformer(Layer):
 
         With ``caches``, one key/value cache for each layer, the ids are the newest token of each sequence only.
         """
-        x = self.target_positions.add_to(self._embedded_targets(ids), positions)
-        x = drop(x, self.config.p_drop, random)
+        x = self._embedded_targets(ids, positions, random)
         return self.decoder(x, memory, self_mask, source_mask, random, caches)
 
-    def _embedded_targets(self, ids: IntArray) -> Tensor:
-        """Return the target embeddings (T, D) of ids (T,).
+    def _embedded_targets(self, ids: IntArray, positions: IntArray, random: RandomStream | None) -> Tensor:
+        """Return the decoder's input (T, D) for ids (T,) and their positions, after dropout.
 
         ``config.start`` determines the embedding of the start symbol.
         """
+        embedding, encoding, rate = self.target_embedding, self.target_positions, self.config.p_drop
+        if self.config.start == "zero":
+            x = embedding(ids)
+            x = x * to_device((ids != START)[:, None].astype(x.dtype), self.device)
+            return drop(encoding.add_to(x, positions), rate, random)
         if self.config.start == "end":
             ids = namespace(ids).where(ids == START, END, ids)
-        x = self.target_embedding(ids)
-        return x * to_device((ids != START)[:, None].astype(x.dtype), self.device) if self.config.start == "zero" else x
+        return embedding.with_positions(ids, encoding, positions, rate, random)
 
     def project(self, decoded: Tensor) -> Tensor:
         """Compute unnormalised log-probabilities (T, W) of the next token from the decoder's output (T, D)."""
@@ -129,26 +134,33 @@ class Transformer(Layer):
         logits = self.projection.logits(decoded) if by_columns is None else ops.linear(decoded, by_columns, None)
         return logits if self.softmax_bias is None else logits + self.softmax_bias
 
-    def top_k(self, decoded: Tensor, *, n: int, never: Sequence[int]) -> tuple[FloatArray, IntArray]:
-        """Return log p (nats) and ids of the n best next tokens except ``never``, best first, on the host.
+    def top_k(self, decoded: Tensor, *, n: int, forbidden: BoolArray) -> tuple[FloatArray, IntArray]:
+        """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the host.
 
-        Shapes: decoded (T, D); returns two (T, n).
+        Shapes: decoded (T, D), forbidden (T, W) or (1, W); returns two (T, n).
         """
         by_columns = self._projection_by_columns
         weight = self.projection.weight.value.T if by_columns is None else by_columns
         bias = None if self.softmax_bias is None else self.softmax_bias.value
-        found: tuple[FloatArray, IntArray] = linear_top_k(decoded.value, weight, bias, n=n, never=never)
+        found: tuple[FloatArray, IntArray] = linear_top_k(decoded.value, weight, bias, n=n, forbidden=forbidden)
         return found
 
-    def for_search(self) -> Transformer:
-        """Return a copy of the model for search: its decoder and projection weights are packed (``pack_weight``).
+    def for_search(self, *, int8: bool = False) -> Transformer:
+        """Return a copy of the model for search: its layers' and projection's weights are packed (``pack_weight``).
 
-        The copy gives the same results only as long as the parameters do not change.  It computes in float32, whatever
-        the dtype of the parameters.  The projection weight is packed as (D, W).
+        The copy gives the same results only as long as the parameters do not change; with ``int8``, results differ,
+        because the packed weights are rounded.  It computes in float32, whatever the dtype of the parameters.  The
+        projection weight is packed as (D, W).
         """
         model = copy.copy(self.in_float32())
-        model.decoder = layer_with_packed_weights(model.decoder)
-        model._projection_by_columns = pack_weight(model.projection.weight.value.T)
+        packing: list[Callable[[], Any]] = [
+            lambda: pack_weight(model.projection.weight.value.T, int8=int8),
+            lambda: layer_with_packed_weights(model.encoder, int8=int8),
+            lambda: layer_with_packed_weights(model.decoder, int8=int8),
+        ]
+        n_threads = available_cores() if model.device == "cpu" else 1
+        packed = map_in_threads(lambda pack: pack(), packing, n_threads)
+        model._projection_by_columns, model.encoder, model.decoder = packed
         return model
 
     def in_float32(self) -> Transformer:

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
+from autograd.packed_weight import product_threads
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -30,11 +32,17 @@ def available_cores() -> int:
 def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_threads: int) -> Iterator[Result]:
     """Yield ``function(item)`` for every item, in order, computed on at most ``n_threads`` threads.
 
-    With fewer items than threads, BLAS uses the remaining threads.
+    With fewer items than threads, BLAS and products with packed weights use the remaining threads.
     """
     n_workers = max(1, min(n_threads, len(items)))
-    with threadpool_limits(n_threads // n_workers, user_api="blas"), ThreadPoolExecutor(n_workers) as executor:
-        yield from executor.map(function, items)
+    n_inside = n_threads // n_workers
+
+    def compute(item: Item) -> Result:
+        with product_threads(n_inside):
+            return function(item)
+
+    with threadpool_limits(n_inside, user_api="blas"), ThreadPoolExecutor(n_workers) as executor:
+        yield from executor.map(compute, items)
 
 
 def even_slices(size: int, n_parts: int) -> list[slice]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,39 +43,27 @@ class Cost:
         )
 
 
-def update_flops(config: ModelConfig, micro_batches: Iterable[Lengths]) -> int:
-    """Count the FLOPs of an update, summed over its micro-batches.
-
-    Args:
-        micro_batches: for every micro-batch an array (n, 2): source and target tokens of its pairs, end symbols
-        included.
-    """
-    return sum(training_flops(config, *lengths.T) for lengths in micro_batches)
-
-
 def training_flops(config: ModelConfig, source_lengths: Lengths, target_lengths: Lengths) -> int:
     """Count the multiplications and additions of all matrix products in one forward and backward pass of a batch.
 
     In the forward pass, a linear map from i to o features costs 2·i·o for every token; attention costs 2·(h·d_k +
-    h·d_v) for every pair of a query and a key.  Attention computes on padded sentences, so there are B·n·m such pairs;
-    n and m are the numbers of queries and keys of the longest sentences.  Masked pairs and padding are counted, because
-    they are computed.  The backward pass costs twice as much.  Sums, norms, softmax and Adam are not counted: they are
-    passes over memory, a few percent of the total.
+    h·d_v) for every pair of a query and a key of one sentence.  Pairs that the decoder masks are counted, padding is
+    not.  The backward pass costs twice as much.  Sums, norms, softmax and Adam are not counted: they are passes over
+    memory, a few percent of the total.
 
     Args:
         source_lengths, target_lengths: (B,) tokens of every sentence of the batch.
     """
     source, target = (np.asarray(lengths, np.int64) for lengths in (source_lengths, target_lengths))
     n_source, n_target = int(source.sum()), int(target.sum())
-    longest_source, longest_target = int(source.max(initial=0)), int(target.max(initial=0))
     width = config.n_heads * (config.d_k + config.d_v)
     queries_and_output = keys_and_values = config.d_model * width
     attention_maps, feed_forward = queries_and_output + keys_and_values, 2 * config.d_model * config.d_ff
-    encoder = n_source * (attention_maps + feed_forward) + len(source) * longest_source**2 * width
+    encoder = n_source * (attention_maps + feed_forward) + int(source @ source) * width
     decoder = (
         n_target * (attention_maps + queries_and_output + feed_forward)
         + n_source * keys_and_values
-        + len(target) * longest_target * (longest_target + longest_source) * width
+        + int(target @ (target + source)) * width
     )
     softmax = n_target * config.d_model * config.vocabulary_size
     return (1 + BACKWARD) * 2 * (config.n_layers * (encoder + decoder) + softmax)

@@ -1,9 +1,9 @@
 """Prediction of the memory of training: measured on small micro-batches, and scaled to the largest of an epoch.
 
 Between two operations the peak memory of a micro-batch is a weighted sum of a few numbers (``_terms``): its tokens, its
-padded tokens, the scores of its attention, its logits.  The weights are measured (``_factors``): an observer of the
-operations of some small micro-batches reads the peak that NumPy has allocated in each interval.  Least squares give the
-weights.
+padded tokens, the scores and the saved weights of its attention, its logits.  The factors are measured (``_factors``):
+an observer of the operations of some small micro-batches reads the peak that NumPy has allocated in each interval.
+Least squares give the factors.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ from minitransformer.model.symbols import END
 from minitransformer.model.transformer import Transformer
 
 _FEW_WORDS, _MANY_WORDS = END + 2, 1_000
-_LONGEST = 30
+_LONGEST = 50
+_LANES = 32  # attention kernels for the CPU save weights in rows of a multiple of so many elements
 # Lengths of sources and targets.  Sentences of one length are padded without a copy, so they need samples of their own;
 # attention treats shorter sentences than these differently.  The last sample has many words.
 _SAMPLES = (
     ((14, 12), (12, 14)), ((20, 12), (12, 13)), ((12, 13), (20, 12)), ((20, 18), (14, 12)), ((12, 14), (20, 18)),
     ((_LONGEST, 12), (12, 13)), ((12, 13), (_LONGEST, 12)), ((_LONGEST, 13), (_LONGEST, 12)),
     ((13, 12, 14), (12, 14, 13)), ((20, 20), (14, 12)), ((12, 14), (20, 20)), ((16, 16), (20, 20)),
+    ((_LONGEST, _LONGEST), (_LONGEST, _LONGEST)), ((36, 12), (36, 12)), ((12, 36, 37), (12, 13, 14)),
+    ((36, 36), (12, 14)), ((12, 14, 15), (36, 37, 12)), ((_LONGEST,), (12,)), ((12,), (_LONGEST,)),
     ((12, 13, 14), (_LONGEST, 28, 29)),
 )  # fmt: skip
 
@@ -150,11 +153,14 @@ def _terms(lengths: IntArray, n_words: int) -> list[int]:
     """Return the terms of a micro-batch's memory, each to be multiplied by a factor; all 0 without sentences."""
     n = len(lengths)
     if not n:
-        return [0] * 11
-    (s, t), (longest_s, longest_t) = ((lengths + 1).sum(axis=0).tolist(), (lengths + 1).max(axis=0).tolist())
+        return [0] * 14
+    tokens = lengths + 1
+    (s, t), (longest_s, longest_t) = tokens.sum(axis=0).tolist(), tokens.max(axis=0).tolist()
     padded_s, padded_t = n * longest_s, n * longest_t
     scores = padded_s * longest_s, padded_t * longest_s, padded_t * longest_t
-    return [1, s, t, padded_s, padded_t, s * (s == padded_s), t * (t == padded_t), *scores, t * n_words]
+    of_source, of_target = (-(-tokens // _LANES) * _LANES).T  # elements in a row of saved attention weights
+    weights = [int(n @ row) for n, row in zip(tokens.T[[0, 1, 1]], (of_source, of_source, of_target), strict=True)]
+    return [1, s, t, padded_s, padded_t, s * (s == padded_s), t * (t == padded_t), *scores, *weights, t * n_words]
 
 
 @functools.cache

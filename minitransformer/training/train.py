@@ -79,7 +79,7 @@ def train(
         else:
             callback.begin(run.trainer.state, config.training.max_updates)
             try:
-                is_complete = _train(run, callback)
+                is_complete = train_to_end(run, callback)
                 if is_complete and evaluates:
                     finish(run, always_average=always_average)
             finally:
@@ -88,7 +88,7 @@ def train(
     return RunResult(config.run, run.trainer.state.step, is_complete, run.trainer.model, results)
 
 
-def _train(run: OpenRun, callback: Callback) -> bool:
+def train_to_end(run: OpenRun, callback: Callback) -> bool:
     """Train to the end; return False if interrupted and saved.  Raises: as ``Trainer.train``; OutOfMemoryError."""
     try:
         with advising(run.trainer):

@@ -29,7 +29,7 @@ from minitransformer.training.callbacks.stage import Moment, Stage
 from minitransformer.training.callbacks.validation_stage import ValidationStage
 from minitransformer.training.checkpoint import load_newest_checkpoint
 from minitransformer.training.cursor import BatchCursor
-from minitransformer.training.flops import update_flops
+from minitransformer.training.flops import training_flops
 from minitransformer.training.gradient import GradientAccumulator
 from minitransformer.training.graph import CapturedStep, is_capturable
 from minitransformer.training.repro_bundle import UpdateFacts
@@ -217,8 +217,7 @@ class Trainer:
 
     def _flops(self, batch: IntArray) -> int:
         """Return the FLOPs of the matrix products of an update, of all ranks."""
-        lengths = (self.store.lengths[pairs] + 1 for pairs in self._micro_batches(batch))
-        return update_flops(self.model.config, lengths)
+        return training_flops(self.model.config, *(self.store.lengths[batch] + 1).T)
 
     def _log_waiting(self) -> None:
         """Log the share of time for which ranks waited for the slowest rank."""

@@ -1,4 +1,4 @@
-"""The stand-in for CuPy, and small runs for kernels."""
+"""The stand-in for CuPy."""
 
 from __future__ import annotations
 
@@ -31,13 +31,3 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     positions._table.cache_clear()  # it keeps tables on the device
     yield module
     positions._table.cache_clear()
-
-
-@pytest.fixture(params=["one run", "a row at a time"])
-def runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run a test with one run of rows and with a run per row; test arrays are smaller than the usual run."""
-    if request.param == "a row at a time":
-        for name, module in list(sys.modules.items()):
-            if name.startswith("autograd.kernels.cpu") and hasattr(module, "RUN"):
-                monkeypatch.setattr(module, "RUN", 1)
-    return

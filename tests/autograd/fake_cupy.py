@@ -263,12 +263,12 @@ _METHODS = (
     "reshape", "squeeze", "std", "sum", "swapaxes", "take", "transpose", "var", "view",
 )  # fmt: skip
 _FUNCTIONS = (
-    "abs", "absolute", "all", "any", "arange", "argmax", "argpartition", "argsort", "ascontiguousarray",
+    "abs", "absolute", "all", "any", "arange", "argmax", "argsort", "argwhere", "ascontiguousarray",
     "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "einsum", "exp", "expand_dims", "flatnonzero",
     "flip", "full", "full_like", "isfinite", "isnan", "log", "log1p", "logical_and", "logical_not", "matmul", "max",
-    "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "nonzero", "ones", "ones_like", "outer", "prod",
-    "repeat", "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes", "take",
-    "take_along_axis", "tanh", "tensordot", "tile", "transpose", "tril", "triu", "var", "where", "zeros",
+    "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "nonzero", "ones", "ones_like", "outer", "partition",
+    "prod", "repeat", "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes",
+    "take", "take_along_axis", "tanh", "tensordot", "tile", "transpose", "tril", "triu", "var", "where", "zeros",
     "zeros_like",
 )  # fmt: skip
 

@@ -10,8 +10,7 @@ from draws import full_mask, normal
 from op_cases import STREAM_ID, results
 from textbook import attention, softmax
 
-from autograd import KeyRanges, Segments, ShapeError, Tensor, backward, ops
-from autograd.kernels.cpu.head_rows import HeadRows
+from autograd import KeyIndices, KeyRanges, Segments, ShapeError, Tensor, backward, ops
 from autograd.op import operations
 from autograd.testing import check_gradients
 
@@ -96,7 +95,7 @@ def test_attention_with_large_scores_neither_overflows_nor_vanishes(shift: float
     q[..., 0], k[..., 0] = 1, 2 * shift  # the scores' common part
     arguments = tuple(x.astype(dtype) for x in (q, k * [1, spread, spread, spread], v))
     run = operations["attention"].choose(arguments, {"mask": mask})
-    assert run is not operations["attention"].reference
+    assert (run is not operations["attention"].reference) == (dtype == "float32")
     got = results(run, arguments, {"mask": mask}, 1)
     expected = results(operations["attention"].reference, arguments, {"mask": mask}, 1)
     for x, y in zip(got, expected, strict=True):
@@ -150,15 +149,78 @@ def test_the_weight_of_a_lone_key_is_exactly_1_and_its_score_has_no_gradient_at_
     ],
 )
 def test_attention_without_dropout_has_a_kernel(dropout: dict[str, Any], is_kernel: bool) -> None:
-    arguments, operation = tuple(np.ones((n, 2, 4)) for n in (3, 2, 2)), operations["attention"]
+    arguments, operation = tuple(np.ones((n, 2, 4), np.float32) for n in (3, 2, 2)), operations["attention"]
     chosen = operation.choose(arguments, {"mask": full_mask([3], [2]), **dropout})
     assert (chosen is not operation.reference) is is_kernel
 
 
-def test_attention_to_a_cache_copies_nothing() -> None:
-    x = np.random.default_rng(1).standard_normal((12, 2, 4))
-    cache, sentences = Segments(np.array([0, 4, 8]), np.array([3, 3, 3])), Segments.of_lengths([5, 7])
-    assert np.shares_memory(HeadRows(cache, 2, 12).of(x), x)
-    gathered = HeadRows(sentences, 2, 12).of(x)
-    assert gathered.flags.c_contiguous
-    assert not np.shares_memory(gathered, x)
+def windows(lengths: list[int], reach: int) -> KeyRanges:
+    """Return the mask of tokens that attend to at most ``reach`` tokens before them, and to themselves."""
+    segments = Segments.of_lengths(lengths)
+    start = segments.starts[segments.segment_of_token]
+    return KeyRanges(np.maximum(start, segments.tokens - reach), segments.tokens + 1, segments, segments)
+
+
+def with_gaps(mask: KeyRanges, order: list[int]) -> KeyRanges:
+    """Return the mask over keys whose segments are in another order, with two unused rows between them."""
+    starts = np.empty(len(order), np.int64)
+    starts[order] = np.cumsum([0, *(mask.keys.lengths[order][:-1] + 2)])
+    moved = (starts - mask.keys.starts)[mask.queries.segment_of_token]
+    return KeyRanges(mask.first + moved, mask.last + moved, mask.queries, Segments(starts, mask.keys.lengths))
+
+
+RANGES = {
+    "one token": full_mask([1], [1]),
+    "whole sentences": full_mask([25, 1, 7, 32, 33], [25, 1, 7, 32, 33]),
+    "earlier tokens": windows([1, 50, 31, 97, 2], 1000),
+    "windows": windows([5, 70, 130], 3),
+    "other lengths": full_mask([3, 0, 100, 1], [40, 5, 1, 64]),
+    "gaps": with_gaps(full_mask([3, 6, 1], [33, 2, 32]), [2, 0, 1]),
+}
+
+
+@pytest.mark.parametrize("widths", [(32, 32), (64, 32), (1, 1), (33, 70), (5, 31)], ids=str)
+@pytest.mark.parametrize("name", RANGES)
+def test_the_kernel_computes_what_the_reference_computes(name: str, widths: tuple[int, int]) -> None:
+    mask, random, operation = RANGES[name], np.random.default_rng(1), operations["attention"]
+    q = random.standard_normal((mask.queries.n_tokens, 3, widths[0]))
+    k, v = (np.full((mask.keys.end + 2, 3, width), np.nan) for width in widths)  # NaN in no segment
+    for x in (k, v):
+        x[mask.keys.tokens] = random.standard_normal((mask.keys.n_tokens, *x.shape[1:]))
+    arguments = tuple(x.astype(np.float32) for x in (q, k, v))
+    kernel = operation.choose(arguments, {"mask": mask})
+    assert kernel is not operation.reference
+    for x, y in zip(results(kernel, arguments, {"mask": mask}, 1), _expected(arguments, mask), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=3e-6 * max(1, np.abs(y).max()))
+
+
+def _expected(arguments: Any, mask: Any) -> Any:
+    exact = tuple(x.astype(np.float64) for x in arguments)
+    return results(operations["attention"].reference, exact, {"mask": mask}, 1)
+
+
+@pytest.mark.parametrize("widths", [(64, 64), (5, 31)], ids=str)
+@pytest.mark.parametrize("n_keys", [1, 30, 32, 70])
+def test_attention_over_key_indices_is_attention_over_their_keys(n_keys: int, widths: tuple[int, int]) -> None:
+    random, lengths, operation = np.random.default_rng(1), np.array([80, 70, 90]), operations["attention"]
+    queries, keys = Segments.of_lengths([4, 0, 2]), Segments.of_lengths(lengths)
+    rows = [keys.starts[b] + np.sort(random.permutation(lengths[b])[:n_keys]) for b in (0, 0, 0, 0, 2, 2)]
+    mask = KeyIndices(np.array(rows), queries, keys)
+    q, k, v = (random.standard_normal((n, 3, d)) for n, d in zip((6, 240, 240), (widths[0], *widths), strict=True))
+    arguments = tuple(x.astype(np.float32) for x in (q, k, v))
+    kernel = operation.choose(arguments, {"mask": mask})
+    assert kernel is not operation.reference
+    for x, y in zip(results(kernel, arguments, {"mask": mask}, 1), _expected(arguments, mask), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=3e-6 * max(1, np.abs(y).max()))
+    y, v = kernel(*arguments, mask=mask)[0], arguments[2]
+    alone = [
+        attention(arguments[0][[i]], arguments[1][row], v[row], full_mask([1], [n_keys])) for i, row in enumerate(rows)
+    ]
+    np.testing.assert_allclose(y, np.concatenate(alone), atol=1e-5)
+
+
+def test_keys_to_which_no_query_attends_are_not_read() -> None:
+    q, k = np.ones((2, 1, 4), np.float32), np.full((6, 1, 4), np.nan, np.float32)
+    k[[1, 2, 5]] = 1
+    mask = KeyIndices(np.array([[1, 2], [2, 5]]), Segments.of_lengths([2]), Segments.of_lengths([6]))
+    np.testing.assert_array_equal(ops.attention(q, k, k, mask=mask).value, np.ones((2, 1, 4)))

@@ -42,10 +42,11 @@ def test_the_share_of_elements_that_is_kept_is_one_minus_the_rate(rate: float, d
 
 @contextmanager
 def every_number_once() -> Iterator[None]:
-    """Replace draws by 0 … 65535 in order, so that shares are exact probabilities."""
+    """Replace the reference's draws by 0 … 65535 in order, so that shares are exact probabilities; use no kernel."""
     with pytest.MonkeyPatch.context() as patch:
         module = import_module("autograd.ops.dropout")  # in autograd.ops the name is that of the operation
         patch.setattr(module, "random_uint16", lambda like, *, stream_id, count: np.arange(count, dtype=np.uint16))
+        patch.setattr(ops.dropout, "kernels", [])
         yield
 
 
@@ -89,6 +90,16 @@ def test_the_result_is_the_argument_times_the_mask(dtype: str, rate: float, seed
     x = np.random.default_rng(seed).standard_normal((7, 11)).astype(dtype)
     y = ops.dropout(x, rate=rate, stream_id=STREAM_ID).value
     assert bits(y) == bits(x * mask_of(rate, STREAM_ID, 7, 11, dtype=dtype))
+
+
+@given(stream_id=STREAM_IDS, rate=RATES, n=st.integers(0, 200))
+def test_the_kernel_draws_the_references_mask(stream_id: StreamId, rate: float, n: int) -> None:
+    x = np.random.default_rng(1).standard_normal(n).astype(np.float32)
+    (y, backward_of_kernel), (expected, _) = (
+        run(x, rate=rate, stream_id=stream_id) for run in (ops.dropout.of_arrays, ops.dropout.reference)
+    )
+    assert bits(y) == bits(expected)
+    assert bits(backward_of_kernel(x)[0]) == bits(expected)
 
 
 # Masks have nothing in common

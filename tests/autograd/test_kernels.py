@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
-from draws import AXES, KINDS, SEEDS, SIZES, Draw
-from hypothesis import HealthCheck, given, settings
+from draws import AXES, SEEDS, SIZES, Draw
+from guarded import guarded_allocations
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import CASES, OpCase, results
+from op_cases import CASES, OpCase, is_float, results
 
-from autograd import ops
 from autograd.op import Operation, operations
-from autograd.ops.softmax import log_normaliser
-from autograd.ops.top_k import linear_top_k
-from autograd.optim import adam_update
-from autograd.random import random_words
 from autograd.testing import check_gradients
 
 WITH_KERNELS = sorted(name for name, operation in operations.items() if operation.kernels)
 cases_with_kernels = pytest.mark.parametrize(
     "case", [case for case in CASES if case.op in WITH_KERNELS], ids=lambda case: case.id
 )
+LENGTHS = st.sampled_from([1, 2, 3, 5, 17, 31, 32, 33, 70])  # around the number of lanes, and twice that
+
+
+def in_float32(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(x.astype(np.float32) if is_float(x) else x for x in arguments)
+
+
+def in_float64(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(x.astype(np.float64) if getattr(x, "dtype", None) == np.float32 else x for x in arguments)
 
 
 def is_for_a_kernel(case: OpCase) -> bool:
     draw = Draw(np.random.default_rng(1), dict.fromkeys(AXES, 5))
-    arguments = case.arguments(draw)
+    arguments = in_float32(case.arguments(draw))
     return operations[case.op].choose(arguments, case.static(draw)) is not operations[case.op].reference
 
 
@@ -36,43 +42,55 @@ cases_for_kernels = pytest.mark.parametrize(
 )
 
 
-KERNELS = {
-    "adam_update": adam_update, "attention": ops.attention, "dropout": ops.dropout, "embedding": ops.embedding,
-    "layer_norm": ops.layer_norm, "linear": ops.linear, "linear_cross_entropy": ops.linear_cross_entropy,
-    "linear_top_k": linear_top_k, "linear_relu": ops.linear_relu, "log_normaliser": log_normaliser,
-    "random_words": random_words,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_it_has_a_kernel_for_the_cpu(name: str) -> None:
-    assert [kernel.device for kernel in KERNELS[name].kernels] == ["cpu"]
-
-
-def test_no_other_operation_has_one() -> None:
-    assert set(WITH_KERNELS) == set(KERNELS) & set(operations)
-
-
 def test_of_their_cases_dropout_of_attention_alone_has_no_kernel() -> None:
     left = {case.id for case in CASES if case.op in WITH_KERNELS and not is_for_a_kernel(case)}
     assert left == {"attention dropout"}
 
 
 @cases_for_kernels
-@given(sizes=SIZES, kind=st.sampled_from(KINDS), seed=SEEDS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_kernel_gives_what_its_reference_gives(
-    runs: None, case: OpCase, sizes: dict[str, int], kind: str, seed: int
+@given(sizes=st.fixed_dictionaries(dict.fromkeys(AXES, LENGTHS)), kind=st.sampled_from(["normal", "ties"]), seed=SEEDS)
+@settings(max_examples=40, deadline=None)
+def test_a_kernel_is_at_most_twice_as_inexact_as_its_reference(
+    case: OpCase, sizes: dict[str, int], kind: str, seed: int
 ) -> None:
+    """Arguments and results lie between guards and are not aligned; results are NaN before they are written."""
     draw = Draw(np.random.default_rng(seed), sizes, kind)
-    arguments, static = case.arguments(draw), case.static(draw)
+    arguments, static = in_float32(case.arguments(draw)), case.static(draw)
     operation = operations[case.op]
-    expected = results(operation.reference, arguments, static, seed)
-    largest = max(1.0, *(float(np.abs(x).max(initial=0)) for x in arguments if x is not None))
-    for x, y in zip(results(operation.choose(arguments, static), arguments, static, seed), expected, strict=True):
+    exact = results(operation.reference, in_float64(arguments), static, seed)
+    of_reference = results(operation.reference, arguments, static, seed)
+    with guarded_allocations() as guarded:
+        arguments = tuple(guarded.copy_of(x) if isinstance(x, np.ndarray) else x for x in arguments)
+        of_kernel = results(operation.choose(arguments, static), arguments, static, seed)
+    for x, y, correct in zip(of_kernel, of_reference, exact, strict=True):
+        assert (x is None) == (correct is None)
+        if correct is not None:
+            assert x.dtype == np.float32
+            assert_at_most_twice_as_inexact(x, y, correct)
+
+
+def assert_at_most_twice_as_inexact(x: Any, of_reference: Any, exact: Any) -> None:
+    """Compare the greatest errors; below a few roundings of the greatest number, or of 1, errors are chance."""
+    few_roundings = 8 * np.finfo(np.float32).eps * np.abs(exact).max(initial=1)
+    error, allowed = np.abs(x - exact).max(initial=0), 2 * np.abs(of_reference - exact).max(initial=0)
+    assert error <= allowed + few_roundings
+
+
+@cases_for_kernels
+@pytest.mark.parametrize("empty", ["T", "B", "S"])
+def test_a_kernel_takes_empty_arrays_as_its_reference_does(case: OpCase, empty: str) -> None:
+    draw = Draw(np.random.default_rng(1), dict.fromkeys(AXES, 3) | {empty: 0})
+    try:
+        arguments, static = in_float32(case.arguments(draw)), case.static(draw)
+        expected = results(operations[case.op].reference, arguments, static, 1)
+    except ValueError:
+        pytest.skip("the reference does not take such arguments")
+    with guarded_allocations():
+        found = results(operations[case.op].choose(arguments, static), arguments, static, 1)
+    for x, y in zip(found, expected, strict=True):
         assert (x is None) == (y is None)
         if y is not None:
-            np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11 * max(largest, np.abs(y).max(initial=0)))
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
 
 
 @cases_with_kernels

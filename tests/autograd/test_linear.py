@@ -1,4 +1,4 @@
-"""Linear maps: pending gradients, few rows, rejected shapes."""
+"""Linear maps: pending gradients, rejected shapes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from draws import normal
-from op_cases import results
 
 from autograd import ShapeError, Tensor, backward, ops
-from autograd.op import operations
 
 
 @pytest.mark.parametrize("kernel", ["linear", "linear_relu"])
@@ -21,31 +19,6 @@ def test_a_weights_gradient_is_as_wide_as_what_it_is_made_of(kernel: str) -> Non
     backward(ops.sum(y))
     assert weight.grad is not None
     np.testing.assert_array_equal(weight.grad, x.astype(np.float64).T @ np.ones((4, 2)), strict=True)
-
-
-@pytest.mark.parametrize("n_rows", [1, 8, 9])
-@pytest.mark.parametrize(("n_columns", "n_pieces"), [(2_047, 0), (2_048, 1), (5_000, 3)])
-def test_few_rows_of_linear_are_multiplied_one_by_one_in_pieces(
-    n_rows: int, n_columns: int, n_pieces: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    monkeypatch.setattr(np, "matmul", lambda x, w, out: calls.append((x.shape, w.shape[1])))
-    ops.linear(np.ones((n_rows, 5)), np.ones((5, n_columns)), None)
-    assert len(calls) == (n_rows * n_pieces if n_rows <= 8 else 0)
-    assert all(shape == (5,) for shape, _ in calls)
-    assert sum(width for _, width in calls) in (0, n_rows * n_columns)
-
-
-@pytest.mark.parametrize("n_rows", [1, 8, 9])
-@pytest.mark.parametrize("n_columns", [2_047, 2_048, 5_000])
-@pytest.mark.parametrize("name", ["linear", "linear_relu"])
-def test_few_rows_times_a_wide_matrix(name: str, n_columns: int, n_rows: int) -> None:
-    random = np.random.default_rng(n_rows)
-    arguments = tuple(random.standard_normal(shape) for shape in ((n_rows, 5), (5, n_columns), (n_columns,)))
-    operation = operations[name]
-    kernel = results(operation.choose(arguments, {}), arguments, {}, 1)
-    for x, y in zip(kernel, results(operation.reference, arguments, {}, 1), strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autograd import BooleanMask, KeyRanges, Segments, Tensor, backward, ops
+from autograd import KeyIndices, KeyRanges, Segments, Tensor, backward, ops
 from autograd.masks import pad, unpad
 
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
@@ -124,22 +124,6 @@ def test_the_padded_mask_is_the_mask_segment_by_segment(mask: KeyRanges) -> None
         np.testing.assert_array_equal(mask.padded_mask, expected)
 
 
-@given(key_ranges())
-def test_lone_queries_are_those_that_see_one_key(mask: KeyRanges) -> None:
-    allowed, (segment, position) = mask.matrix(), mask.lone
-    is_lone = np.zeros((len(mask.queries), mask.queries.longest), bool)
-    is_lone[segment, position] = True
-    expected = allowed.sum(1) == 1
-    np.testing.assert_array_equal(is_lone[mask.queries.segment_of_token, mask.queries.position_in_segment], expected)
-    assert is_lone.sum() == expected.sum()
-
-
-def test_lone_queries_of_sets_are_those_that_see_one_key() -> None:
-    allowed = np.array([[[1, 0, 1], [0, 0, 1]], [[0, 1, 0], [1, 1, 1]]], bool)
-    mask = BooleanMask(Segments.of_lengths([2, 2]), Segments.of_lengths([3, 3]), allowed)
-    assert np.transpose(mask.lone).tolist() == [[0, 1], [1, 0]]
-
-
 @given(key_ranges(), st.permutations([np.float32, np.float64, np.float32]))
 def test_the_bias_is_the_padded_mask_in_numbers_of_the_type_asked_for(mask: KeyRanges, dtypes: Any) -> None:
     for dtype in dtypes:
@@ -198,8 +182,8 @@ def test_the_end_of_segments_is_behind_the_last_of_them() -> None:
 def test_segments_and_masks_do_not_change_and_are_what_they_are_not_what_they_hold() -> None:
     segments = Segments.of_lengths([1])
     mask = KeyRanges(np.zeros(1, int), np.ones(1, int), segments, segments)
-    boolean = BooleanMask(segments, segments, np.ones((1, 1, 1), bool))
-    for thing in (segments, mask, boolean, segments.head_index(2)):
+    indices = KeyIndices(np.zeros((1, 1), int), segments, segments)
+    for thing in (segments, mask, indices):
         with pytest.raises(dataclasses.FrozenInstanceError):
             thing.keys = segments  # type: ignore[union-attr]
         assert thing != dataclasses.replace(thing)
@@ -207,41 +191,54 @@ def test_segments_and_masks_do_not_change_and_are_what_they_are_not_what_they_ho
         assert "_biases" not in repr(thing)
 
 
-@pytest.mark.parametrize("only", [False, True], ids=["beside others", "alone"])
-def test_sets_name_no_key_behind_the_end_of_its_segment(only: bool) -> None:
-    queries, keys = Segments.of_lengths([1, 1]), Segments.of_lengths([1, 2])
-    mask = np.array([[[True, False]], [[True, True]]])
-    BooleanMask(queries, keys, mask)
-    mask = mask.copy()
-    mask[0, 0] = [not only, True]
-    with pytest.raises(ValueError, match="every query must attend to at least one key, all in its segment"):
-        BooleanMask(queries, keys, mask)
+@st.composite
+def key_indices(draw: Any) -> KeyIndices:
+    """Draw equally many key indices for each query, over segments of keys with gaps."""
+    query_lengths = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
+    n_indices = draw(st.integers(1, 3))
+    lengths = [draw(st.integers(n_indices, 5)) for _ in query_lengths]
+    keys = Segments(7 * np.arange(len(lengths)), np.array(lengths))
+    rows = [
+        7 * b + np.sort(draw(st.permutations(range(lengths[b])))[:n_indices])
+        for b, n_queries in enumerate(query_lengths)
+        for _ in range(n_queries)
+    ]
+    return KeyIndices(np.array(rows, int).reshape(-1, n_indices), Segments.of_lengths(query_lengths), keys)
 
 
-def test_what_stands_behind_the_last_query_of_a_segment_needs_no_key() -> None:
-    BooleanMask(
-        Segments.of_lengths([1, 2]), Segments.of_lengths([1, 1]), np.array([[[True], [False]], [[True], [True]]])
-    )
-
-
-def test_sets_of_keys_bias_what_they_do_not_name() -> None:
-    queries, keys = Segments.of_lengths([2, 2]), Segments.of_lengths([3, 3])
-    mask = np.random.default_rng(1).random((2, 2, 3)) < 0.5
-    mask[:, :, 0] = True
-    bias = BooleanMask(queries, keys, mask).bias(np, "float32")
+@given(key_indices())
+def test_the_padded_mask_of_key_indices_is_true_at_these_keys(mask: KeyIndices) -> None:
+    expected = np.ones((len(mask.queries), mask.queries.longest, mask.keys.longest), bool)
+    query = 0
+    for b, n_queries in enumerate(mask.queries.lengths):
+        for position in range(n_queries):
+            allowed = set(mask.indices[query] - mask.keys.starts[b])
+            expected[b, position] = [j in allowed for j in range(mask.keys.longest)]
+            query += 1
+    np.testing.assert_array_equal(mask.padded_mask, expected)
+    bias = mask.bias(np, "float32")
     assert bias.dtype == np.float32
-    np.testing.assert_array_equal(bias[:, 0] == 0, mask)
-    np.testing.assert_array_equal(np.isneginf(bias[:, 0]), ~mask)
+    np.testing.assert_array_equal(bias[:, 0], np.where(expected, 0, -np.inf))
+
+
+def test_key_indices_over_no_queries_are_empty() -> None:
+    nothing = Segments.of_lengths([])
+    assert KeyIndices(np.zeros((0, 0), int), nothing, nothing).padded_mask.shape == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("shape", "key_lengths", "message"),
+    ("indices", "key_lengths", "message"),
     [
-        ((2, 2, 4), [3, 3], r"expected a mask \(2, 2, 3\) for 2 segments of keys; got \(2, 2, 4\)"),
-        ((2, 2, 3), [3, 3, 3], "for 3 segments of keys"),
-        ((2, 2, 0), [0, 0], "every query must attend to at least one key"),
+        ([0, 1, 3], [2, 2], r"expected indices \(3, n\) of queries in 2 segments; got \(3,\)"),
+        ([[0], [1]], [2, 2], r"got \(2, 1\), and 2 segments of keys"),
+        ([[0], [1], [2]], [2, 2, 2], "and 3 segments of keys"),
+        ([[], [], []], [2, 2], "every query must attend to at least one key"),
+        ([[0], [2], [3]], [2, 2], "all in its segment"),
+        ([[0], [1], [1]], [2, 2], "all in its segment"),
+        ([[0, 1], [1, 0], [2, 3]], [2, 2], "in increasing order"),
+        ([[0, 1], [0, 1], [2, 2]], [2, 2], "in increasing order"),
     ],
 )
-def test_sets_that_are_none(shape: tuple[int, ...], key_lengths: list[int], message: str) -> None:
+def test_key_indices_that_are_none(indices: list[Any], key_lengths: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        BooleanMask(Segments.of_lengths([2, 2]), Segments.of_lengths(key_lengths), np.ones(shape, bool))
+        KeyIndices(np.array(indices, int), Segments.of_lengths([2, 1]), Segments.of_lengths(key_lengths))

@@ -1,10 +1,10 @@
-"""Softmax, log-softmax and the logarithm of the denominator."""
+"""Softmax and log-softmax of large numbers."""
 
 from __future__ import annotations
 
 import numpy as np
 from draws import KINDS, SEEDS, SIZES, Draw
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autograd import ops
@@ -17,9 +17,9 @@ def test_softmax_of_large_numbers_does_not_overflow() -> None:
 
 
 @given(sizes=SIZES, kind=st.sampled_from(KINDS), seed=SEEDS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_normaliser_is_its_references(runs: None, sizes: dict[str, int], kind: str, seed: int) -> None:
-    x = Draw(np.random.default_rng(seed), sizes, kind)("B", "T", "W")
-    for got, expected in zip(log_normaliser(x), log_normaliser.reference(x), strict=True):
+def test_the_normaliser_is_its_references(sizes: dict[str, int], kind: str, seed: int) -> None:
+    x = Draw(np.random.default_rng(seed), sizes, kind)("B", "T", "W").astype(np.float32)
+    for got, expected in zip(log_normaliser(x), log_normaliser.reference(x.astype(np.float64)), strict=True):
         assert got.shape == expected.shape == (*x.shape[:-1], 1)
-        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)

@@ -95,3 +95,25 @@ def test_a_rank_with_other_token_ids_of_the_same_lengths_is_reported(options: li
     done = run_command_on_two("train", *([*options, "--data.directory", str(path)] for path in directories))
     assert done.returncode != 0
     assert "at the start ranks disagree: prepared data is " in done.stderr
+
+
+def test_a_rank_that_begins_with_other_parameters_is_reported(options: list[str]) -> None:
+    """Its memory cannot be shared: in shared memory there is one array of parameters."""
+    deviant = """
+import os
+from minitransformer.training import open_run
+
+def refuse(*_):
+    raise OSError("no room")
+
+def build_another(*arguments, **keywords):
+    model = build(*arguments, **keywords)
+    model.parameters.values[0] += 1
+    return model
+
+os.posix_fallocate, build, open_run.Transformer = refuse, open_run.Transformer, build_another
+"""
+    train = "from cli.train import main; raise SystemExit(main())"
+    done = run_two([sys.executable, "-c", train, *options], [sys.executable, "-c", deviant + train, *options])
+    assert done.returncode != 0
+    assert "at the start ranks disagree: parameters is " in done.stderr

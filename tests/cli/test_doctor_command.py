@@ -20,6 +20,7 @@ from mpirun import MPIRUN, SIZE_VARIABLES, needs_mpi, run
 from rich.console import Console
 from small_run import Trained
 
+from autograd.kernels.cpu.library import Library
 from cli.doctor import doctor, shown, summary
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.model.transformer import Transformer
@@ -61,6 +62,19 @@ def test_alone_on_a_healthy_machine_nothing_is_wrong(capsys: pytest.CaptureFixtu
     assert "ok GPU none: CuPy cannot be imported" in output
     assert "ok data not prepared yet" in output
     assert "in 2 micro-batches, 2 per process" in output
+
+
+def test_it_says_how_kernels_were_compiled_or_why_not(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--run", str(tmp_path)]
+    monkeypatch.setattr(machine, "library", lambda: Library({"f": print}, "/usr/bin/cc -O3"))
+    assert "ok kernels compiled by /usr/bin/cc -O3" in output_and_status(capsys, *arguments)[1]
+    monkeypatch.setattr(machine, "library", lambda: Library({}, obstacle="no C compiler was found: install GCC"))
+    status, output = output_and_status(capsys, *arguments)
+    assert status == 1
+    assert "wrong kernels not compiled; NumPy computes instead" in output
+    assert "→ no C compiler was found: install GCC" in output
 
 
 def test_a_run_that_was_trained_is_recognised(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:

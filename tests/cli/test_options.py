@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 from small_run import plain
 
+from cli.options import require_threads
 from cli.parse import parse
 from cli.prepare import prepare_data
 from cli.run_options import read_toml
@@ -35,6 +37,13 @@ def test_without_options_everything_is_the_demonstrations() -> None:
 def test_compat_sets_the_models_conventions_which_single_options_change_again() -> None:
     config = read_options(["--preset", "base", "--compat", "fairseq", "--model.start", "zero"])
     assert config.model == dataclasses.replace(compatible(presets.base(), "fairseq"), start="zero")
+
+
+def test_settings_of_a_file_override_the_conventions_that_it_names(tmp_path: Path) -> None:
+    file = toml(tmp_path, 'compat = "fairseq"\n[model]\nstart = "zero"\n')
+    assert read_options(["--config", file]).model == dataclasses.replace(
+        compatible(presets.tiny(), "fairseq"), start="zero"
+    )
 
 
 def test_a_file_may_name_the_system_and_the_command_line_another(tmp_path: Path) -> None:
@@ -237,6 +246,25 @@ def test_a_file_without_an_option_is_reported_how_to_give_it(
 ) -> None:
     with pytest.raises(ConfigError, match=f"test.en: it follows no option; to .*{remedy}"):
         command(["--beam", "1", "test.en"], BytesIO(), BytesIO())
+
+
+def test_of_two_files_without_an_option_the_first_is_reported() -> None:
+    with pytest.raises(ConfigError, match='one.en: it follows no option; .* "--input one.en"'):
+        translate(["one.en", "two.en"], BytesIO(), BytesIO())
+
+
+@pytest.mark.parametrize(("n", "is_allowed"), [(None, True), (0, False), (1, True), (1_024, True), (1_025, False)])
+def test_threads_are_between_one_and_the_most(n: int | None, is_allowed: bool) -> None:
+    message = f"--threads must be at least 1 and at most 1,024; got {n}"
+    with nullcontext() if is_allowed else pytest.raises(ConfigError, match=message):
+        require_threads(n)
+
+
+def test_help_lists_the_settings_and_not_only_where_they_start(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        read_options(["--help"])
+    assert caught.value.code == 0
+    assert "--training.seed" in plain(capsys.readouterr().out)
 
 
 def test_a_misspelt_option_is_reported_a_similar_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autograd.kernels.cuda.compiler import SOURCES
+from autograd.kernels.cuda.nvrtc import SOURCES
 
 COMPILER = shutil.which("g++")
 GUARD = 64  # bytes before and behind every array, which no kernel may touch

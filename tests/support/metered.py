@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 from minitransformer import Transformer
 
@@ -15,7 +16,6 @@ class Meter:
     """What ufuncs were asked to do with arrays that descend from a model's parameters."""
 
     products: list[tuple[int, ...]] = field(default_factory=list)  # M, K, N, and how many of these
-    fresh: list[int] = field(default_factory=list)  # sizes of results for which there was no room yet
     dtypes: set[str] = field(default_factory=set)
 
 
@@ -36,13 +36,20 @@ class Metered(np.ndarray):
             return result
         METER.dtypes.add(result.dtype.name if result.ndim else "")
         if buffers is None:
-            METER.fresh.append(result.size)
             return result.view(Metered)
         return out[0]
 
 
+@pytest.fixture
+def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
+    """A new meter."""
+    fresh = Meter()
+    monkeypatch.setitem(globals(), "METER", fresh)
+    return fresh
+
+
 def watched(model: Transformer) -> Transformer:
-    """The model, with parameters that report what is done with them and their descendants."""
+    """The model, with parameters that report what is done with them and their descendants, by references alone."""
     for _, parameter in model.named_parameters():
         parameter.value = parameter.value.view(Metered)
     return model

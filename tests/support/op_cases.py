@@ -10,13 +10,15 @@ import numpy as np
 from draws import Draw, full_mask
 from textbook import attention, cross_entropy, layer_norm, log_softmax, softmax
 
-from autograd import Segments, ops
+from autograd import KeyIndices, Segments, ops
 from autograd.random import StreamId
 from autograd.tensor import written
 from autograd.testing import STEP
 
 STREAM_ID = StreamId(seed=5, stream=1)
 UNEQUAL = full_mask([1, 30, 2], [30, 1, 3])
+EQUAL = full_mask([2, 1], [4, 4])
+EQUAL_BY_INDICES = KeyIndices(EQUAL.first[:, None] + np.arange(4), EQUAL.queries, EQUAL.keys)
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ def is_float(x: Any) -> bool:
     return getattr(x, "dtype", None) == np.float64
 
 
+def embedded_arguments(d: Draw) -> tuple[Any, ...]:
+    return d("S", "D"), d.integers(d.sizes["S"], "T"), d("W", "D"), d.integers(d.sizes["W"], "T")
+
+
 LINEAR = [
     OpCase("add", lambda d: (d("T", "D"), d("T", "D")), np.add),
     OpCase("add", lambda d: (d("T", "D"), d("D")), np.add, name="row"),
@@ -110,6 +116,17 @@ LINEAR = [
     OpCase("linear", lambda d: (d("T", "D"), d("D", "S"), None), lambda x, w, b: x @ w, name="no bias"),
     OpCase("linear_transposed", lambda d: (d("T", "D"), d("S", "D")), lambda x, w: x @ w.T),
     OpCase("embedding", lambda d: (d("S", "D"), d.integers(d.sizes["S"], "T")), lambda table, ids: table[ids]),
+    OpCase(
+        "embedding_with_positions", embedded_arguments, lambda table, ids, encodings, positions, scale: (
+            scale * table[ids] + encodings[positions]
+        ), lambda d: {"scale": 3.0},
+    ),
+    OpCase(
+        "embedding_with_positions", embedded_arguments,
+        lambda table, ids, encodings, positions, scale, rate, stream_id: (
+            dropped(scale * table[ids] + encodings[positions], rate, stream_id)
+        ), lambda d: {"scale": 3.0, "rate": 0.4, "stream_id": STREAM_ID}, name="dropout",
+    ),
     OpCase(
         "dropout", lambda d: (d("T", "D"),),
         lambda x, rate, stream_id: x * ops.dropout(np.ones_like(x), rate=rate, stream_id=stream_id).value,
@@ -218,6 +235,11 @@ CURVED = [
     OpCase(
         "attention", lambda d: attention_arguments(d, UNEQUAL.queries, UNEQUAL.keys), attention,
         lambda d: {"mask": UNEQUAL}, name="segments of 1 and 30", step=attention_step,
+    ),
+    OpCase(
+        "attention", lambda d: attention_arguments(d, EQUAL.queries, EQUAL.keys),
+        lambda q, k, v, mask: attention(q, k, v, EQUAL), lambda d: {"mask": EQUAL_BY_INDICES}, name="key indices",
+        step=attention_step,
     ),
     OpCase(
         "attention", of_drawn_mask, attention, lambda d: {"mask": d.mask, "rate": 0.4, "stream_id": STREAM_ID},

@@ -32,6 +32,7 @@ def arguments_of(name: str, seed: int = 0) -> tuple[Any, ...]:
         "layer_norm": (x, y[0], y[1]),
         "add_norm": (x, y, y[0], y[1]),
         "embedding": (x, np.array([2, 0, 2])),
+        "embedding_with_positions": (x, np.array([2, 0, 2]), y, np.array([1, 0, 1])),
         "cross_entropy": (x, np.array([2, 0, 2])),
         "attention": tuple(heads),
     }
@@ -44,6 +45,7 @@ STATIC: dict[str, dict[str, Any]] = {
     "scale": {"factor": -2.5},
     "reshape": {"shape": (9,)},
     "getitem": {"index": np.array([2, 0, 2])},
+    "embedding_with_positions": {"scale": 3.0, "rate": 0.4, "stream_id": STREAM_ID},
     "dropout": {"rate": 0.4, "stream_id": STREAM_ID},
     "add_norm": {"rate": 0.4, "stream_id": STREAM_ID},
     "cross_entropy": {"smoothing": 0.1},

@@ -1,6 +1,7 @@
 """Kernels for NumPy arrays."""
 
 import autograd.kernels.cpu.adam
+import autograd.kernels.cpu.add_norm
 import autograd.kernels.cpu.attention
 import autograd.kernels.cpu.cross_entropy
 import autograd.kernels.cpu.dropout

@@ -5,28 +5,35 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array
-from autograd.kernels.cpu.runs import runs
-from autograd.ops.dropout import dropout, kept_elements
+from autograd.kernels.cpu.library import Function, is_for_c
+from autograd.ops.dropout import dropout, threshold_and_scale
 from autograd.random import StreamId
 from autograd.tensor import Backward
 
-RUN = 65_536  # elements: two arrays of float32 and a byte each take 576 KiB of second-level cache
+_draw_mask, _apply_mask = Function("draw_mask"), Function("apply_mask")
 
 
-@dropout.kernel("cpu")
-def dropout_with_memory(x: Array, *, rate: float, stream_id: StreamId) -> tuple[Array, Backward]:
-    """Draw the reference's mask once: to keep a byte per element costs less than to draw it again.
+def drawn_mask(shape: tuple[int, ...], rate: float, stream_id: StreamId) -> tuple[Array, float]:
+    """Return which elements the reference keeps, as bytes 0 and 1 of this shape, and the scale of kept elements."""
+    threshold, scale = threshold_and_scale(rate)
+    kept = np.empty(shape, np.uint8)
+    _draw_mask(
+        kept, kept.size, stream_id.seed, stream_id.stream, int(stream_id.update), stream_id.micro_batch, threshold
+    )
+    return kept, scale
 
-    Saves: the mask of kept elements, as booleans.
+
+@dropout.kernel("cpu", supports=lambda x, **static: is_for_c(x))
+def dropout_in_c(x: Array, *, rate: float, stream_id: StreamId) -> tuple[Array, Backward]:
+    """Compute the reference's result; draw the mask once, because to keep a byte per element costs less.
+
+    Saves: the mask.
     """
-    kept, scale = kept_elements(x, rate, stream_id)
+    kept, scale = drawn_mask(x.shape, rate, stream_id)
 
     def masked(values: Array) -> Array:
-        flat = values.reshape(-1)
-        out = np.empty_like(flat)
-        for run in runs(flat, RUN):
-            np.multiply(flat[run], kept[run], out=out[run])
-            out[run] *= scale
-        return out.reshape(values.shape)
+        out = np.empty(values.shape, np.float32)
+        _apply_mask(np.ascontiguousarray(values), kept, out, out.size, scale)
+        return out
 
     return masked(x), lambda dy: (masked(dy),)

@@ -1,15 +1,25 @@
-"""Embedding whose gradient is added row by row, without a table of zeros."""
+"""Embeddings in one pass over memory, whose gradient is added row by row, without a table of zeros."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from autograd.array import Array
-from autograd.ops.embedding import embedding
+from autograd.kernels.cpu.dropout import drawn_mask
+from autograd.kernels.cpu.library import Function, is_for_c
+from autograd.ops.embedding import check_embedding_with_positions, embedding, embedding_with_positions
+from autograd.random import StreamId
 from autograd.tensor import Backward, PendingGradient
 
+_embed, _add_rows_to_table = Function("embed"), Function("add_rows_to_table")
 
-@embedding.kernel("cpu", supports=lambda table, ids: table.ndim == 2)
+
+def _is_supported(table: Array, ids: Array) -> bool:
+    """Return whether the table is for C and all ids are rows, counted from 0; NumPy handles or refuses other ids."""
+    return is_for_c(table) and table.ndim == 2 and (not ids.size or (ids.min() >= 0 and ids.max() < len(table)))
+
+
+@embedding.kernel("cpu", supports=_is_supported)
 def embedding_with_pending_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
     """Compute the reference's result; the cost of the gradient does not depend on the size of the table.
 
@@ -19,18 +29,51 @@ def embedding_with_pending_gradient(table: Array, ids: Array) -> tuple[Array, Ba
     return table[ids], lambda dy: (_Rows(shape, ids, dy), None)
 
 
-class _Rows(PendingGradient):
-    """A pending gradient: the sum over t of row t of ``rows``, added to row ids[t] of a table of zeros."""
+@embedding_with_positions.kernel(
+    "cpu",
+    supports=lambda table, ids, encodings, positions, **static: (
+        _is_supported(table, ids) and _is_supported(encodings, positions)
+    ),
+)
+def embedding_with_positions_in_c(
+    table: Array,
+    ids: Array,
+    encodings: Array,
+    positions: Array,
+    *,
+    scale: float,
+    rate: float = 0.0,
+    stream_id: StreamId | None = None,
+) -> tuple[Array, Backward]:
+    """Compute the reference's result; its gradients are added row by row.
 
-    def __init__(self, shape: tuple[int, ...], ids: Array, rows: Array) -> None:
-        self.shape, self.like, self.ids, self.rows = shape, rows, ids, rows
+    Saves: the ids, the positions, and the dropout mask, one byte per element.
+    """
+    check_embedding_with_positions(table, ids, encodings, positions)
+    y = np.empty((len(ids), table.shape[1]), np.float32)
+    kept, kept_scale = drawn_mask(y.shape, rate, stream_id) if rate and stream_id else (None, 1.0)
+    ids, positions = np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(positions, np.int64)
+    _embed(table, ids, encodings, positions, kept, scale, kept_scale, y, *y.shape)
+    shape, encodings_shape = table.shape, encodings.shape
+
+    def backward(dy: Array) -> tuple[PendingGradient | None, ...]:
+        dtable = _Rows(shape, ids, dy, kept, scale * kept_scale)
+        return dtable, None, _Rows(encodings_shape, positions, dy, kept, kept_scale), None
+
+    return y, backward
+
+
+class _Rows(PendingGradient):
+    """A pending gradient: the sum over t of row t of scale · kept · rows, added to row ids[t] of a table of zeros."""
+
+    def __init__(
+        self, shape: tuple[int, ...], ids: Array, rows: Array, kept: Array | None = None, scale: float = 1.0
+    ) -> None:
+        self.shape, self.like, self.rows, self.kept, self.scale = shape, rows, rows, kept, scale
+        self.ids = np.ascontiguousarray(ids, np.int64)
 
     def add_to(self, out: Array) -> None:
-        """Add one row after the other.
-
-        This is faster than ``np.add.at``, and several times faster in a table larger than the cache.
-        """
-        width = self.shape[-1]
-        for row_id, row in zip(self.ids.reshape(-1).tolist(), self.rows.reshape(-1, width), strict=True):
-            row_of_out = out[row_id]
-            np.add(row_of_out, row, out=row_of_out)
+        """Add one row after the other."""
+        _add_rows_to_table(
+            out, self.ids, np.ascontiguousarray(self.rows), self.kept, self.scale, self.ids.size, self.shape[1]
+        )

@@ -1,16 +1,19 @@
-"""Linear maps: weight gradients are written to their destination; products of few rows have faster kernels."""
+"""Linear maps: weight gradients are written to their destination; products with packed weights are in C."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from autograd.array import Array
-from autograd.kernels.cpu.panels import PackedWeight, small_products_are_fast
+from autograd.kernels.cpu.library import Function, is_for_c
 from autograd.ops.linear import check_linear, linear, linear_relu, pack_weight
+from autograd.packed_weight import PackedWeight, n_product_threads
 from autograd.tensor import Backward, PendingGradient
 
-FEW = 8  # rows; up to so many are cheaper one by one: OpenBLAS would first copy the matrix into another order
-PIECE = 2_048  # columns, 4 MiB of float32 at width 512: only the first row of x reads them from memory
+PADDED, WIDTH = 32, 16  # as in packed.h
+
+_add_bias, _add_bias_relu, _relu_backward = map(Function, ("add_bias", "add_bias_relu", "relu_backward"))
+_linear_packed, _pack_panels, _pack_words = Function("linear_packed"), Function("pack_panels"), Function("pack_words")
 
 
 class PendingMatmul(PendingGradient):
@@ -29,36 +32,21 @@ class PendingMatmul(PendingGradient):
         out += self.left @ self.right
 
 
-def _product(x: Array, weight: Array) -> Array:
-    """Return x W: by panels if W has them; row by row if x has few rows and W is wide; else by one product."""
-    if isinstance(weight, PackedWeight):
-        return weight.product(x)
-    n_columns = weight.shape[1]
-    if len(x) > FEW or n_columns < PIECE:
-        return x @ weight
-    y = np.empty((len(x), n_columns), np.result_type(x, weight))
-    for start in range(0, n_columns, PIECE):
-        columns = slice(start, start + PIECE)
-        for row, out in zip(x, y, strict=True):
-            np.matmul(row, weight[:, columns], out=out[columns])
-    return y
-
-
 def _sum_of_rows(rows: Array) -> Array:
     """Return the sum over rows, by BLAS: several times as fast as NumPy."""
     return np.ones(len(rows), rows.dtype) @ rows
 
 
-@linear.kernel("cpu")
+@linear.kernel("cpu", supports=is_for_c)
 def linear_with_pending_gradient(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward]:
     """Compute the reference's result; BLAS writes the weight's gradient to its destination.
 
     Saves: what the reference saves.
     """
     check_linear("linear", x, weight, bias)
-    y = _product(x, weight)
+    y = x @ weight
     if bias is not None:
-        y += bias
+        _add_bias(y, bias, *y.shape)
 
     def backward(dy: Array) -> tuple[Array | PendingGradient | None, ...]:
         return dy @ weight.T, PendingMatmul(x.T, dy), _sum_of_rows(dy) if bias is not None else None
@@ -66,25 +54,73 @@ def linear_with_pending_gradient(x: Array, weight: Array, bias: Array | None) ->
     return y, backward
 
 
-@linear_relu.kernel("cpu")
+@linear_relu.kernel("cpu", supports=is_for_c)
 def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
     """Compute the reference's result; BLAS writes the weight's gradient to its destination.
 
     Saves: what the reference saves.
     """
     check_linear("linear_relu", x, weight, bias, may_lack_bias=False)
-    y = _product(x, weight)
-    y += bias
-    np.maximum(y, np.zeros_like(bias), out=y)  # a row of zeros: NumPy is slower with a scalar 0
+    y = x @ weight
+    _add_bias_relu(y, bias, *y.shape)
 
     def backward(dy: Array) -> tuple[Array | PendingGradient, ...]:
-        dz = dy * (y > 0)
-        return dz @ weight.T, PendingMatmul(x.T, dz), _sum_of_rows(dz)
+        dz, dbias = np.empty_like(y), np.zeros_like(bias)
+        _relu_backward(np.ascontiguousarray(dy), y, dz, dbias, *y.shape)
+        return dz @ weight.T, PendingMatmul(x.T, dz), dbias
 
     return y, backward
 
 
-@pack_weight.kernel("cpu", supports=lambda weight: small_products_are_fast())
-def in_panels(weight: Array) -> Array:
-    """Return the matrix with a copy of itself in panels: see ``PackedWeight``."""
-    return PackedWeight.of(weight)
+@linear.kernel("cpu", supports=lambda x, weight, bias: isinstance(weight, PackedWeight))
+def linear_of_packed_weight(x: Array, weight: PackedWeight, bias: Array | None) -> tuple[Array, Backward]:
+    """Compute the reference's result; a packed weight has no gradient.
+
+    Saves: nothing.
+    """
+    check_linear("linear", x, weight, bias)
+    return _packed_product(x, weight, bias, relu=False), _no_backward
+
+
+@linear_relu.kernel("cpu", supports=lambda x, weight, bias: isinstance(weight, PackedWeight))
+def linear_relu_of_packed_weight(x: Array, weight: PackedWeight, bias: Array) -> tuple[Array, Backward]:
+    """Compute the reference's result; a packed weight has no gradient.
+
+    Saves: nothing.
+    """
+    check_linear("linear_relu", x, weight, bias, may_lack_bias=False)
+    return _packed_product(x, weight, bias, relu=True), _no_backward
+
+
+def _packed_product(x: Array, weight: PackedWeight, bias: Array | None, *, relu: bool) -> Array:
+    (n_rows, n_terms), n_columns = x.shape, weight.shape[1]
+    y = np.empty((n_rows, n_columns), np.float32)
+    _linear_packed(
+        np.ascontiguousarray(x, np.float32), weight.panels, weight.words, weight.scales, bias, y,
+        n_rows, n_terms, n_columns, relu, n_product_threads(),
+    )  # fmt: skip
+    return y
+
+
+def _no_backward(dy: Array) -> tuple[Array]:
+    raise TypeError("backward: a packed weight has no gradient; compute with the model's own weights")
+
+
+def _is_for_packing(weight: Array, **static: object) -> bool:
+    return is_for_c(weight) or is_for_c(weight.T)
+
+
+@pack_weight.kernel("cpu", supports=_is_for_packing)
+def pack_weight_in_c(weight: Array, *, int8: bool = False) -> PackedWeight:
+    """Return the reference's weight as a ``PackedWeight``."""
+    n_terms, n_columns = weight.shape
+    n_panels = -(-n_columns // PADDED) * (PADDED // WIDTH)
+    stored = weight if weight.flags.c_contiguous else weight.T
+    row_step, column_step = (stride // weight.itemsize for stride in weight.strides)
+    if not int8:
+        panels = np.empty((n_panels, n_terms, WIDTH), np.float32)
+        _pack_panels(stored, row_step, column_step, panels, n_terms, n_columns)
+        return PackedWeight(weight.shape, panels=panels)
+    words, scales = np.empty((n_panels, -(-n_terms // 4), WIDTH), np.int32), np.empty(n_columns, np.float32)
+    _pack_words(stored, row_step, column_step, words, scales, n_terms, n_columns)
+    return PackedWeight(weight.shape, words=words, scales=scales)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autograd.array import Array, namespace_of_device
-from autograd.kernels.cuda.compiler import compile_source
+from autograd.kernels.cuda.nvrtc import machine_code
 
 STORAGE = {"float32": "float", "bfloat16": "bf16"}  # dtype → the name of the type in kernels
 
@@ -34,10 +34,5 @@ def _module(source: str, device: int) -> Any:
     """Load the compiled source on ``device``, which must be the current one."""
     cuda = namespace_of_device("cuda").cuda
     module = cuda.function.Module()
-    module.load(_code(source, f"sm_{cuda.Device(device).compute_capability}"))
+    module.load(machine_code(source, f"sm_{cuda.Device(device).compute_capability}"))
     return module
-
-
-@functools.cache
-def _code(source: str, architecture: str) -> bytes:
-    return compile_source(source, architecture).cubin

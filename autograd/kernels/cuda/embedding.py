@@ -6,7 +6,7 @@ import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
-from autograd.ops.embedding import embedding
+from autograd.ops.embedding import embedding, embedding_with_positions
 from autograd.precision import as_gradient_of
 from autograd.tensor import Backward, PendingGradient
 
@@ -30,6 +30,10 @@ def embedding_with_sorted_gradient(table: Array, ids: Array) -> tuple[Array, Bac
     Saves: what the reference saves.
     """
     return table[ids], lambda dy: (as_gradient_of(table, RowsToAdd(table, ids.reshape(-1), dy)), None)
+
+
+# Of bfloat16 arguments, the operations that it calls convert the rows of the table only, not the whole table.
+embedding_with_positions.kernel("cuda", takes_bfloat16=True)(embedding_with_positions.reference)
 
 
 class RowsToAdd(PendingGradient):

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_info
 
 from autograd import DeviceError
 from autograd.array import Device, count_gpus, gpu_module
+from autograd.kernels.cpu.library import library
 from minitransformer.system.provenance import code_version
 from minitransformer.training.doctor.finding import SAME_EVERYWHERE, Finding
 from parallel.communicator import Communicator
@@ -28,6 +29,7 @@ def machine(device: Device, world: Communicator, placements: list[Placement]) ->
     return [
         *versions(),
         *blas(),
+        kernels(device),
         cores(device, world.rank, placements),
         mpi(world),
         gpus(device, placements[world.rank]),
@@ -52,6 +54,18 @@ def blas() -> list[Finding]:
         ]
     names = [f"{library['internal_api']} {library['version']}" for library in found]
     return [Finding("BLAS", " and ".join(names), if_ranks_differ=SAME_EVERYWHERE)]
+
+
+def kernels(device: Device) -> Finding:
+    """Return how the kernels for the CPU were compiled, or why they were not."""
+    found = library()
+    if found.functions:
+        return Finding("kernels", f"compiled by {found.command}", if_ranks_differ=SAME_EVERYWHERE)
+    return Finding(
+        "kernels",
+        "not compiled; NumPy computes instead, several times more slowly",
+        found.obstacle if device == "cpu" else "",
+    )
 
 
 def cores(device: Device, rank: int, placements: list[Placement]) -> Finding:

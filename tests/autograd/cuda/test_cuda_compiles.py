@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from autograd.kernels.cuda import adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear
-from autograd.kernels.cuda.compiler import CompilerError, compile_source, is_available
+from autograd.kernels.compiler import CompilerError
+from autograd.kernels.cuda import adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear, nvrtc
 from autograd.kernels.cuda.driver import STORAGE
+from autograd.kernels.cuda.nvrtc import compile_source, is_available, machine_code
 
 ASKED_FOR = {  # every name that Python can form
     adam.SOURCE: {adam.KERNEL},
@@ -67,3 +69,11 @@ def test_every_kernel_compiles_without_spills(source: str, architecture: str) ->
 def test_a_source_that_is_refused_is_named_with_the_compilers_words() -> None:
     with pytest.raises(CompilerError, match=r"(?s)adam\.cu for sm_1: .*invalid value for --gpu-architecture"):
         compile_source("adam.cu", "sm_1")
+
+
+def test_a_source_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code = machine_code("adam.cu", "sm_90")
+    monkeypatch.setattr(nvrtc, "compile_source", pytest.fail)
+    assert machine_code("adam.cu", "sm_90") == code
+    assert adam.KERNEL.encode() in code

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from autograd.kernels.cuda import driver
-from autograd.kernels.cuda.compiler import Program
 
 
 class RecordingDriver:
@@ -28,9 +27,9 @@ class RecordingDriver:
             function=SimpleNamespace(Module=lambda: _Module(self)),
         )
 
-    def compile(self, source: str, architecture: str) -> Program:
+    def compile(self, source: str, architecture: str) -> bytes:
         self.compiled.append((source, architecture))
-        return Program(f"{source} for {architecture}".encode(), "")
+        return f"{source} for {architecture}".encode()
 
 
 class _Module:
@@ -49,9 +48,9 @@ class _Module:
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingDriver]:
     recorder = RecordingDriver()
     monkeypatch.setattr(driver, "namespace_of_device", {"cuda": recorder}.__getitem__)
-    monkeypatch.setattr(driver, "compile_source", recorder.compile)
+    monkeypatch.setattr(driver, "machine_code", recorder.compile)
     yield recorder
-    for function in (driver._function, driver._module, driver._code):
+    for function in (driver._function, driver._module):
         function.cache_clear()
 
 
@@ -66,13 +65,13 @@ def test_a_launch_is_a_grid_a_block_and_the_arguments(recorder: RecordingDriver)
     assert null.dtype == np.uintp
 
 
-def test_a_source_is_compiled_once_for_every_architecture_and_loaded_once_on_every_device(
+def test_a_source_is_compiled_and_loaded_once_on_every_device(
     recorder: RecordingDriver,
 ) -> None:
     for device, kernel in ((0, "f"), (0, "g"), (0, "f"), (1, "f"), (2, "f"), (2, "f")):
         recorder.current = device
         driver.launch("a.cu", kernel, 1, 32)
-    assert recorder.compiled == [("a.cu", "sm_90"), ("a.cu", "sm_80")]
+    assert recorder.compiled == [("a.cu", "sm_90"), ("a.cu", "sm_80"), ("a.cu", "sm_90")]
     assert recorder.n_loaded == 3
     assert [(code, name) for code, name, *_ in recorder.launches] == [
         (b"a.cu for sm_90", "f"), (b"a.cu for sm_90", "g"), (b"a.cu for sm_90", "f"), (b"a.cu for sm_80", "f"),

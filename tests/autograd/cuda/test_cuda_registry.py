@@ -128,8 +128,8 @@ def test_a_kernel_takes_what_it_can_compute(
 
 
 TAKING_BFLOAT16 = [
-    "add_norm", "attention", "dropout", "embedding", "layer_norm", "linear", "linear_cross_entropy", "linear_maps",
-    "linear_relu", "linear_transposed",
+    "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "layer_norm", "linear",
+    "linear_cross_entropy", "linear_maps", "linear_relu", "linear_transposed",
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kernel_models import attention, common, cross_entropy, embedding, philox
 
 from autograd import KeyRanges, Segments
-from autograd.kernels.cuda.compiler import SOURCES
+from autograd.kernels.cuda.nvrtc import SOURCES
 from autograd.ops.attention import attention as attention_operation
 from autograd.ops.cross_entropy import cross_entropy as cross_entropy_operation
 from autograd.ops.cross_entropy import smoothed_masses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from minitransformer.config import ConfigError
-from minitransformer.config.checks import with_changes
+from minitransformer.config.checks import COUNT, require_bounds, with_changes
 
 
 @dataclass(frozen=True)
@@ -86,3 +87,10 @@ def test_wrong_values_and_unknown_keys_are_named(changes: dict[str, Any], messag
     with pytest.raises(ConfigError) as caught:
         with_changes(Fruit(), changes, "basket.", ["size"])
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("seeds", "is_count"), [(0, False), (1, True), (2**31 - 1, True), (2**31, False)])
+def test_a_count_is_at_least_one_and_fits_32_bits(seeds: int, is_count: bool) -> None:
+    message = f"core.seeds must be at least 1 and less than 2,147,483,648; got {seeds}"
+    with nullcontext() if is_count else pytest.raises(ConfigError, match=message):
+        require_bounds("core", Core(seeds=seeds), {"seeds": COUNT})

@@ -10,6 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from minitransformer import Transformer, Translator, presets
+from minitransformer.config import ConfigError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import _batches_by_length
@@ -109,6 +110,23 @@ def test_save_and_load(translator: Translator, tmp_path: Any) -> None:
     translator.tokenizer.save(tmp_path)
     lines = [source for source, _ in PAIRS[:3]]
     assert Translator.load(tmp_path).translate(lines) == translator.translate(lines)
+
+
+def test_int8_weights_give_nearly_the_same_log_probabilities(translator: Translator, tmp_path: Any) -> None:
+    translator.model.save(tmp_path)
+    translator.tokenizer.save(tmp_path)
+    rounded, lines = Translator.load(tmp_path, weights="int8"), [source for source, _ in PAIRS[:3]]
+    search = SearchConfig(beam=1)
+    for (exact,), (found,) in zip(translator.n_best(lines, search), rounded.n_best(lines, search), strict=True):
+        n_tokens = 1 + len(exact.text.split())
+        assert found.log_probability == pytest.approx(exact.log_probability, abs=0.2 * n_tokens)
+        assert found.log_probability != exact.log_probability
+    assert rounded.fingerprint() != translator.fingerprint()
+
+
+def test_other_weights_are_refused(translator: Translator) -> None:
+    with pytest.raises(ConfigError, match=r"weights: expected one of \('float32', 'int8'\); got 'int4'"):
+        Translator(translator.model, translator.tokenizer, weights="int4")  # type: ignore[arg-type]
 
 
 def test_a_directory_without_model(tmp_path: Any) -> None:

@@ -63,14 +63,18 @@ def test_the_model_for_search_has_the_same_parameters_and_all_matrices_of_its_st
     model, batch = model_of(variant), batch_of([([3, 4, 5], [6, 5]), ([3], [4, 4, 4])])
     prepared: list[tuple[int, ...]] = []
 
-    def recording(weight: Any) -> Any:
+    def recording(weight: Any, **static: Any) -> Any:
         prepared.append(weight.shape)
-        return pack_weight(weight)
+        return pack_weight(weight, **static)
 
     for module in ("layers", "transformer"):
         monkeypatch.setattr(f"minitransformer.model.{module}.pack_weight", recording)
     searching = model.for_search()
-    matrices = [p.shape for name, p in model.named_parameters() if name.startswith("decoder.") and p.value.ndim == 2]
+    matrices = [
+        p.shape
+        for name, p in model.named_parameters()
+        if name.startswith(("encoder.", "decoder.")) and p.value.ndim == 2
+    ]
     assert sorted(prepared) == sorted([*matrices, model.projection.weight.shape[::-1]])
     np.testing.assert_allclose(searching.log_probabilities(batch), model.log_probabilities(batch), rtol=1e-12)
     assert searching.parameters is model.parameters

@@ -105,11 +105,10 @@ def test_gradients_of_every_layer(name: str) -> None:
 
 
 def test_multiply_adds_are_those_of_the_formulas() -> None:
-    """Each row of attention weights is also added up, by a product with ones."""
     b, n, d = 3, 12, 8
     x = numbers(b, n, d)
-    assert multiply_adds(SelfAttention(), x) == b * n * n * (2 * d + 1)
-    assert multiply_adds(RestrictedSelfAttention(4), x) == b * n * (3 * 4) * (2 * d + 1)  # blocks as wide as the widest
+    assert multiply_adds(SelfAttention(), x) == b * n * n * 2 * d
+    assert multiply_adds(RestrictedSelfAttention(4), x) == b * n * (3 * 4) * 2 * d  # blocks as wide as the widest
     assert multiply_adds(made(Recurrent(d)), x) == b * n * 8 * d * d
     assert multiply_adds(made(Convolutional(d, 5)), x) == b * n * 5 * d * d
 

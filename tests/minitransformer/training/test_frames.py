@@ -18,7 +18,7 @@ from minitransformer.training.step import TrainingStep
 from parallel.reducer import LocalReducer
 from tests.support.training import TINY
 
-OUTER_FRAMES = ("train", "_train", "Trainer.train", "Trainer.step")  # up to TrainingStep.__call__
+OUTER_FRAMES = ("train", "train_to_end", "Trainer.train", "Trainer.step")  # up to TrainingStep.__call__
 OUTER_TYPES = {"Trainer"}
 MOST_FRAMES, MOST_TYPES = 16, 8
 TREE = {"compute", "_sum"}  # the sum over micro-batches

@@ -49,13 +49,6 @@ def test_an_update_of_the_papers_size_and_its_hundred_thousand() -> None:
     assert 100_000 * update == pytest.approx(3.3e18 * 0.29, rel=0.02)
 
 
-def test_sentences_side_by_side_are_as_long_as_the_longest_for_attention() -> None:
-    """20 and 7 source tokens, 14 and 9 target tokens: the pairs of two sentences of 20 and 14, tokens as they are."""
-    padded, alone = flops(), flops(source=(7,), target=(9,)) + flops(source=(20,), target=(14,))
-    pairs = (20 * 20 - 7 * 7) + (14 * 14 - 9 * 9) + (14 * 20 - 9 * 7)
-    assert padded - alone == 3 * 2 * BASE.n_layers * pairs * BASE.n_heads * (BASE.d_k + BASE.d_v)
-
-
 def test_a_cost_says_both_counts_and_the_papers() -> None:
     cost = Cost(9 * 10**17, 8 * 12 * 3600, P100_FLOPS)
     assert cost.flops_by_time == flops_by_time(12 * 3600, 8, P100_FLOPS)

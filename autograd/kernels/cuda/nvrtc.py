@@ -10,14 +10,12 @@ import functools
 from pathlib import Path
 from typing import NamedTuple
 
+from autograd.kernels.compiler import CompilerError, cached_code, code_of
 from autograd.kernels.cuda.library import paths_of
 
 SOURCES = Path(__file__).parent
 _HEADERS = ("common.cuh", "mma.cuh", "philox.cuh")
-
-
-class CompilerError(RuntimeError):
-    """An error: the compiler is missing, or rejects a source; the message has the compiler's log."""
+_OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
 
 class Program(NamedTuple):
@@ -27,16 +25,22 @@ class Program(NamedTuple):
     log: str
 
 
+def machine_code(name: str, architecture: str) -> bytes:
+    """Return ``name`` compiled for an architecture, from the cache if it is there.  Raises: CompilerError."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(_nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "version")
+    sources = [(SOURCES / file).read_bytes() for file in (name, *_HEADERS)]
+    options = [*_OPTIONS, architecture, f"{major.value}.{minor.value}"]
+    inputs = [*sources, *(option.encode() for option in options)]
+    return code_of(cached_code(f"cuda-{name}", inputs, lambda: compile_source(name, architecture).cubin))
+
+
 def compile_source(name: str, architecture: str) -> Program:
     """Compile ``name``, a file beside this one, for an architecture such as "sm_90".  Raises: CompilerError."""
     nvrtc = _nvrtc()
     program = ctypes.c_void_p()
     contents = [(SOURCES / header).read_bytes() for header in _HEADERS]
-    options = [
-        f"--gpu-architecture={architecture}".encode(),
-        b"--std=c++17",
-        b"--ptxas-options=-v",
-    ]
+    options = [option.encode() for option in (f"--gpu-architecture={architecture}", *_OPTIONS)]
     _check(
         nvrtc.nvrtcCreateProgram(
             ctypes.byref(program), (SOURCES / name).read_bytes(), name.encode(), len(_HEADERS),

@@ -1,0 +1,89 @@
+"""Machine code of kernels, compiled once for each machine and kept in the user's cache directory.
+
+C for the CPU (``kernels/cpu/library.py``) and CUDA C++ (``kernels/cuda/nvrtc.py``) use the same cache.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+_DIGEST = hashlib.sha256
+
+
+class CompilerError(RuntimeError):
+    """An error: the compiler is missing, or rejects a source; the message has the compiler's log."""
+
+
+def cached_code(name: str, inputs: Iterable[bytes], compile_code: Callable[[], bytes]) -> Path:
+    """Return the file with the machine code that ``compile_code`` makes of ``inputs``; compile only if it is missing.
+
+    ``inputs`` is everything that the code depends on: sources, options, compiler and processor.  The code is followed
+    by its SHA-256, so a corrupt file is noticed and compiled again.  The file is written under another name, then
+    renamed.
+
+    Raises: CompilerError.
+    """
+    key = _DIGEST()
+    for part in inputs:
+        key.update(_DIGEST(part).digest())
+    path = cache_directory() / f"{name}-{key.hexdigest()[:32]}"
+    if not _is_complete(path):
+        code = compile_code()
+        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+            complete = Path(directory) / name
+            complete.write_bytes(code + _DIGEST(code).digest())
+            complete.replace(path)
+    return path
+
+
+def code_of(path: Path) -> bytes:
+    """Return the machine code in a file of ``cached_code``, without its checksum."""
+    return path.read_bytes()[: -_DIGEST().digest_size]
+
+
+def _is_complete(path: Path) -> bool:
+    """Return whether the file is there and has the checksum that it ends with."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    code, digest = content[: -_DIGEST().digest_size], content[-_DIGEST().digest_size :]
+    return _DIGEST(code).digest() == digest
+
+
+def cache_directory() -> Path:
+    """Return the directory of compiled kernels, which only this user may read or write.
+
+    It is ``minitransformer/kernels`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.  If that cannot be written, or belongs to
+    another user, it is a temporary directory, and kernels are compiled in every process.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    directory = Path(base) / "minitransformer" / "kernels"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.stat()
+        is_private = status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o022
+        if is_private and os.access(directory, os.W_OK):
+            return directory
+        reason = "is not writable" if is_private else "can be written by other users"
+    except OSError as error:
+        reason = f"cannot be made ({error.strerror})"
+    return _temporary_directory(f"{directory} {reason}")
+
+
+@functools.cache
+def _temporary_directory(reason: str) -> Path:
+    _log.warning(f"{reason}: kernels are compiled again in every process")
+    directory = tempfile.mkdtemp(prefix="minitransformer-kernels-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)

@@ -1,0 +1,76 @@
+/* What the kernels share.  All sums have LANES explicit partial sums, which the compiler keeps in vector registers.
+   So the order of additions is written here: it depends neither on alignment nor on the compiler. */
+
+#ifndef COMMON_H
+#define COMMON_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 32
+
+/* Combine the first WIDTH lanes with the next WIDTH.  WIDTH is a constant, so that the loop becomes one instruction. */
+#define ADD_LANES(WIDTH) \
+    for (int l = 0; l < (WIDTH); l++) lane[l] += lane[l + (WIDTH)]
+#define GREATER_LANES(WIDTH) \
+    for (int l = 0; l < (WIDTH); l++) lane[l] = lane[l] < lane[l + (WIDTH)] ? lane[l + (WIDTH)] : lane[l]
+
+static inline float sum_of_lanes(float *lane) {
+    ADD_LANES(16);
+    ADD_LANES(8);
+    ADD_LANES(4);
+    ADD_LANES(2);
+    return lane[0] + lane[1];
+}
+
+/* Set RESULT to the sum of TERM, an expression of i, over 0 ≤ i < N. */
+#define SUM(RESULT, N, TERM)                                          \
+    do {                                                              \
+        float lane_[LANES] = {0};                                     \
+        int64_t start_ = 0;                                           \
+        for (; start_ + LANES <= (N); start_ += LANES)                \
+            for (int l_ = 0; l_ < LANES; l_++) {                      \
+                const int64_t i = start_ + l_;                        \
+                lane_[l_] += (TERM);                                  \
+            }                                                         \
+        for (int64_t i = start_; i < (N); i++) lane_[i - start_] += (TERM); \
+        RESULT = sum_of_lanes(lane_);                                 \
+    } while (0)
+
+static inline float maximum(const float *restrict x, int64_t n) {
+    float lane[LANES];
+    for (int l = 0; l < LANES; l++) lane[l] = -INFINITY;
+    int64_t start = 0;
+    for (; start + LANES <= n; start += LANES)
+        for (int l = 0; l < LANES; l++) lane[l] = lane[l] < x[start + l] ? x[start + l] : lane[l];
+    for (int64_t i = start; i < n; i++) lane[i - start] = lane[i - start] < x[i] ? x[i] : lane[i - start];
+    GREATER_LANES(16);
+    GREATER_LANES(8);
+    GREATER_LANES(4);
+    GREATER_LANES(2);
+    return lane[0] < lane[1] ? lane[1] : lane[0];
+}
+
+/* exp(x) for x ≤ 88, relative error 1e-7; 0 below −87.3, where the result would be subnormal; NaN for NaN.
+   With n = round(x / ln 2), exp(x) = 2ⁿ exp(r) and |r| ≤ ln(2)/2.  The sum with 1.5 · 2²³ rounds, and has n in its
+   lowest bits.  Source: the minimax polynomial of Moshier's Cephes library, expf. */
+static inline float exp_of(float x) {
+    const float rounder = 12582912.0f, shifted = x * 1.44269504088896341f + rounder, n = shifted - rounder;
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    uint32_t bits;
+    float power;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits << 23) + 0x3f800000u;
+    memcpy(&power, &bits, sizeof power);
+    return x < -87.3f ? 0.0f : p * power;
+}
+
+#endif

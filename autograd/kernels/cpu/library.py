@@ -1,0 +1,181 @@
+"""The C functions of this folder, compiled on first use for this machine and loaded with ctypes.
+
+Every ``NAME.c`` is part of one shared library.  Without a C compiler there is no library, no kernel supports any
+arguments, and the references run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autograd.array import Array
+from autograd.kernels.compiler import CompilerError, cached_code
+
+_log = logging.getLogger(__name__)
+
+SOURCES = Path(__file__).parent
+# No -ffast-math: it may reorder sums by the alignment of an array.  Loops that add have explicit lanes instead.
+FLAGS = (
+    "-std=c11", "-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC",
+    "-shared", "-pthread",
+)  # fmt: skip
+WIDE = "-mprefer-vector-width=512"  # or else GCC and Clang use half of AVX-512's registers
+_PROTOTYPE = re.compile(r"^(void|float|double) (\w+)\(([^)]*)\)\s*\{", re.MULTILINE)
+_NUMBERS = {"int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "float": ctypes.c_float, "double": ctypes.c_double}
+_DTYPES = {
+    "int8_t": "int8",
+    "uint8_t": "uint8",
+    "int32_t": "int32",
+    "int64_t": "int64",
+    "float": "float32",
+    "double": "float64",
+}
+_NO_BYTES = ctypes.c_char * 0  # ``from_buffer`` of this type is the fastest way to an array's address
+
+
+class _Pointer:
+    """An argument of a C function: an array of one dtype, or None for a null pointer."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = np.dtype(dtype)
+
+    def from_param(self, x: Array | None) -> Any:
+        """Return the address of a contiguous array.  Raises: TypeError, which ctypes turns into an ArgumentError."""
+        if x is None:
+            return None
+        if x.dtype != self.dtype or not x.flags.c_contiguous:
+            raise TypeError(f"expected a contiguous array of {self.dtype}; got {x.dtype}, strides {x.strides}")
+        if x.flags.writeable:
+            return _NO_BYTES.from_buffer(x)
+        return ctypes.c_void_p(x.ctypes.data)
+
+
+class Function:
+    """A function of the library, by name.  Its arguments are the C function's, with arrays for pointers.
+
+    The call releases Python's interpreter lock.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._function: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._function is None:
+            self._function = library().functions[self.name]
+        return self._function(*arguments)
+
+
+class Library(NamedTuple):
+    """The compiled C functions by name, and the command that compiled them; or no functions, and the reason."""
+
+    functions: dict[str, Callable[..., Any]]
+    command: str = ""
+    obstacle: str = ""
+
+
+_lock = threading.Lock()
+_libraries: list[Library] = []
+
+
+def library() -> Library:
+    """Return the library, compiled in the first call; the same object in every call."""
+    if not _libraries:
+        with _lock:
+            if not _libraries:
+                _libraries.append(_open())
+    return _libraries[0]
+
+
+def is_for_c(*arrays: Array | None) -> bool:
+    """Return whether C kernels can take these arrays: the library is there, and all are contiguous float32.
+
+    Arrays of a subclass, which may watch what NumPy computes with them, are left to the references.
+    """
+    return bool(library().functions) and all(
+        x is None or (type(x) is np.ndarray and x.dtype == np.float32 and x.flags.c_contiguous) for x in arrays
+    )
+
+
+def _open() -> Library:
+    try:
+        command = _command()
+        path = cached_code("cpu", _inputs(command), lambda: _compile(command))
+        return Library(_functions_of(ctypes.CDLL(str(path))), shlex.join(command))
+    except (CompilerError, OSError) as error:
+        _log.warning(f"{error}; NumPy computes instead, several times more slowly")
+        return Library({}, obstacle=str(error))
+
+
+def _functions_of(shared: ctypes.CDLL) -> dict[str, Callable[..., Any]]:
+    """Return all functions, with the types of their arguments as their definitions in C give them."""
+    functions: dict[str, Callable[..., Any]] = {}
+    for path in sorted(SOURCES.glob("*.c")):
+        for result, name, parameters in _PROTOTYPE.findall(path.read_text(encoding="utf-8")):
+            function = getattr(shared, name)
+            function.restype = _NUMBERS.get(result)
+            function.argtypes = [_type_of(parameter) for parameter in parameters.split(",")]
+            functions[name] = function
+    return functions
+
+
+def _type_of(parameter: str) -> Any:
+    c_type = parameter.replace("const", "").split()[0]
+    return _Pointer(_DTYPES[c_type]) if "*" in parameter else _NUMBERS[c_type]
+
+
+def _command() -> list[str]:
+    """Return the compiler and its options.  Raises: CompilerError if there is none."""
+    compiler = shutil.which(os.environ.get("CC") or "cc")
+    if compiler is None:
+        raise CompilerError(
+            "no C compiler was found (cc, or what the environment variable CC names): install GCC or Clang"
+        )
+    wide = (WIDE,) if platform.machine() in ("x86_64", "AMD64") else ()
+    return [compiler, *FLAGS, *wide, *shlex.split(os.environ.get("MINITRANSFORMER_CFLAGS", ""))]
+
+
+def _inputs(command: list[str]) -> list[bytes]:
+    """Return everything that the library depends on.  The compiler is known by its size and age: it starts slowly."""
+    status = Path(command[0]).stat()
+    sources = [path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]"))]
+    return [*sources, *(part.encode() for part in (*command, f"{status.st_size} {status.st_mtime_ns}", _processor()))]
+
+
+def _compile(command: list[str]) -> bytes:
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "kernels.so"
+        sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
+        done = subprocess.run(
+            [*command, *sources, "-lm", "-o", str(out)], capture_output=True, text=True, check=False, cwd=directory
+        )
+        if done.returncode:
+            raise CompilerError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
+        code = out.read_bytes()
+    _log.info(f"compiled the kernels for this CPU in {time.perf_counter() - start:.1f} s; they are kept")
+    return code
+
+
+def _processor() -> str:
+    """Return what identifies the processor's instruction set."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
+            return next((line for line in file if line.startswith(("flags", "Features"))), platform.machine())
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"

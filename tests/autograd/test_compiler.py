@@ -1,0 +1,127 @@
+"""Compiled kernels: their cache, and what happens without a compiler."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autograd import ops
+from autograd.kernels.compiler import CompilerError, cached_code, code_of
+from autograd.kernels.cpu import library as cpu
+
+needs_compiler = pytest.mark.skipif(shutil.which(os.environ.get("CC") or "cc") is None, reason="no C compiler is here")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache directory, and no library that is open already."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cpu, "_libraries", [])
+    return tmp_path / "cache" / "minitransformer" / "kernels"
+
+
+def test_code_is_compiled_once_for_the_same_inputs(cache: Path) -> None:
+    compiled = []
+
+    def compile_code() -> bytes:
+        compiled.append(1)
+        return b"code"
+
+    paths = [cached_code("name", inputs, compile_code) for inputs in ([b"a", b"b"], [b"a", b"b"], [b"ab"], [b"a"])]
+    assert len(compiled) == len(set(paths)) == 3
+    assert code_of(paths[0]) == b"code"
+    assert sorted(cache.iterdir()) == sorted(set(paths))
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("content", [b"", b"other code", b"cod" + bytes(33)])
+def test_a_corrupt_file_is_compiled_again(content: bytes) -> None:
+    path = cached_code("name", [b"a"], lambda: b"code")
+    path.write_bytes(content)
+    assert cached_code("name", [b"a"], lambda: b"code") == path
+    assert code_of(path) == b"code"
+
+
+def test_a_failed_compilation_leaves_no_file(cache: Path) -> None:
+    def fail() -> bytes:
+        raise CompilerError("no")
+
+    with pytest.raises(CompilerError):
+        cached_code("name", [b"a"], fail)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_directory_that_others_can_write_is_not_used(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
+    path = cached_code("name", [b"a"], lambda: b"code")
+    assert code_of(path) == b"code"
+    assert path.parent != cache
+    assert "can be written by other users: kernels are compiled again in every process" in caplog.text
+
+
+def test_a_directory_that_cannot_be_made_is_replaced_by_a_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert code_of(cached_code("name", [b"a"], lambda: b"code")) == b"code"
+    assert "cannot be made" in caplog.text
+
+
+@needs_compiler
+def test_the_kernels_are_compiled_once_in_all_processes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cpu.library().functions
+    (file,) = cache.iterdir()
+    monkeypatch.setattr(cpu, "_libraries", [])
+    monkeypatch.setattr(cpu, "_compile", pytest.fail)
+    assert cpu.library().functions
+    assert list(cache.iterdir()) == [file]
+
+
+@needs_compiler
+def test_other_options_give_another_library(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for options in ("", "-DANYTHING", "-O1"):
+        monkeypatch.setenv("MINITRANSFORMER_CFLAGS", options)
+        monkeypatch.setattr(cpu, "_libraries", [])
+        assert cpu.library().functions
+    assert len(list(cache.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("CC", "no-such-compiler", "no C compiler was found"),
+        ("CC", "false", "failed"),
+        pytest.param("MINITRANSFORMER_CFLAGS", "-Dfloat=nonsense", "nonsense", marks=needs_compiler),
+    ],
+)
+def test_without_a_library_the_references_run_and_a_line_says_why(
+    variable: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(variable, value)
+    x, ones = np.eye(3, dtype=np.float32), np.ones(3, np.float32)
+    for _ in range(2):
+        y, _ = ops.layer_norm.of_arrays(x, ones, ones)
+        np.testing.assert_array_equal(y, ops.layer_norm.reference(x, ones, ones)[0])
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert reason in record.message
+    assert "NumPy computes instead" in record.message
+    assert reason in cpu.library().obstacle
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "x", [np.zeros(3), np.zeros(6, np.float32)[::2], np.zeros(3, np.int32)], ids=["float64", "strided", "int32"]
+)
+def test_an_array_of_another_type_is_refused(x: np.ndarray) -> None:
+    out, mask = np.zeros(3, np.float32), np.ones(3, np.uint8)
+    with pytest.raises(Exception, match="expected a contiguous array of float32"):
+        cpu.Function("apply_mask")(x, mask, out, 3, 1.0)

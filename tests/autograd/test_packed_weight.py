@@ -1,0 +1,125 @@
+"""Packed weights: the products are those of the weight, whatever its size, order in memory, and the threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autograd import Tensor, backward, ops
+from autograd.kernels.cpu.library import library
+from autograd.ops.linear import pack_weight
+from autograd.packed_weight import PackedWeight, n_product_threads, product_threads
+
+RANDOM = np.random.default_rng(1)
+needs_compiler = pytest.mark.skipif(not library().functions, reason="no C compiler")
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 3, 4, 5, 11, 12, 13, 95, 97, 200])
+@pytest.mark.parametrize("n_columns", [1, 15, 16, 17, 31, 32, 33, 100])
+@pytest.mark.parametrize("n_terms", [1, 3, 7, 512, 513, 1_030])
+@pytest.mark.parametrize("int8", [False, True])
+def test_products_are_those_of_the_weight(n_rows: int, n_columns: int, n_terms: int, int8: bool) -> None:
+    x, weight, bias = numbers(n_rows, n_terms), numbers(n_terms, n_columns), numbers(n_columns)
+    packed = Tensor(pack_weight(weight, int8=int8))
+    expected = x.astype(np.float64) @ pack_weight.reference(weight, int8=int8) + bias
+    close: dict[str, Any] = {"rtol": 1e-5, "atol": 3e-6 * n_terms**0.5}
+    np.testing.assert_allclose(ops.linear(x, packed, None).value, expected - bias, **close)
+    np.testing.assert_allclose(ops.linear(x, packed, bias).value, expected, **close)
+    np.testing.assert_allclose(ops.linear_relu(x, packed, bias).value, np.maximum(expected, 0), **close)
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_weights_may_be_transposed_and_rows_apart(int8: bool) -> None:
+    x, weight = numbers(40, 100)[:, 10:80], numbers(90, 70).T
+    expected = x @ pack_weight.reference(weight, int8=int8)
+    np.testing.assert_allclose(ops.linear(x, pack_weight(weight, int8=int8), None).value, expected, atol=1e-4)
+
+
+def test_a_column_of_int8_has_255_levels_and_its_greatest_weight_is_exact() -> None:
+    weight = numbers(300, 5)
+    weight[:, 2] = 0
+    rounded = pack_weight.reference(weight, int8=True)
+    scales = np.abs(weight).max(0) / 127
+    assert (np.abs(rounded - weight) <= scales * 0.5001).all()
+    assert all(len(np.unique(column)) <= 255 for column in rounded.T)
+    np.testing.assert_allclose(np.abs(rounded).max(0), np.abs(weight).max(0), rtol=1e-6)
+
+
+@needs_compiler
+def test_int8_weights_take_a_quarter_of_the_memory() -> None:
+    packed = pack_weight(numbers(64, 96), int8=True)
+    assert isinstance(packed, PackedWeight)
+    assert packed.words is not None
+    assert packed.words.nbytes == 64 * 96
+    assert packed.panels is None
+
+
+@needs_compiler
+@pytest.mark.parametrize("int8", [False, True])
+def test_the_bits_depend_neither_on_threads_nor_on_other_rows(int8: bool) -> None:
+    x, packed = numbers(30, 700), pack_weight(numbers(700, 333), int8=int8)
+    alone = np.concatenate([ops.linear(row[None], packed, None).value for row in x])
+    for n_threads in (1, 2, 7):
+        with product_threads(n_threads):
+            np.testing.assert_array_equal(ops.linear(x, packed, None).value, alone)
+
+
+@needs_compiler
+def test_python_threads_may_multiply_at_the_same_time() -> None:
+    x, packed = numbers(5, 300), pack_weight(numbers(300, 400))
+    alone = ops.linear(x, packed, None).value
+
+    def multiply(_: int) -> bool:
+        with product_threads(3):
+            return all(np.array_equal(ops.linear(x, packed, None).value, alone) for _ in range(200))
+
+    with ThreadPoolExecutor(4) as executor:
+        assert all(executor.map(multiply, range(8)))
+
+
+@needs_compiler
+def test_a_forked_process_computes_without_helpers() -> None:
+    code = """
+import os
+import numpy as np
+from autograd import ops
+from autograd.ops.linear import pack_weight
+from autograd.packed_weight import product_threads
+packed, x = pack_weight(np.ones((40, 500), np.float32)), np.ones((3, 40), np.float32)
+with product_threads(2):
+    ops.linear(x, packed, None)
+    child = os.fork()
+    assert (ops.linear(x, packed, None).value == 40).all()
+    if not child:
+        os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@needs_compiler
+def test_a_packed_weight_has_no_gradient() -> None:
+    y = ops.linear(Tensor(numbers(3, 4)), pack_weight(numbers(4, 5)), None)
+    with pytest.raises(TypeError, match="a packed weight has no gradient"):
+        backward(ops.sum(y))
+
+
+def test_weights_of_float64_are_not_packed() -> None:
+    weight = RANDOM.standard_normal((4, 5))
+    np.testing.assert_array_equal(pack_weight(weight.T), weight.T, strict=True)
+
+
+def test_the_number_of_threads_is_one_unless_it_is_set() -> None:
+    assert n_product_threads() == 1
+    with product_threads(3):
+        assert n_product_threads() == 3
+    assert n_product_threads() == 1
