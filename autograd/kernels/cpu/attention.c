@@ -6,46 +6,52 @@
 
 #include "common.h"
 
-/* ROWS × LANES sums fit in the vector registers. */
-#if defined(__AVX512F__)
-#define ROWS 6
-#else
-#define ROWS 3
-#endif
+#define ROWS (VECTOR == 16 ? 8 : 6) /* ROWS × FEW_LANES sums fit in the vector registers and keep the adders busy */
+#define VECTORS (FEW_LANES / VECTOR)
 #define BLOCK 48 /* queries whose score gradients are in the scratch of the backward pass; attention.py has it, too */
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Return n rounded up to a multiple of LANES. */
-static inline int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+/* Return n rounded up to a multiple of FEW_LANES. */
+static inline int64_t padded(int64_t n) { return (n + FEW_LANES - 1) / FEW_LANES * FEW_LANES; }
+
+/* Set, or with adds increase, a tile of C (at most ROWS × FEW_LANES) by A (rows × n) B (n × FEW_LANES). */
+ALWAYS_INLINE void multiply_tile(const float *const a_rows[ROWS], int64_t a_column, const float *restrict b,
+                                 int64_t b_row, float *restrict c, int64_t c_row, int64_t rows, int64_t n, int adds) {
+    floats sum[ROWS][VECTORS];
+    UNROLLED(int r = 0; r < ROWS; r++)
+    UNROLLED(int v = 0; v < VECTORS; v++) sum[r][v] = (floats){0};
+    for (int64_t i = 0; i < n; i++, b += b_row)
+        UNROLLED(int r = 0; r < ROWS; r++)
+        UNROLLED(int v = 0; v < VECTORS; v++)
+            sum[r][v] += a_rows[r][i * a_column] * *(const floats *)(b + v * VECTOR);
+    UNROLLED(int r = 0; r < ROWS; r++)
+    if (r < rows)
+        UNROLLED(int v = 0; v < VECTORS; v++) {
+            floats *out = (floats *)(c + r * c_row + v * VECTOR);
+            if (adds) sum[r][v] += *out;
+            *out = sum[r][v];
+        }
+}
 
 /* Set, or with adds increase, C (rows × columns) by A (rows × n) B (n × columns).  Neighbours in a column of A are
    a_row apart, neighbours in a row a_column; rows of B and C are b_row and c_row apart. */
 static void multiply(const float *restrict a, int64_t a_row, int64_t a_column, const float *restrict b,
-                            int64_t b_row, float *restrict c, int64_t c_row, int64_t rows, int64_t n, int64_t columns,
-                            int adds) {
-    for (int64_t row = 0; row < rows; row += ROWS) {
+                     int64_t b_row, float *restrict c, int64_t c_row, int64_t rows, int64_t n, int64_t columns,
+                     int adds) {
+    const int64_t whole = columns / FEW_LANES * FEW_LANES;
+    for (int64_t row = 0; row < rows; row += ROWS, c += ROWS * c_row) {
         const int64_t own_rows = smaller(ROWS, rows - row);
         const float *a_rows[ROWS];
         for (int r = 0; r < ROWS; r++) a_rows[r] = a + (row + smaller(r, own_rows - 1)) * a_row;
-        for (int64_t column = 0; column < columns; column += LANES) {
-            const int64_t own_columns = smaller(LANES, columns - column);
-            const float *b_here = b + column;
-            float *c_here = c + row * c_row + column, sum[ROWS][LANES] = {{0}};
-            if (own_columns == LANES) {
-                for (int64_t i = 0; i < n; i++, b_here += b_row)
-                    for (int r = 0; r < ROWS; r++)
-                        for (int l = 0; l < LANES; l++) sum[r][l] += a_rows[r][i * a_column] * b_here[l];
-                for (int64_t r = 0; r < own_rows; r++, c_here += c_row)
-                    for (int l = 0; l < LANES; l++) c_here[l] = (adds ? c_here[l] : 0.0f) + sum[r][l];
-            } else {
-                for (int64_t i = 0; i < n; i++, b_here += b_row)
-                    for (int r = 0; r < ROWS; r++)
-                        for (int64_t l = 0; l < own_columns; l++) sum[r][l] += a_rows[r][i * a_column] * b_here[l];
-                for (int64_t r = 0; r < own_rows; r++, c_here += c_row)
-                    for (int64_t l = 0; l < own_columns; l++) c_here[l] = (adds ? c_here[l] : 0.0f) + sum[r][l];
+        for (int64_t column = 0; column < whole; column += FEW_LANES)
+            multiply_tile(a_rows, a_column, b + column, b_row, c + column, c_row, own_rows, n, adds);
+        for (int64_t r = 0; r < own_rows && whole < columns; r++)
+            for (int64_t column = whole; column < columns; column++) {
+                float sum = 0.0f;
+                for (int64_t i = 0; i < n; i++) sum += a_rows[r][i * a_column] * b[i * b_row + column];
+                c[r * c_row + column] = adds ? c[r * c_row + column] + sum : sum;
             }
-        }
     }
 }
 
@@ -60,19 +66,19 @@ static void transpose(const float *restrict x, int64_t x_row, int64_t rows, int6
         for (int64_t r = i; r < stride; r++) out[j * stride + r] = r < rows ? x[(r - i) * x_row + j] : 0.0f;
 }
 
-/* Replace the scores from first to last − 1 by softmax(scale · scores), the others by 0; n is a multiple of LANES. */
+/* Replace the scores from first to last − 1 by softmax(scale · scores), the others by 0; n is a multiple of FEW_LANES. */
 static void softmax(float *restrict scores, int64_t n, int64_t first, int64_t last, float scale) {
     float total;
     for (int64_t j = 0; j < n; j++) scores[j] = j >= first && j < last ? scores[j] : -INFINITY;
-    const float greatest = maximum(scores, n);
+    const float greatest = maximum_in(FEW_LANES, scores, n);
     for (int64_t j = 0; j < n; j++) scores[j] = exp_of((scores[j] - greatest) * scale);
-    SUM(total, n, scores[i]);
+    SUM_IN(FEW_LANES, total, n, scores[i]);
     const float inverse = 1.0f / total;
     for (int64_t j = 0; j < n; j++) scores[j] *= inverse;
 }
 
 /* At most ROWS queries of one segment, and a range of its keys that has all to which they attend; start and end are
-   multiples of LANES, counted from the first key of the segment. */
+   multiples of FEW_LANES, counted from the first key of the segment. */
 typedef struct {
     int64_t rows, start, end;
 } Queries;
@@ -85,7 +91,7 @@ static Queries queries_at(int64_t i, int64_t n, const int64_t *first, const int6
         least = smaller(least, first[r]);
         greatest = greatest < last[r] ? last[r] : greatest;
     }
-    return (Queries){rows, (least - offset) / LANES * LANES, padded(greatest - offset)};
+    return (Queries){rows, (least - offset) / FEW_LANES * FEW_LANES, padded(greatest - offset)};
 }
 
 /* Set a row to 0 outside of the range of keys. */
@@ -144,7 +150,7 @@ static void score_gradients(const Head *head, Queries queries, int64_t i) {
     for (int64_t r = 0; r < queries.rows; r++) {
         const float *restrict p = head->weights + (i + r) * stride + start;
         float *restrict dp = gradients + r * stride + start, along;
-        SUM(along, n, p[i] * dp[i]);
+        SUM_IN(FEW_LANES, along, n, p[i] * dp[i]);
         for (int64_t j = 0; j < n; j++) dp[j] = p[j] * (dp[j] - along) * head->scale;
         clear_others(gradients + r * stride, queries, stride);
     }
@@ -190,7 +196,7 @@ void attention_of_indices(const float *q, const float *k, const float *v, const 
         for (int64_t j = 0; j < n; j++)
             for (int64_t h = 0; h < heads; h++) {
                 const float *q_here = q + h * width, *k_here = k + (index[j] * heads + h) * width;
-                SUM(scratch[h * stride + j], width, q_here[i] * k_here[i]);
+                SUM_IN(FEW_LANES, scratch[h * stride + j], width, q_here[i] * k_here[i]);
             }
         for (int64_t h = 0; h < heads; h++) softmax(scratch + h * stride, stride, 0, n, scale);
         memset(y, 0, sizeof(float) * (size_t)(heads * v_width));

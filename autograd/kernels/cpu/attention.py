@@ -17,7 +17,7 @@ from autograd.tensor import Backward
 _forward, _backward = Function("attention_forward"), Function("attention_backward")
 _of_indices = Function("attention_of_indices")
 
-BLOCK, LANES = 48, 32  # as in attention.c and common.h
+BLOCK, FEW_LANES = 48, 16  # as in attention.c and common.h
 
 
 def _is_supported(*qkv: Array, mask: Any, rate: float = 0.0, stream_id: Any = None, of: type) -> bool:
@@ -30,7 +30,7 @@ def attention_over_ranges(
 ) -> tuple[Array, Backward]:
     """Compute the reference's result from packed tokens, over each query's key range.
 
-    Saves: q, k, v, and the attention weights, in rows of a multiple of LANES elements.
+    Saves: q, k, v, and the attention weights, in rows of a multiple of FEW_LANES elements.
     """
     check_shapes(q, k, v, mask)
     (n_queries, n_heads, width), v_width, queries, keys = q.shape, v.shape[2], mask.queries, mask.keys
@@ -77,4 +77,4 @@ def attention_over_indices(
 
 
 def _padded(n: Any) -> Any:
-    return -(-n // LANES) * LANES
+    return -(-n // FEW_LANES) * FEW_LANES

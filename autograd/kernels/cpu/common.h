@@ -1,5 +1,6 @@
-/* What the kernels share.  All sums have LANES explicit partial sums, which the compiler keeps in vector registers.
-   So the order of additions is written here: it depends neither on alignment nor on the compiler. */
+/* What the kernels share.  All sums have LANES explicit partial sums, or FEW_LANES if they are short, which the compiler
+   keeps in vector registers.  So the order of additions is written here: it depends neither on alignment nor on the
+   compiler. */
 
 #ifndef COMMON_H
 #define COMMON_H
@@ -9,6 +10,19 @@
 #include <string.h>
 
 #define LANES 32
+#define FEW_LANES 16
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* The floats of one vector register: GCC keeps arrays of these in registers, and arrays of floats not always. */
+#if defined(__AVX512F__)
+#define VECTOR 16
+#elif defined(__AVX__)
+#define VECTOR 8
+#else
+#define VECTOR 4
+#endif
+#define UNROLLED _Pragma("GCC unroll 16") for
+typedef float floats __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 
 /* Combine the first WIDTH lanes with the next WIDTH.  WIDTH is a constant, so that the loop becomes one instruction. */
 #define ADD_LANES(WIDTH) \
@@ -16,8 +30,8 @@
 #define GREATER_LANES(WIDTH) \
     for (int l = 0; l < (WIDTH); l++) lane[l] = lane[l] < lane[l + (WIDTH)] ? lane[l + (WIDTH)] : lane[l]
 
-static inline float sum_of_lanes(float *lane) {
-    ADD_LANES(16);
+ALWAYS_INLINE float sum_of_lanes(float *lane, int lanes) {
+    if (lanes == 32) ADD_LANES(16);
     ADD_LANES(8);
     ADD_LANES(4);
     ADD_LANES(2);
@@ -25,32 +39,35 @@ static inline float sum_of_lanes(float *lane) {
 }
 
 /* Set RESULT to the sum of TERM, an expression of i, over 0 ≤ i < N. */
-#define SUM(RESULT, N, TERM)                                          \
+#define SUM_IN(COUNT, RESULT, N, TERM)                                \
     do {                                                              \
-        float lane_[LANES] = {0};                                     \
+        float lane_[COUNT] = {0};                                     \
         int64_t start_ = 0;                                           \
-        for (; start_ + LANES <= (N); start_ += LANES)                \
-            for (int l_ = 0; l_ < LANES; l_++) {                      \
+        for (; start_ + (COUNT) <= (N); start_ += (COUNT))            \
+            for (int l_ = 0; l_ < (COUNT); l_++) {                    \
                 const int64_t i = start_ + l_;                        \
                 lane_[l_] += (TERM);                                  \
             }                                                         \
         for (int64_t i = start_; i < (N); i++) lane_[i - start_] += (TERM); \
-        RESULT = sum_of_lanes(lane_);                                 \
+        RESULT = sum_of_lanes(lane_, COUNT);                          \
     } while (0)
+#define SUM(RESULT, N, TERM) SUM_IN(LANES, RESULT, N, TERM)
 
-static inline float maximum(const float *restrict x, int64_t n) {
+ALWAYS_INLINE float maximum_in(int lanes, const float *restrict x, int64_t n) {
     float lane[LANES];
-    for (int l = 0; l < LANES; l++) lane[l] = -INFINITY;
+    for (int l = 0; l < lanes; l++) lane[l] = -INFINITY;
     int64_t start = 0;
-    for (; start + LANES <= n; start += LANES)
-        for (int l = 0; l < LANES; l++) lane[l] = lane[l] < x[start + l] ? x[start + l] : lane[l];
+    for (; start + lanes <= n; start += lanes)
+        for (int l = 0; l < lanes; l++) lane[l] = lane[l] < x[start + l] ? x[start + l] : lane[l];
     for (int64_t i = start; i < n; i++) lane[i - start] = lane[i - start] < x[i] ? x[i] : lane[i - start];
-    GREATER_LANES(16);
+    if (lanes == 32) GREATER_LANES(16);
     GREATER_LANES(8);
     GREATER_LANES(4);
     GREATER_LANES(2);
     return lane[0] < lane[1] ? lane[1] : lane[0];
 }
+
+static inline float maximum(const float *restrict x, int64_t n) { return maximum_in(LANES, x, n); }
 
 /* exp(x) for x ≤ 88, relative error 1e-7; 0 below −87.3, where the result would be subnormal; NaN for NaN.
    With n = round(x / ln 2), exp(x) = 2ⁿ exp(r) and |r| ≤ ln(2)/2.  The sum with 1.5 · 2²³ rounds, and has n in its

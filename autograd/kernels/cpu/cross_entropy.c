@@ -15,8 +15,8 @@ static inline float exponentials(float *restrict z, int64_t n, float shift, floa
         const float shifted = z[i] - shift, e = exp_of(shifted);
         of_z[i - start] += shifted, of_exp[i - start] += e, z[i] = e;
     }
-    *sum = sum_of_lanes(of_z);
-    return sum_of_lanes(of_exp);
+    *sum = sum_of_lanes(of_z, LANES);
+    return sum_of_lanes(of_exp, LANES);
 }
 
 /* Return Σ H(q, p) over rows of logits z, with p = softmax(z) and q = confidence · [target] + share · [not impossible];

@@ -11,15 +11,12 @@
 #include "common.h"
 
 #if defined(__AVX512F__)
-#define VECTOR 16
 #define ROWS 12
 #define COLUMNS 32
 #elif defined(__AVX__)
-#define VECTOR 8
 #define ROWS 6
 #define COLUMNS 16
 #else
-#define VECTOR 4
 #define ROWS 4
 #define COLUMNS 16
 #endif
@@ -28,10 +25,7 @@
 #define VECTORS (COLUMNS / VECTOR)
 #define TERMS 256 /* of a partial sum: rounding errors grow with the number of terms */
 #define AHEAD 64 /* rows or words, 4 KiB, that are asked for in advance: processors foresee too little */
-#define UNROLLED _Pragma("GCC unroll 16") for
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-typedef float floats __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 typedef int32_t ints __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
 
 /* A packed weight of TERMS rows: panels of floats, or of words and the scale of each column. */
