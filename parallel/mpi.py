@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, cast
 
 import numpy as np
@@ -90,6 +91,7 @@ class MpiCommunicator(MpiRanks):
 
     def __init__(self, patience: float = PATIENCE, *, node_group: Callable[[int], int] = lambda local_rank: 0) -> None:
         world = MPI.COMM_WORLD
+        self._neighbours: list[int] = []  # process identifiers of the other ranks of this machine, once they are known
         super().__init__(world, Watchdog(world.Get_rank(), patience, self._end_after_message))
         vendor, version = MPI.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"
@@ -98,6 +100,7 @@ class MpiCommunicator(MpiRanks):
         with self._watchdog.waiting("MPI_Comm_split"):
             machine = cast(MPI.Intracomm, world.Split_type(MPI.COMM_TYPE_SHARED))
             self.local_rank, self.local_size = machine.Get_rank(), machine.Get_size()
+            self._neighbours += [pid for pid in machine.allgather(os.getpid()) if pid != os.getpid()]
             shares_memory = cast(MPI.Intracomm, machine.Split(node_group(self.local_rank)))
             self.node = MpiRanks(shares_memory, self._watchdog)
             self._pulse = Pulse(world.Dup(), min(patience / 10, LONGEST_PULSE))
@@ -123,6 +126,12 @@ class MpiCommunicator(MpiRanks):
         self._ranks.Abort(1)
 
     def _end_after_message(self) -> None:
-        """End this process, whose main thread is blocked in MPI; mpirun then ends the others."""
+        """End the ranks of this machine, whose main threads are blocked in MPI; mpirun then ends the others.
+
+        mpirun alone does not always end a stopped process: with ``-disable-auto-cleanup``, for instance, it waits.
+        """
         time.sleep(SECONDS_TO_FORWARD)
+        for pid in self._neighbours:
+            with suppress(OSError):  # it has ended already
+                os.kill(pid, signal.SIGKILL)
         os._exit(1)

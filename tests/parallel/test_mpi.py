@@ -121,6 +121,14 @@ def test_a_rank_that_is_frozen_ends_all_after_a_set_time(tmp_path: Path) -> None
 
 
 @needs_mpi
+@pytest.mark.skipif(IS_OPEN_MPI, reason="the option is that of MPICH's mpirun")
+def test_a_rank_that_is_frozen_is_ended_even_if_mpirun_does_not(tmp_path: Path) -> None:
+    done = run(command_line(2, "freeze_one_rank", tmp_path, options=["-disable-auto-cleanup"]))
+    assert done.returncode != 0
+    assert "one of them is frozen or cut off" in done.stderr
+
+
+@needs_mpi
 @pytest.mark.parametrize(
     ("program", "what"),
     [("freeze_rank_0_at_work", "MPI_Ibarrier, for what rank 0 does alone"), ("freeze_before_barrier", "MPI_Barrier"),

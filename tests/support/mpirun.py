@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -59,10 +60,20 @@ def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str
     try:
         output, errors = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
+        threads = threads_of_ranks()
         os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        pytest.fail(f"{' '.join(command)}: still running after {SECONDS} s")
+        output, errors = process.communicate()
+        pytest.fail(f"{' '.join(command)}: still running after {SECONDS} s\n{threads}\n{output}\n{errors}")
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def threads_of_ranks() -> str:
+    """Return a line for each thread of mpirun and its ranks: its state, and where in the kernel it waits."""
+    if shutil.which("ps") is None:
+        return "no ps here, which would show what each thread waits for"
+    columns = ["ps", "-eLo", "pid,ppid,lwp,stat,wchan:32,args"]
+    lines = subprocess.run(columns, capture_output=True, text=True, check=True).stdout.splitlines()
+    return "\n".join(line[:160] for line in lines if re.search(r"mpirun|hydra|prte|ranks\.py", line))
 
 
 def command_line(n_ranks: int, program: str, *arguments: object, options: Sequence[str] = ()) -> list[str]:
