@@ -32,9 +32,10 @@ from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import communicator
 from parallel.placement import share_of_cores
 
+_AS_IT_COMES = "PyTorch, eager, malloc as it comes"
 PEERS = {
     "PyTorch, eager": (["torch"], MALLOC),
-    "PyTorch, eager, malloc as it comes": (["torch"], {}),
+    _AS_IT_COMES: (["torch"], {}),
     "PyTorch, torch.compile": (["torch", "--compiled"], MALLOC),
     "PyTorch, eager, packed": (["torch", "--packed"], MALLOC),
     "PyTorch, eager, bfloat16 autocast": (["torch", "--bf16"], MALLOC),
@@ -137,12 +138,14 @@ def bench(name: str, rounds: int, *, avx2: bool) -> None:
         return Contestant(title, [__file__, name, "--serve", *words], environment, n_processes)
 
     contestants = [contestant("ours", ["ours"], {})]
-    n_cores = available_cores()
-    if importlib.util.find_spec("mpi4py") and n_cores > 1 and name != "base":  # all at once would need over 24 GB there
+    n_cores, is_large = available_cores(), name == "base"  # all contestants at once would need over 24 GB there
+    if importlib.util.find_spec("mpi4py") and n_cores > 1 and not is_large:
         contestants.append(contestant(f"ours, mpirun -n {n_cores}", ["ours"], {}, n_cores))
     contestants.append(contestant("the matrix products alone", ["matrix-products"], {}))
     if importlib.util.find_spec("torch"):
-        contestants += [contestant(title, *how) for title, how in PEERS.items() if not (avx2 and "--bf16" in how[0])]
+        for title, how in PEERS.items():
+            if not (avx2 and "--bf16" in how[0]) and not (is_large and title == _AS_IT_COMES):
+                contestants.append(contestant(title, *how))
     compete(contestants, rounds)
     report(f"training, {name}", contestants)
 

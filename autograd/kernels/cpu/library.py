@@ -118,7 +118,7 @@ def _open() -> Library:
         path = cached_code("cpu", _inputs(command), lambda: _compile(command))
         return Library(_functions_of(ctypes.CDLL(str(path))), shlex.join(command))
     except (CompilerError, OSError) as error:
-        _log.warning(f"{error}; NumPy computes instead, several times more slowly")
+        _log.warning(f"{error}; NumPy computes instead, which takes up to three times as long")
         return Library({}, obstacle=str(error))
 
 

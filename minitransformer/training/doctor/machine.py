@@ -63,7 +63,7 @@ def kernels(device: Device) -> Finding:
         return Finding("kernels", f"compiled by {found.command}", if_ranks_differ=SAME_EVERYWHERE)
     return Finding(
         "kernels",
-        "not compiled; NumPy computes instead, several times more slowly",
+        "not compiled; NumPy computes instead, which takes up to three times as long",
         found.obstacle if device == "cpu" else "",
     )
 
