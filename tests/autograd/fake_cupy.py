@@ -142,8 +142,13 @@ def _operand(x: Any) -> Any:
 
 
 def _index(index: Any) -> Any:
-    """Return an index whose arrays are on the device; a final ellipsis makes even one element an array."""
+    """Return an index whose arrays are on the device; a final ellipsis makes even one element an array.
+
+    To select by an array of booleans, CuPy waits for the device, which counts them.
+    """
     parts = index if isinstance(index, tuple) else (index,)
+    if builtins.any(isinstance(part, ndarray) and part.dtype == bool for part in parts):
+        raise TypeError("an index of booleans waits for the device; use where or copyto")
     host = tuple(_argument(part) for part in parts)
     return host if builtins.any(part is Ellipsis for part in parts) else (*host, Ellipsis)
 
@@ -299,6 +304,12 @@ def array(x: Any, dtype: Any = None) -> ndarray:
 def asarray(x: Any, dtype: Any = None) -> ndarray:
     """Return ``x`` itself if it is an array of that dtype on the device, else a copy there."""
     return x if isinstance(x, ndarray) and dtype in (None, x.dtype) else array(x, dtype)
+
+
+def copyto(to: ndarray, values: Any, *, where: ndarray) -> None:
+    """Store the values where ``where`` is true."""
+    there, operand, mask = to._values, _operand(values), where._values
+    fake_streams.do(lambda: np.copyto(there, operand, where=mask))
 
 
 def asnumpy(x: ndarray) -> Any:

@@ -87,6 +87,8 @@ MIXTURES: dict[str, Callable[[Any, Any], Any]] = {
     "np.exp(device)": lambda device, host: np.exp(device),
     "np.concatenate([device])": lambda device, host: np.concatenate([device]),
     "device.dot(host)": lambda device, host: device.dot(host),
+    "device[of booleans]": lambda device, host: device[device > 0],
+    "device[of booleans] = number": lambda device, host: device.__setitem__(device > 0, 0),
     "device.max(initial=0)": lambda device, host: device.max(initial=0),
 }
 
