@@ -5,7 +5,8 @@ no NumPy array as an operand, an index or an argument: only ``asarray`` and ``ar
 stricter than CuPy in one thing: NumPy's own functions do not accept its arrays (CuPy would run its twin of them).
 With bfloat16 it does nothing but move, convert, and add arrays of it alone: NumPy and CuPy promote it differently, CuPy
 multiplies only matrices of it, not batches, and has no scatter-add for it.
-It offers what this project uses, and every name of it exists in CuPy.
+It offers what this project uses, and every name of it exists in CuPy.  It has no einsum, which CuPy makes a batch of
+matrix products, however small they are.
 """
 
 from __future__ import annotations
@@ -269,7 +270,7 @@ _METHODS = (
 )  # fmt: skip
 _FUNCTIONS = (
     "abs", "absolute", "all", "any", "arange", "argmax", "argsort", "argwhere", "ascontiguousarray",
-    "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "einsum", "exp", "expand_dims", "flatnonzero",
+    "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "exp", "expand_dims", "flatnonzero",
     "flip", "full", "full_like", "isfinite", "isnan", "log", "log1p", "logical_and", "logical_not", "matmul", "max",
     "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "nonzero", "ones", "ones_like", "outer", "partition",
     "prod", "repeat", "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes",
