@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
@@ -104,6 +105,21 @@ def staying_here(device: Device) -> Callable[[], None]:
     """Return a thread initialiser that selects the caller's GPU; CUDA starts every thread on GPU 0."""
     cupy = gpu_module(device)
     return (lambda: None) if cupy is None else cupy.cuda.Device().use
+
+
+def captured(work: Callable[[], object], stream: Any) -> Any:
+    """Return the CUDA graph of what ``work`` enqueues on ``stream``; nothing is computed yet.
+
+    The capture is ended even if ``work`` raises an error: until then the stream computes nothing.
+    """
+    stream.begin_capture()
+    try:
+        work()
+    except BaseException:
+        with suppress(RuntimeError):  # CUDA makes no graph of an interrupted capture
+            stream.end_capture()
+        raise
+    return stream.end_capture()
 
 
 def to_device(x: Array, device: Device) -> Array:

@@ -52,10 +52,9 @@ class Recorder:
                 self._attributes.setdefault(operation.value, {})[attribute] = value._obj
             if short == "MatmulDescDestroy":
                 self._attributes.pop(arguments[0].value, None)
-            if short == "Matmul" and fake_streams.is_capturing():
-                fake_streams.do(
-                    functools.partial(self._multiply, arguments, dict(self._attributes[arguments[1].value]))
-                )
+            if short == "Matmul" and fake_streams.is_captured(arguments[-1]):
+                attributes = dict(self._attributes[arguments[1].value])
+                fake_streams.do(functools.partial(self._multiply, arguments, attributes), arguments[-1])
                 return 0
             return getattr(library(), name)(*arguments)
 

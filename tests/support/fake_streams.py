@@ -4,7 +4,8 @@ The current stream computes at once.  What is late on a GPU is late here too, wh
 another stream was given run when somebody waits for an event behind them, and read the host's memory then; copies to
 the host arrive when the host waits.  While a stream is captured nothing runs: it is kept, and run by every launch of
 the graph, on the same memory.  What CuPy refuses then, or what would leave a graph in memory that others are given, is
-refused: to read a value, to copy from the host, to wait, to allocate outside a pool of the graph's own.
+refused: to read a value, to copy from the host, to wait, to allocate outside a pool of the graph's own.  After that
+there is no graph of the capture, as in CUDA; and a stream cannot be left before its capture has been ended.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Stream:
     def __init__(self, *, non_blocking: bool = False) -> None:
         self.ptr, self.non_blocking, self.capturing = next(Stream._pointers), non_blocking, False
         self.late: list[Work] = []
+        self.was_refused = False
 
     def __enter__(self) -> Stream:
         _current.append(self)
@@ -40,15 +42,24 @@ class Stream:
 
     def __exit__(self, *error: object) -> None:
         _current.pop()
+        if self.ptr in _capturing:
+            raise CaptureError("a capture was begun and not ended")
 
     def begin_capture(self) -> None:
         if not self.non_blocking:
             raise RuntimeError("cannot capture on the default (legacy) stream")
-        self.capturing, self._work = True, list[Work]()
+        if self.capturing:
+            raise CaptureError("the stream is being captured already")
+        self.capturing, self.was_refused, self.work = True, False, list[Work]()
+        _capturing[self.ptr] = self
 
     def end_capture(self) -> Graph:
+        if _capturing.pop(self.ptr, None) is None:
+            raise CaptureError("the stream is not being captured")
         self.capturing = False
-        return Graph(self._work)
+        if self.was_refused:
+            raise CaptureError("operation failed due to a previous error during capture")
+        return Graph(self.work)
 
     def is_capturing(self) -> bool:
         return self.capturing
@@ -64,6 +75,7 @@ class Stream:
 
     def synchronize(self) -> None:
         refuse("synchronize")
+        refuse("synchronize", self)
         fake_cuda.CALLS.append(("synchronize",))
         _run_all(self.late)
 
@@ -122,11 +134,13 @@ class MemoryPool:
 
 _current: list[Stream] = []
 _pools: list[Any] = []
+_capturing: dict[int, Stream] = {}  # by address
 
 
 def reset() -> None:
     """As a process begins."""
     _current[:], _pools[:] = [Stream()], []
+    _capturing.clear()
     _current[0].ptr = 7
 
 
@@ -144,26 +158,41 @@ def using_allocator(allocator: Any) -> Iterator[None]:
 
 
 def is_capturing() -> bool:
-    return _current[-1].capturing and hasattr(_current[-1], "_work")
+    return _current[-1].ptr in _capturing
 
 
-def refuse(what: str) -> None:
+def refuse(what: str, stream: Stream | None = None) -> None:
     """To be called before what a captured stream cannot do."""
-    if is_capturing():
+    stream = stream or get_current_stream()
+    if stream.ptr in _capturing:
+        stream.was_refused = True
         raise CaptureError(f"operation not permitted when stream is capturing: {what}")
 
 
-def do(work: Work) -> None:
-    """Run ``work`` now, or whenever the graph that is being captured is launched."""
-    if is_capturing():
-        get_current_stream()._work.append(work)
+def do(work: Work, address: int | None = None) -> None:
+    """Run ``work`` now, or whenever the graph that is being captured is launched.
+
+    The stream is the current one, unless its address is given.
+    """
+    stream = _capturing.get(get_current_stream().ptr if address is None else address)
+    if stream:
+        stream.work.append(work)
     else:
         work()
+
+
+def is_captured(address: int) -> bool:
+    return address in _capturing
+
+
+def n_capturing() -> int:
+    return len(_capturing)
 
 
 def allocate() -> None:
     """To be called for every fresh array."""
     if is_capturing() and not _pools:
+        get_current_stream().was_refused = True
         raise CaptureError("memory of a graph must come from a pool of its own, or others are given it later")
 
 

@@ -317,13 +317,16 @@ def test_a_run_of_graphs_goes_back_from_updates_that_are_not_finite(
 
 def refused(work: Any, cupy: Any, *, allocator: Any = None) -> None:
     stream = cupy.cuda.Stream(non_blocking=True)
-    with stream, pytest.raises(fake_streams.CaptureError):
+    with stream:
         stream.begin_capture()
-        if allocator:
-            with cupy.cuda.using_allocator(allocator):
+        with pytest.raises(fake_streams.CaptureError):
+            if allocator:
+                with cupy.cuda.using_allocator(allocator):
+                    work()
+            else:
                 work()
-        else:
-            work()
+        with pytest.raises(fake_streams.CaptureError, match="previous error"):
+            stream.end_capture()
 
 
 def test_the_stand_in_captures_what_cupy_captures_and_refuses_what_it_refuses(cupy: Any) -> None:
@@ -347,6 +350,20 @@ def test_the_stand_in_captures_what_cupy_captures_and_refuses_what_it_refuses(cu
     assert y.get().tolist() == [14] * 3
     with pytest.raises(RuntimeError, match="legacy"):
         cupy.cuda.get_current_stream().begin_capture()
+
+
+def test_a_capture_of_the_stand_in_must_be_ended(cupy: Any) -> None:
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with pytest.raises(fake_streams.CaptureError, match="not ended"), stream:
+        stream.begin_capture()
+    with pytest.raises(fake_streams.CaptureError, match="already"):
+        stream.begin_capture()
+    with pytest.raises(fake_streams.CaptureError, match="synchronize"):
+        stream.synchronize()
+    with pytest.raises(fake_streams.CaptureError, match="previous error"):
+        stream.end_capture()
+    with pytest.raises(fake_streams.CaptureError, match="is not being captured"):
+        stream.end_capture()
 
 
 def test_copies_of_the_stand_in_come_when_somebody_waits(cupy: Any) -> None:
