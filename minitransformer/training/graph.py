@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from autograd import Segments, ops
+from autograd import ParameterBuffer, RandomStream, no_tape, ops
 from autograd.array import Array, namespace_of_device
-from autograd.op import Dispatch
-from autograd.optim import N_SCALARS
-from autograd.precision import dtype_named
+from autograd.op import Dispatch, Operation, Run, observed
+from autograd.optim import N_SCALARS, adam_update, clip, sum_squares
+from autograd.tensor import Backward
 from minitransformer.model.batch import Batch
 from minitransformer.model.fixed_batch import BufferLayout, Capacity, FixedBatch, Shapes, fill
-from minitransformer.model.masks import self_attention_mask
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.step import StepResult, TrainingStep
 
@@ -172,24 +171,40 @@ def pinned_bytes(cuda: Any, n: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def is_capturable(model: Transformer) -> bool:
-    """Return whether every operation of an update has a kernel that needs nothing from the host.
+    """Return whether every operation of an update has a kernel, so that none needs anything from the host.
 
-    The reference of attention needs arrays of the host.  So the model needs bfloat16, head widths that the attention
-    kernel supports, and no dropout of attention weights.  A learned table of positions checks the positions on the
-    host, so it cannot be captured.
+    Most references cannot be captured: CuPy's matrix products refuse it, and attention's needs arrays of the host.  A
+    learned table of positions checks the positions on the host.  The operations are those of the model's loss for one
+    token on each side, which is computed here, and those of ``autograd.optim``.
     """
-    config, one = model.config, Segments.of_lengths([1])
-    if model.parameters.low_precision is None or model.device != "cuda" or config.positions == "learned":
+    parameters = model.parameters
+    if parameters.low_precision is None or model.device != "cuda" or model.config.positions == "learned":
         return False
-    if config.p_drop_attention:
-        return False
-    empty, stored = namespace_of_device("cuda").empty, dtype_named("bfloat16")
-    q, v = (empty((1, config.n_heads, width), stored) for width in (config.d_k, config.d_v))
-    row, gain = empty((1, config.d_model), stored), empty(config.d_model, np.float32)
-    return _has_kernel(ops.attention, q, q, v, mask=self_attention_mask(one)) and _has_kernel(
-        ops.layer_norm, row, gain, gain
-    )
+    lacks_kernel = False
+
+    def observe(operation: Operation, run: Run, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
+        nonlocal lacks_kernel
+        lacks_kernel |= operation not in _CAPTURED_BY_CUPY and not _is_kernel(run, operation)
+        return run(*arguments, **static)
+
+    with no_tape(), observed(observe):
+        model.loss(Batch.from_token_ids([[]], [[]]), RandomStream(seed=0))
+    return not lacks_kernel and _optimizer_has_kernels(parameters)
 
 
-def _has_kernel(operation: Dispatch[Any], *arguments: Array, **static: Any) -> bool:
-    return operation.choose(arguments, static) in [kernel.run for kernel in operation.kernels]
+_CAPTURED_BY_CUPY = (ops.add, ops.multiply, ops.reshape, ops.scale)  # references of one element at a time
+
+
+def _optimizer_has_kernels(parameters: ParameterBuffer) -> bool:
+    values, gradients = parameters.values, parameters.gradients
+    numbers = namespace_of_device("cuda").zeros(N_SCALARS)
+    arguments: list[tuple[Dispatch[Any], tuple[Array, ...]]] = [
+        (sum_squares, (gradients,)),
+        (clip, (numbers, numbers[0], numbers)),
+        (adam_update, (values, gradients, gradients, gradients, parameters.low_precision, numbers, numbers[0])),
+    ]
+    return all(_is_kernel(function.choose(of_function, {}), function) for function, of_function in arguments)
+
+
+def _is_kernel(run: Any, function: Dispatch[Any]) -> bool:
+    return run in [kernel.run for kernel in function.kernels]

@@ -13,7 +13,7 @@ import fake_cuda
 import fake_streams
 import numpy as np
 import pytest
-from cuda_kernels import MODULES, registered
+from cuda_kernels import DISPATCHERS, MODULES, registered
 
 from autograd import RandomStream, backward, to_host
 from autograd.optim import Adam
@@ -232,6 +232,21 @@ def test_nothing_is_captured_in_float32_or_on_a_cpu(launched: list[str]) -> None
 
 def test_nothing_is_captured_without_kernels(cupy: Any) -> None:
     assert not is_capturable(model_on_gpu())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["adam_update", "add_norm", "attention", "clip", "dropout", "embedding", "embedding_with_positions", "layer_norm",
+     "linear", "linear_cross_entropy", "linear_relu", "sum_squares"],
+)  # fmt: skip
+def test_nothing_is_captured_without_the_kernel_of(
+    name: str, launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_on_gpu(norm="pre" if name == "layer_norm" else "post")
+    assert is_capturable(model)
+    with monkeypatch.context() as without:
+        without.setattr(DISPATCHERS[name], "kernels", [])
+        assert not is_capturable(model)
 
 
 @pytest.mark.parametrize("changes", [{"start": "zero"}, {"start": "end", "norm": "pre", "softmax_bias": True}], ids=str)
