@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autograd import ParameterBuffer, RandomStream, no_tape, ops
-from autograd.array import Array, namespace_of_device
+from autograd.array import Array, captured, namespace_of_device
 from autograd.op import Dispatch, Operation, Run, observed
 from autograd.optim import N_SCALARS, adam_update, clip, sum_squares
 from autograd.tensor import Backward
@@ -33,9 +33,9 @@ class CapturedStep:
     """A ``TrainingStep`` that the host enqueues with one call, as a CUDA graph.
 
     For the first batch of a capacity the kernels are launched one by one, which also chooses the algorithms of its
-    products.  The second batch is captured as a graph; from then on the graph is launched.  The results have the same
-    bits either way.  A batch larger than all before it, such as a sentence longer than ``batch_tokens``, has a capacity
-    of its own.
+    products.  Then the same update is captured as a graph, which computes nothing yet; for later batches the graph is
+    launched.  The results have the same bits either way.  A batch larger than all before it, such as a sentence longer
+    than ``batch_tokens``, has a capacity of its own.
     """
 
     lag = 1  # see ``TrainingStep``
@@ -70,8 +70,8 @@ class CapturedStep:
             self._stream.wait_event(before)
             self._stream.wait_event(uploaded)
             buffers.take(self._slot)
-            self.enqueue(buffers)
-            buffers.outcome.get(self._stream, out=self._outcomes[self._slot], blocking=False)
+            outcome = self.enqueue(buffers)
+            outcome.get(self._stream, out=self._outcomes[self._slot], blocking=False)
             end = self._stream.record()
         self._results[self._slot] = result = StepResult(n_tokens, partial(self._read, self._slot, end))
         return result
@@ -97,17 +97,19 @@ class CapturedStep:
         """Number of capacities whose graph has been captured."""
         return sum(buffers.graph is not None for buffers in self._buffers.values())
 
-    def enqueue(self, buffers: _Buffers) -> None:
-        """Launch an update's graph, or its kernels one by one if it is not captured yet."""
-        if buffers.has_run and buffers.graph is None:
-            self._stream.begin_capture()
-            buffers.compute(self.step)
-            buffers.graph = self._stream.end_capture()
+    def enqueue(self, buffers: _Buffers) -> Array:
+        """Launch an update's graph, or its kernels one by one if it is not captured yet; return its outcome.
+
+        The graph is captured right after the launches.  A capture can neither choose an algorithm nor prepare a new
+        product, and other shapes, such as those of validation, replace the oldest prepared products.  A graph needs
+        none of them once it is captured.
+        """
         if buffers.graph is None:
-            buffers.compute(self.step)
-            buffers.has_run = True
-        else:
-            buffers.graph.launch(self._stream)
+            outcome = buffers.compute(self.step)
+            buffers.capture(self.step, self._stream)
+            return outcome
+        buffers.graph.launch(self._stream)
+        return buffers.outcome_of_graph
 
 
 class _Buffers:
@@ -127,8 +129,7 @@ class _Buffers:
         self._written, self._arrays = [layout.views(pinned) for pinned in self._pinned], layout.views(self._read)
         self._update, self._scalars = self._arrays["update"], self._arrays["scalars"]
         self.batches: list[FixedBatch] = []
-        self.has_run = False
-        self.outcome: Array = None
+        self.outcome_of_graph: Array = None
         self.graph: Any = None
 
     def write(
@@ -155,9 +156,17 @@ class _Buffers:
         """Copy the slot to the arrays that kernels read; on the stream this follows the previous update."""
         self._read[...] = self._uploaded[slot]
 
-    def compute(self, step: TrainingStep) -> None:
-        """Launch an update, or capture it; the graph writes ``outcome`` at each launch."""
-        self.outcome = step.run(self.batches, self._update, self._scalars)
+    def compute(self, step: TrainingStep) -> Array:
+        """Enqueue the kernels of an update; return the outcome."""
+        return step.run(self.batches, self._update, self._scalars)
+
+    def capture(self, step: TrainingStep, stream: Any) -> None:
+        """Capture an update as the graph, which writes ``outcome_of_graph`` at each launch."""
+
+        def work() -> None:
+            self.outcome_of_graph = self.compute(step)
+
+        self.graph = captured(work, stream)
 
 
 def _of_micro_batch(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:

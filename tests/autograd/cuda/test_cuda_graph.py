@@ -13,9 +13,11 @@ import fake_cuda
 import fake_streams
 import numpy as np
 import pytest
+from cublaslt_on_cpu import Recorder
 from cuda_kernels import DISPATCHERS, MODULES, registered
 
 from autograd import RandomStream, backward, to_host
+from autograd.kernels.cuda.products import _prepared
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
@@ -73,8 +75,8 @@ def launched(cupy: Any, products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -
 class LaunchedStep(CapturedStep):
     """The same step without graphs."""
 
-    def enqueue(self, buffers: Any) -> None:
-        buffers.compute(self.step)
+    def enqueue(self, buffers: Any) -> Any:
+        return buffers.compute(self.step)
 
 
 def model_on_gpu(**changes: Any) -> Transformer:
@@ -147,6 +149,38 @@ def test_launched_one_by_one_it_waits_for_nothing_either(launched: list[str]) ->
     assert names.count("upload") == 1
 
 
+def test_a_capacitys_first_update_captures_its_graph(launched: list[str], products_on_cpu: Recorder) -> None:
+    """What validation does between two updates does not matter: a graph needs no prepared product."""
+    graphed, one_by_one = step_of(model_on_gpu()), step_of(model_on_gpu(), LaunchedStep)
+    expected = run(one_by_one, SMALL[:2])
+    first = numbers(begin(graphed, 1, SMALL[0]))
+    assert graphed.n_graphs == 1
+    _prepared.cache_clear()
+    products_on_cpu.calls.clear()
+    assert [first, numbers(begin(graphed, 2, SMALL[1]))] == expected
+    assert products_on_cpu.calls == []
+    assert bits(graphed) == bits(one_by_one)
+
+
+def test_an_error_in_a_capture_ends_it(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all that the stream is given later would become part of the graph."""
+    updates, of_device = step_of(model_on_gpu()), GradientAccumulator.compute
+
+    def compute(gradient: GradientAccumulator, *batches: Any) -> Any:
+        if fake_streams.n_capturing():
+            raise ValueError("on purpose")
+        return of_device(gradient, *batches)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(GradientAccumulator, "compute", compute)
+        with pytest.raises(ValueError, match="on purpose"):
+            begin(updates, 1, SMALL[0])
+    assert not fake_streams.n_capturing()
+    assert updates.n_graphs == 0
+    begin(updates, 1, SMALL[1])
+    assert updates.n_graphs == 1
+
+
 def test_a_result_waits_for_its_own_update_only(launched: list[str]) -> None:
     updates = step_of(model_on_gpu())
     expected = run(step_of(model_on_gpu(), LaunchedStep), SMALL[:4])
@@ -209,7 +243,7 @@ def test_an_update_that_is_not_finite_changes_nothing(value: float, launched: li
 def test_a_batch_larger_than_all_before_has_a_capacity_of_its_own(launched: list[str]) -> None:
     updates = step_of(model_on_gpu())
     run(updates, [SMALL[0], LARGE, SMALL[1]])
-    assert [buffers.graph is None for buffers in updates._buffers.values()] == [False, True]
+    assert updates.n_graphs == updates.n_capacities == 2
     small, large = updates._buffers
     assert small.source < large.source
     assert large.source % updates._capacity_step == 0
