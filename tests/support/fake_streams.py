@@ -5,13 +5,15 @@ another stream was given run when somebody waits for an event behind them, and r
 the host arrive when the host waits.  While a stream is captured nothing runs: it is kept, and run by every launch of
 the graph, on the same memory.  What CuPy refuses then, or what would leave a graph in memory that others are given, is
 refused: to read a value, to copy from the host, to wait, to allocate outside a pool of the graph's own.  After that
-there is no graph of the capture, as in CUDA; and a stream cannot be left before its capture has been ended.
+there is no graph of the capture, as in CUDA; and a stream cannot be left before its capture has been ended.  A pool
+gives memory to the next array as soon as it is free, and graphs that have used it still write to it.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -123,29 +125,76 @@ class Graph:
 
 
 class MemoryPool:
-    """Memory of somebody's own."""
+    """Memory that is given to the next array as soon as the last one in it is gone, whatever graphs write to it."""
 
-    def malloc(self, size: int) -> Any:
-        raise RuntimeError("the stand-in gives no memory of its own: it only looks whose allocator is in use")
+    def __init__(self) -> None:
+        self._free: list[Any] = []
+        self._n_bytes = 0
+
+    def malloc(self, size: int) -> Block:
+        fitting = [i for i, buffer in enumerate(self._free) if len(buffer) >= size]
+        if fitting:
+            return Block(self, self._free.pop(min(fitting, key=lambda i: len(self._free[i]))))
+        self._n_bytes += size
+        return Block(self, np.empty(size, np.uint8))
+
+    def take_back(self, buffer: Any) -> None:
+        poison(buffer)
+        self._free.append(buffer)
 
     def total_bytes(self) -> int:
-        return 0
+        return self._n_bytes
+
+
+class Block:
+    """Memory of a pool, in use until the last array in it is gone."""
+
+    def __init__(self, pool: MemoryPool, buffer: Any) -> None:
+        self.pool, self.buffer = pool, buffer
+        _blocks[id(buffer)] = self
+
+    def __del__(self) -> None:
+        self.pool.take_back(self.buffer)
+
+
+def memory(n_bytes: int) -> tuple[Any, Block | None]:
+    """Memory, and its block if it is of a pool that is in use; whoever has an array in it must keep the block."""
+    if not _pools:
+        return np.empty(n_bytes, np.uint8), None
+    block = _pools[-1](n_bytes)
+    return block.buffer, block
+
+
+def block_of(view: Any) -> Block | None:
+    """The block of a pool that the array lies in."""
+    while view is not None and _blocks:
+        if block := _blocks.get(id(view)):
+            return block
+        view = getattr(view, "base", None)
+    return None
 
 
 _current: list[Stream] = []
 _pools: list[Any] = []
 _capturing: dict[int, Stream] = {}  # by address
+_blocks = weakref.WeakValueDictionary[int, Block]()  # by the identity of their buffers
+_default: list[MemoryPool] = []
 
 
 def reset() -> None:
     """As a process begins."""
     _current[:], _pools[:] = [Stream()], []
     _capturing.clear()
+    _default[:] = [MemoryPool()]
     _current[0].ptr = 7
 
 
 def get_current_stream() -> Stream:
     return _current[-1]
+
+
+def get_default_memory_pool() -> MemoryPool:
+    return _default[0]
 
 
 @contextmanager
@@ -191,7 +240,7 @@ def n_capturing() -> int:
 
 def allocate() -> None:
     """To be called for every fresh array."""
-    if is_capturing() and not _pools:
+    if is_capturing() and (not _pools or _pools[-1] == get_default_memory_pool().malloc):
         get_current_stream().was_refused = True
         raise CaptureError("memory of a graph must come from a pool of its own, or others are given it later")
 

@@ -121,6 +121,15 @@ def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
     assert graphed.n_graphs == graphed.n_capacities == 2
 
 
+def test_what_outlives_an_update_lies_in_no_memory_that_graphs_write_to(launched: list[str]) -> None:
+    """The second capacity's table of positions, while the first one's graph is launched again."""
+    batches = [LARGE, SMALL[0], LARGE, SMALL[1], LARGE, SMALL[2]]
+    graphed, one_by_one = step_of(model_on_gpu()), step_of(model_on_gpu(), LaunchedStep)
+    assert run(graphed, batches) == run(one_by_one, batches)
+    assert bits(graphed) == bits(one_by_one)
+    assert graphed.n_graphs == 2
+
+
 def test_graphs_add_up_micro_batches_as_launches_do(launched: list[str]) -> None:
     graphed, one_by_one = (step_of(model_on_gpu(), kind, 2) for kind in (CapturedStep, LaunchedStep))
     assert run(graphed, MICRO_BATCHES) == run(one_by_one, MICRO_BATCHES)
@@ -399,6 +408,28 @@ def test_the_stand_in_captures_what_cupy_captures_and_refuses_what_it_refuses(cu
     assert y.get().tolist() == [14] * 3
     with pytest.raises(RuntimeError, match="legacy"):
         cupy.cuda.get_current_stream().begin_capture()
+
+
+def test_a_pool_of_the_stand_in_gives_free_memory_to_the_next_that_fits_in(cupy: Any) -> None:
+    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+    x = cupy.ones(3)
+    with stream, cupy.cuda.using_allocator(pool.malloc):
+        stream.begin_capture()
+        y = x + x
+        x[...] = y * y
+        of_y = y[:1]
+        del y
+        captured = stream.end_capture()
+        kept, n_bytes = cupy.zeros(3), pool.total_bytes()  # where y · y was, which is gone; y is not
+        captured.launch(stream)
+        assert kept.get().tolist() == [4] * 3
+        assert of_y.get().tolist() == [2]
+        address = kept.data.ptr
+        del kept
+        other = cupy.empty(2)
+        assert (other.data.ptr, pool.total_bytes()) == (address, n_bytes)
+        with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
+            assert cupy.empty(2).data.ptr != address
 
 
 def test_a_capture_of_the_stand_in_must_be_ended(cupy: Any) -> None:
