@@ -26,6 +26,7 @@ from minitransformer.training.step import StepResult, TrainingStep
 STEPS = 8  # number of capacities up to the tokens of a whole batch
 N_SLOTS = 2  # slots of pinned memory and of its copies on the device: one is read while the other is written
 _N_OUTCOME = 3  # loss, norm and scale: see ``autograd.optim.clip``
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float64")}
 
 
@@ -46,7 +47,7 @@ class CapturedStep:
         self._capacity_step = -(-config.batch_tokens // (config.n_micro_batches * STEPS * 16)) * 16
         self._cuda = namespace_of_device("cuda").cuda
         self._stream, self._copies = (self._cuda.Stream(non_blocking=True) for _ in range(2))
-        self.pool = self._cuda.MemoryPool()  # so that no other array gets memory that graphs use
+        self.pool = self._cuda.MemoryPool(_allocate)  # so that no other array gets memory that graphs use
         pinned = pinned_bytes(self._cuda, N_SLOTS * _N_OUTCOME * 8)
         self._outcomes = pinned.view(np.float64).reshape(N_SLOTS, _N_OUTCOME)
         self._results: list[StepResult | None] = [None] * N_SLOTS
@@ -177,6 +178,25 @@ def _of_micro_batch(arrays: dict[str, Array], micro_batch: int) -> dict[str, Arr
 def pinned_bytes(cuda: Any, n: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Allocate pinned host memory, which a GPU can copy asynchronously."""
     return np.frombuffer(cuda.alloc_pinned_memory(n), np.uint8, n)
+
+
+def _allocate(size: int) -> Any:
+    """Allocate memory of the GPU for the pool of graphs; if none is left, free what CuPy's default pool does not use.
+
+    CuPy itself would free the unused memory of the pool that asks.  Graphs write to it at each launch.
+    Raises: MemoryError.
+    """
+    cupy = namespace_of_device("cuda")
+    try:
+        return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if error.status != _OUT_OF_MEMORY:
+            raise
+        other, before = cupy.get_default_memory_pool(), cupy.get_default_memory_pool().total_bytes()
+        other.free_all_blocks()
+        if other.total_bytes() == before:
+            raise MemoryError(f"the GPU has no {size:,} bytes left for CUDA graphs") from error
+    return _allocate(size)
 
 
 def is_capturable(model: Transformer) -> bool:

@@ -127,20 +127,33 @@ class Graph:
 class MemoryPool:
     """Memory that is given to the next array as soon as the last one in it is gone, whatever graphs write to it."""
 
-    def __init__(self) -> None:
-        self._free: list[Any] = []
+    def __init__(self, allocator: Callable[[int], Any] | None = None) -> None:
+        self._allocate = allocator or (lambda size: fake_cuda.MemoryPointer(fake_cuda.Memory(size), 0))
+        self._free: list[fake_cuda.Memory] = []
         self._n_bytes = 0
 
     def malloc(self, size: int) -> Block:
-        fitting = [i for i, buffer in enumerate(self._free) if len(buffer) >= size]
+        fitting = [i for i, memory in enumerate(self._free) if memory.size >= size]
         if fitting:
-            return Block(self, self._free.pop(min(fitting, key=lambda i: len(self._free[i]))))
+            return Block(self, self._free.pop(min(fitting, key=lambda i: self._free[i].size)))
+        try:
+            memory = self._allocate(size).mem
+        except fake_cuda.CUDARuntimeError:
+            self.free_all_blocks()
+            try:
+                memory = self._allocate(size).mem
+            except fake_cuda.CUDARuntimeError as error:
+                raise MemoryError(f"Out of memory allocating {size:,} bytes") from error
         self._n_bytes += size
-        return Block(self, np.empty(size, np.uint8))
+        return Block(self, memory)
 
-    def take_back(self, buffer: Any) -> None:
-        poison(buffer)
-        self._free.append(buffer)
+    def take_back(self, memory: fake_cuda.Memory) -> None:
+        poison(memory.buffer)
+        self._free.append(memory)
+
+    def free_all_blocks(self) -> None:
+        self._n_bytes -= sum(memory.size for memory in self._free)
+        self._free.clear()
 
     def total_bytes(self) -> int:
         return self._n_bytes
@@ -149,12 +162,12 @@ class MemoryPool:
 class Block:
     """Memory of a pool, in use until the last array in it is gone."""
 
-    def __init__(self, pool: MemoryPool, buffer: Any) -> None:
-        self.pool, self.buffer = pool, buffer
-        _blocks[id(buffer)] = self
+    def __init__(self, pool: MemoryPool, memory: fake_cuda.Memory) -> None:
+        self.pool, self.memory, self.buffer = pool, memory, memory.buffer
+        _blocks[id(self.buffer)] = self
 
     def __del__(self) -> None:
-        self.pool.take_back(self.buffer)
+        self.pool.take_back(self.memory)
 
 
 def memory(n_bytes: int) -> tuple[Any, Block | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from cublaslt_on_cpu import Recorder
 from cuda_kernels import DISPATCHERS, MODULES, registered
 
 from autograd import RandomStream, backward, to_host
+from autograd.array import lasting
 from autograd.kernels.cuda.products import _prepared
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
@@ -128,6 +130,37 @@ def test_what_outlives_an_update_lies_in_no_memory_that_graphs_write_to(launched
     assert run(graphed, batches) == run(one_by_one, batches)
     assert bits(graphed) == bits(one_by_one)
     assert graphed.n_graphs == 2
+
+
+def fill_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave no memory but what pools have taken."""
+    gc.collect()  # what other tests have left
+    monkeypatch.setattr(fake_cuda, "LIMIT", fake_cuda.Memory.used)
+
+
+def test_if_memory_runs_out_the_default_pool_gives_back_what_it_does_not_use(
+    launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the trial of the largest batch, and after validation."""
+    batches = [SMALL[0], LARGE, SMALL[1], LARGE]
+    expected, updates = run(step_of(model_on_gpu(), LaunchedStep), batches), step_of(model_on_gpu())
+    assert numbers(begin(updates, 1, batches[0])) == expected[0]
+    with lasting("cuda"):
+        cupy.zeros(2**20)  # is freed at once
+    fill_gpu(monkeypatch)
+    assert [numbers(begin(updates, i, batches[i - 1])) for i in (2, 3, 4)] == expected[1:]
+
+
+def test_a_lack_of_memory_takes_none_from_graphs(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, updates = run(step_of(model_on_gpu(), LaunchedStep), [*SMALL[:2], LARGE]), step_of(model_on_gpu())
+    assert numbers(begin(updates, 1, SMALL[0])) == expected[0]
+    n_bytes = updates.pool.total_bytes()
+    with monkeypatch.context() as full:
+        fill_gpu(full)
+        with pytest.raises(MemoryError, match="no .* bytes left for CUDA graphs"):
+            begin(updates, 2, LARGE)
+    assert updates.pool.total_bytes() == n_bytes
+    assert numbers(begin(updates, 2, SMALL[1])) == expected[1]
 
 
 def test_graphs_add_up_micro_batches_as_launches_do(launched: list[str]) -> None:
