@@ -87,7 +87,7 @@ class Event:
 
     def __init__(self, **how: bool) -> None:
         self._before: list[Work] = []
-        self.number = -1
+        self.number, self.ptr = -1, id(self)
 
     def record(self, stream: Stream | None = None) -> None:
         stream = stream or get_current_stream()
