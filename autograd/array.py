@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
@@ -104,6 +105,31 @@ def staying_here(device: Device) -> Callable[[], None]:
     """Return a thread initialiser that selects the caller's GPU; CUDA starts every thread on GPU 0."""
     cupy = gpu_module(device)
     return (lambda: None) if cupy is None else cupy.cuda.Device().use
+
+
+def lasting(device: Device) -> AbstractContextManager[object]:
+    """Return a context for allocating arrays that are kept for later updates, such as cached tables.
+
+    On a GPU they come from CuPy's default pool.  While kernels warm up for a CUDA graph, arrays come from the pool of
+    the graphs.  Its free memory is memory that earlier graphs write to at each launch.
+    """
+    cupy = gpu_module(device)
+    return nullcontext() if cupy is None else cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc)
+
+
+def captured(work: Callable[[], object], stream: Any) -> Any:
+    """Return the CUDA graph of what ``work`` enqueues on ``stream``; nothing is computed yet.
+
+    The capture is ended even if ``work`` raises an error: until then the stream computes nothing.
+    """
+    stream.begin_capture()
+    try:
+        work()
+    except BaseException:
+        with suppress(RuntimeError):  # CUDA makes no graph of an interrupted capture
+            stream.end_capture()
+        raise
+    return stream.end_capture()
 
 
 def to_device(x: Array, device: Device) -> Array:

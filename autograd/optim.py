@@ -116,11 +116,18 @@ def sum_squares(gradients: Array) -> Array:
     all shards, concatenated, have the same bits however the gradient is divided.
     Shapes: gradients (n,) → (⌈n / ALIGNMENT⌉,).
     """
+    runs, rest = in_runs(gradients)
+    squares = (runs * runs).sum(1)
+    return namespace(gradients).concatenate([squares, (rest @ rest)[None]]) if len(rest) else squares
+
+
+def in_runs(gradients: Array) -> tuple[Array, Array]:
+    """Return all runs of ALIGNMENT elements, and the elements after the last run.
+
+    Shapes: (n,) → (k, ALIGNMENT), (r,).
+    """
     n_in_runs = len(gradients) // ALIGNMENT * ALIGNMENT
-    runs, rest = gradients[:n_in_runs].reshape(-1, ALIGNMENT), gradients[n_in_runs:]
-    xp = namespace(gradients)
-    squares = xp.einsum("ij,ij->i", runs, runs)
-    return xp.concatenate([squares, (rest @ rest)[None]]) if len(rest) else squares
+    return gradients[:n_in_runs].reshape(-1, ALIGNMENT), gradients[n_in_runs:]
 
 
 @Dispatch

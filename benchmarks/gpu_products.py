@@ -13,7 +13,7 @@ import numpy as np
 from gpu_card import Card, draw
 
 from autograd.array import namespace_of_device
-from autograd.kernels.cuda.algorithms import CANDIDATES, milliseconds, timed
+from autograd.kernels.cuda.algorithms import CANDIDATES, timed
 from autograd.kernels.cuda.cublaslt import WORKSPACE, Epilogue, Operands, Problem, Product, alignment, version
 from autograd.kernels.cuda.products import matrix_of
 from minitransformer import ModelConfig
@@ -52,7 +52,7 @@ def cases(n_tokens: int, config: ModelConfig) -> Iterator[Case]:
         yield Case(f"{name}, dW", *factors, gradient, "none", None)
 
 
-def times(case: Case) -> tuple[dict[int, float], float | None]:
+def times(case: Case, card: Card) -> tuple[dict[int, float], float | None]:
     """Milliseconds, medians of rounds, of every proposal, and of CuPy's own product, which writes bfloat16."""
     cuda = namespace_of_device("cuda").cuda
     operands = Operands(*(0 if x is None else x.data.ptr for x in (case.left, case.right, case.out, case.bias)))
@@ -63,7 +63,7 @@ def times(case: Case) -> tuple[dict[int, float], float | None]:
     rounds = [timed(proposals, product, operands, workspace.data.ptr, stream) for _ in range(ROUNDS)]
     of_proposals = {rank: float(np.median([times[rank] for times in rounds])) for rank in rounds[0]}
     try:
-        of_cupy = float(np.median([milliseconds(lambda: case.left @ case.right, stream) for _ in range(ROUNDS)]))
+        of_cupy = card.milliseconds(lambda: case.left @ case.right)
     except TypeError:  # the stand-in for CuPy has none of bfloat16
         return of_proposals, None
     return of_proposals, of_cupy
@@ -77,7 +77,7 @@ def products(card: Card, model: str) -> dict[str, Any]:
     facts, seconds = {}, {"first": 0.0, "best": 0.0}
     for case in cases(n_tokens, config):
         (m, k), n = case.left.shape, case.right.shape[1]
-        of_proposals, of_cupy = times(case)
+        of_proposals, of_cupy = times(case, card)
         rank = min(of_proposals, key=of_proposals.__getitem__)
         first, best, cupy = (
             2e-9 * m * k * n / ms if ms else None for ms in (of_proposals.get(0), of_proposals[rank], of_cupy)

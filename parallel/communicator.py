@@ -69,6 +69,12 @@ class Communicator(Ranks, Protocol):
     def node(self) -> Ranks:
         """The ranks that share memory with this one, in the order of their ranks."""
 
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Return a context for a call named ``what`` of another library that waits for other ranks.
+
+        If the call takes too long, all ranks are ended.
+        """
+
     def waiting_for_rank_0(self) -> AbstractContextManager[None]:
         """Return a context in which rank 0 works alone; the others wait at its end for as long as rank 0 is alive."""
 
@@ -122,6 +128,10 @@ class SerialCommunicator:
     def gatherv_array(self, array: Any, lengths: Sequence[int]) -> Any | None:
         """Return the array."""
         return array
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Return a context that does nothing."""
+        return nullcontext()
 
     def waiting_for_rank_0(self) -> AbstractContextManager[None]:
         """Return a context that does nothing."""

@@ -19,6 +19,7 @@ class DeviceReducer:
     Args:
         cupy: the module ``cupy``.
         allreduce: a function that replaces a flat array on the GPU with its sum over ranks.
+        wait: a function that waits for the last sum and limits the time; None if ``allreduce`` itself waits.
         is_idle: whether this rank has no gradients to add.
     """
 
@@ -26,10 +27,12 @@ class DeviceReducer:
     seconds_waited = 0.0  # not measured: the libraries wait internally
 
     def __init__(
-        self, world: Communicator, cupy: Any, allreduce: Callable[[Any], None], description: str, *, is_idle: bool
-    ) -> None:
+        self, world: Communicator, cupy: Any, allreduce: Callable[[Any], None], wait: Callable[[], None] | None,
+        description: str, *, is_idle: bool,
+    ) -> None:  # fmt: skip
         self.description = description
-        self._world, self._cupy, self._allreduce, self._is_idle = world, cupy, allreduce, is_idle
+        self._world, self._cupy, self._is_idle = world, cupy, is_idle
+        self._allreduce, self._wait = allreduce, wait
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
         """Return two arrays on this rank's GPU."""
@@ -44,6 +47,8 @@ class DeviceReducer:
 
     def allreduce(self, number: Any) -> float:
         """Return the sum of one number from each rank; the call waits for the device."""
+        if self._wait:
+            self._wait()
         return self._world.allreduce(float(number))
 
     def all_gather(self) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, cast
 
 import numpy as np
@@ -104,6 +104,10 @@ class MpiCommunicator(MpiRanks):
             shares_memory = cast(MPI.Intracomm, machine.Split(node_group(self.local_rank)))
             self.node = MpiRanks(shares_memory, self._watchdog)
             self._pulse = Pulse(world.Dup(), min(patience / 10, LONGEST_PULSE))
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Return a context in which the watchdog times a call named ``what`` of another library."""
+        return self._watchdog.waiting(what)
 
     @contextmanager
     def waiting_for_rank_0(self) -> Iterator[None]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import time
 from typing import Any
 
 import numpy as np
 
 from parallel.communicator import Communicator
+
+_NOT_READY = 600  # cudaErrorNotReady
+_SECONDS_BETWEEN_QUERIES = 1e-4
 
 
 def load_nccl(cupy: Any) -> Any:
@@ -21,8 +25,8 @@ def load_nccl(cupy: Any) -> Any:
 class NcclTransport:
     """A transport between GPUs; every rank must have a GPU of its own.
 
-    All calls are asynchronous, in the current stream of CuPy.  If a rank does not call, the watchdog reports it at the
-    end of the update, where ranks wait in MPI.
+    All sums are asynchronous, in the current stream of CuPy; ``wait`` waits for them.  ``world`` limits the time of
+    calls that wait for other ranks.
 
     Args:
         cupy: the module ``cupy``; the rank's GPU must have been chosen.
@@ -31,27 +35,43 @@ class NcclTransport:
 
     def __init__(self, cupy: Any, world: Communicator) -> None:
         self.rank, self.size = world.rank, world.size
-        self._cuda, self._nccl = cupy.cuda, load_nccl(cupy)
+        self._cuda, self._nccl, self._world = cupy.cuda, load_nccl(cupy), world
         identifier = world.bcast(self._nccl.get_unique_id() if world.rank == 0 else None)
-        self._communicator = self._nccl.NcclCommunicator(self.size, identifier, self.rank)
+        with world.waiting("ncclCommInitRank"):
+            self._communicator = self._nccl.NcclCommunicator(self.size, identifier, self.rank)
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
         """Send and receive as a group, so that neither rank waits for the other to receive."""
-        self._nccl.groupStart()
-        self._communicator.send(sent.data.ptr, sent.size, self._type(sent), partner, self._stream())
-        self._communicator.recv(received.data.ptr, received.size, self._type(received), partner, self._stream())
-        self._nccl.groupEnd()
+        with self._world.waiting("ncclGroupEnd"):  # two ranks connect when they first exchange messages
+            self._nccl.groupStart()
+            self._communicator.send(sent.data.ptr, sent.size, self._type(sent), partner, self._stream())
+            self._communicator.recv(received.data.ptr, received.size, self._type(received), partner, self._stream())
+            self._nccl.groupEnd()
 
     def bcast_array(self, array: Any) -> None:
         """Overwrite ``array`` with the array of rank 0."""
-        self._communicator.bcast(array.data.ptr, array.size, self._type(array), 0, self._stream())
+        with self._world.waiting("ncclBcast"):
+            self._communicator.bcast(array.data.ptr, array.size, self._type(array), 0, self._stream())
 
     def allreduce_array(self, array: Any) -> None:
         """Sum ``array`` over all ranks, in place, along the rings or trees that NCCL chooses."""
         address = array.data.ptr
-        self._communicator.allReduce(
-            address, address, array.size, self._type(array), self._nccl.NCCL_SUM, self._stream()
-        )
+        with self._world.waiting("ncclAllReduce"):
+            self._communicator.allReduce(
+                address, address, array.size, self._type(array), self._nccl.NCCL_SUM, self._stream()
+            )
+
+    def wait(self) -> None:
+        """Wait until this rank's GPU has computed everything enqueued so far, sums over all ranks included.
+
+        Raises: CuPy's NcclError if NCCL reports an error; CUDARuntimeError if the GPU does.
+        """
+        event = self._cuda.get_current_stream().record()
+        with self._world.waiting("a sum by NCCL"):
+            while self._cuda.runtime.eventQuery(event.ptr) == _NOT_READY:
+                self._communicator.check_async_error()
+                time.sleep(_SECONDS_BETWEEN_QUERIES)
+            event.synchronize()  # returns at once, or raises the GPU's error
 
     def _type(self, array: Any) -> Any:
         name = "float16" if array.dtype == np.uint16 else array.dtype.name  # bits are copied, whatever their type

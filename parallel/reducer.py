@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -123,6 +123,7 @@ def choose_reducer(
     if cupy is None:
         return host
     without_nccl, without_mpi = _obstacles(world, cupy)
+    wait: Callable[[], None] | None = None
     if without_nccl and without_mpi:
         reason = f"pinned host memory, because {without_nccl}, and {world.library} {without_mpi}"
         allreduce: Any = PinnedAllreduce(cupy, host)
@@ -130,7 +131,8 @@ def choose_reducer(
     else:
         transport: Transport
         if not without_nccl:
-            transport, reason = NcclTransport(cupy, world), "NCCL, because every rank has a GPU of its own"
+            transport = nccl = NcclTransport(cupy, world)
+            wait, reason = nccl.wait, "NCCL, because every rank has a GPU of its own"
         else:
             because = f"says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
             transport, reason = MpiTransport(cupy, world), f"{world.library}, because it {because}"
@@ -140,7 +142,7 @@ def choose_reducer(
         allreduce = exact if order == "exact" else transport.allreduce_array
         rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
     description = f"gradients travel through {reason}{rounding if rounds else ''}; {_ORDERS[order]}"
-    return DeviceReducer(world, cupy, allreduce, description, is_idle=world.rank >= n_working)
+    return DeviceReducer(world, cupy, allreduce, wait, description, is_idle=world.rank >= n_working)
 
 
 def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:

@@ -62,7 +62,7 @@ def cross_entropy(
             dlogits[:, impossible] += share
         dlogits[rows, targets] -= confidence
         dlogits *= dy
-        dlogits[has_none] = 0
+        xp.copyto(dlogits, 0, where=has_none[:, None])  # on a GPU a store through a mask would wait for the device
         return dlogits, None
 
     return xp.asarray(loss), backward

@@ -22,7 +22,7 @@ def linear_top_k(
     """
     logits, _ = linear.of_arrays(x, weight, bias)
     greatest, log_total = log_normaliser(logits)
-    logits[namespace(logits).broadcast_to(to_device(forbidden, device_of(logits)), logits.shape)] = -np.inf
+    namespace(logits).copyto(logits, -np.inf, where=to_device(forbidden, device_of(logits)))
     values, columns = top(logits, n)
     return values - to_host(greatest).astype(np.float64) - to_host(log_total).astype(np.float64), columns
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from autograd import RandomStream, backward, namespace
-from autograd.array import Array, staying_here
+from autograd.array import Array, lasting, staying_here
 from minitransformer.model.batch import ModelInput
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import even_slices
@@ -80,4 +80,5 @@ class GradientAccumulator:
         try:
             return self._free.pop()
         except IndexError:
-            return namespace(like).zeros_like(like)
+            with lasting(self.model.device):
+                return namespace(like).zeros_like(like)

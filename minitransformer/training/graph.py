@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from autograd import Segments, ops
-from autograd.array import Array, namespace_of_device
-from autograd.op import Dispatch
-from autograd.optim import N_SCALARS
-from autograd.precision import dtype_named
+from autograd import ParameterBuffer, RandomStream, no_tape, ops
+from autograd.array import Array, captured, namespace_of_device
+from autograd.op import Dispatch, Operation, Run, observed
+from autograd.optim import N_SCALARS, adam_update, clip, sum_squares
+from autograd.tensor import Backward
 from minitransformer.model.batch import Batch
 from minitransformer.model.fixed_batch import BufferLayout, Capacity, FixedBatch, Shapes, fill
-from minitransformer.model.masks import self_attention_mask
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.step import StepResult, TrainingStep
 
 STEPS = 8  # number of capacities up to the tokens of a whole batch
 N_SLOTS = 2  # slots of pinned memory and of its copies on the device: one is read while the other is written
 _N_OUTCOME = 3  # loss, norm and scale: see ``autograd.optim.clip``
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _OF_UPDATE: Shapes = {"update": ((), "uint64"), "scalars": ((N_SCALARS,), "float64")}
 
 
@@ -34,9 +34,9 @@ class CapturedStep:
     """A ``TrainingStep`` that the host enqueues with one call, as a CUDA graph.
 
     For the first batch of a capacity the kernels are launched one by one, which also chooses the algorithms of its
-    products.  The second batch is captured as a graph; from then on the graph is launched.  The results have the same
-    bits either way.  A batch larger than all before it, such as a sentence longer than ``batch_tokens``, has a capacity
-    of its own.
+    products.  Then the same update is captured as a graph, which computes nothing yet; for later batches the graph is
+    launched.  The results have the same bits either way.  A batch larger than all before it, such as a sentence longer
+    than ``batch_tokens``, has a capacity of its own.
     """
 
     lag = 1  # see ``TrainingStep``
@@ -47,7 +47,7 @@ class CapturedStep:
         self._capacity_step = -(-config.batch_tokens // (config.n_micro_batches * STEPS * 16)) * 16
         self._cuda = namespace_of_device("cuda").cuda
         self._stream, self._copies = (self._cuda.Stream(non_blocking=True) for _ in range(2))
-        self.pool = self._cuda.MemoryPool()  # so that no other array gets memory that graphs use
+        self.pool = self._cuda.MemoryPool(_allocate)  # so that no other array gets memory that graphs use
         pinned = pinned_bytes(self._cuda, N_SLOTS * _N_OUTCOME * 8)
         self._outcomes = pinned.view(np.float64).reshape(N_SLOTS, _N_OUTCOME)
         self._results: list[StepResult | None] = [None] * N_SLOTS
@@ -71,8 +71,8 @@ class CapturedStep:
             self._stream.wait_event(before)
             self._stream.wait_event(uploaded)
             buffers.take(self._slot)
-            self.enqueue(buffers)
-            buffers.outcome.get(self._stream, out=self._outcomes[self._slot], blocking=False)
+            outcome = self.enqueue(buffers)
+            outcome.get(self._stream, out=self._outcomes[self._slot], blocking=False)
             end = self._stream.record()
         self._results[self._slot] = result = StepResult(n_tokens, partial(self._read, self._slot, end))
         return result
@@ -98,17 +98,19 @@ class CapturedStep:
         """Number of capacities whose graph has been captured."""
         return sum(buffers.graph is not None for buffers in self._buffers.values())
 
-    def enqueue(self, buffers: _Buffers) -> None:
-        """Launch an update's graph, or its kernels one by one if it is not captured yet."""
-        if buffers.has_run and buffers.graph is None:
-            self._stream.begin_capture()
-            buffers.compute(self.step)
-            buffers.graph = self._stream.end_capture()
+    def enqueue(self, buffers: _Buffers) -> Array:
+        """Launch an update's graph, or its kernels one by one if it is not captured yet; return its outcome.
+
+        The graph is captured right after the launches.  A capture can neither choose an algorithm nor prepare a new
+        product, and other shapes, such as those of validation, replace the oldest prepared products.  A graph needs
+        none of them once it is captured.
+        """
         if buffers.graph is None:
-            buffers.compute(self.step)
-            buffers.has_run = True
-        else:
-            buffers.graph.launch(self._stream)
+            outcome = buffers.compute(self.step)
+            buffers.capture(self.step, self._stream)
+            return outcome
+        buffers.graph.launch(self._stream)
+        return buffers.outcome_of_graph
 
 
 class _Buffers:
@@ -128,8 +130,7 @@ class _Buffers:
         self._written, self._arrays = [layout.views(pinned) for pinned in self._pinned], layout.views(self._read)
         self._update, self._scalars = self._arrays["update"], self._arrays["scalars"]
         self.batches: list[FixedBatch] = []
-        self.has_run = False
-        self.outcome: Array = None
+        self.outcome_of_graph: Array = None
         self.graph: Any = None
 
     def write(
@@ -156,9 +157,17 @@ class _Buffers:
         """Copy the slot to the arrays that kernels read; on the stream this follows the previous update."""
         self._read[...] = self._uploaded[slot]
 
-    def compute(self, step: TrainingStep) -> None:
-        """Launch an update, or capture it; the graph writes ``outcome`` at each launch."""
-        self.outcome = step.run(self.batches, self._update, self._scalars)
+    def compute(self, step: TrainingStep) -> Array:
+        """Enqueue the kernels of an update; return the outcome."""
+        return step.run(self.batches, self._update, self._scalars)
+
+    def capture(self, step: TrainingStep, stream: Any) -> None:
+        """Capture an update as the graph, which writes ``outcome_of_graph`` at each launch."""
+
+        def work() -> None:
+            self.outcome_of_graph = self.compute(step)
+
+        self.graph = captured(work, stream)
 
 
 def _of_micro_batch(arrays: dict[str, Array], micro_batch: int) -> dict[str, Array]:
@@ -171,25 +180,60 @@ def pinned_bytes(cuda: Any, n: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.frombuffer(cuda.alloc_pinned_memory(n), np.uint8, n)
 
 
-def is_capturable(model: Transformer) -> bool:
-    """Return whether every operation of an update has a kernel that needs nothing from the host.
+def _allocate(size: int) -> Any:
+    """Allocate memory of the GPU for the pool of graphs; if none is left, free what CuPy's default pool does not use.
 
-    The reference of attention needs arrays of the host.  So the model needs bfloat16, head widths that the attention
-    kernel supports, and no dropout of attention weights.  A learned table of positions checks the positions on the
-    host, so it cannot be captured.
+    CuPy itself would free the unused memory of the pool that asks.  Graphs write to it at each launch.
+    Raises: MemoryError.
     """
-    config, one = model.config, Segments.of_lengths([1])
-    if model.parameters.low_precision is None or model.device != "cuda" or config.positions == "learned":
-        return False
-    if config.p_drop_attention:
-        return False
-    empty, stored = namespace_of_device("cuda").empty, dtype_named("bfloat16")
-    q, v = (empty((1, config.n_heads, width), stored) for width in (config.d_k, config.d_v))
-    row, gain = empty((1, config.d_model), stored), empty(config.d_model, np.float32)
-    return _has_kernel(ops.attention, q, q, v, mask=self_attention_mask(one)) and _has_kernel(
-        ops.layer_norm, row, gain, gain
-    )
+    cupy = namespace_of_device("cuda")
+    try:
+        return cupy.cuda.MemoryPointer(cupy.cuda.Memory(size), 0)
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if error.status != _OUT_OF_MEMORY:
+            raise
+        other, before = cupy.get_default_memory_pool(), cupy.get_default_memory_pool().total_bytes()
+        other.free_all_blocks()
+        if other.total_bytes() == before:
+            raise MemoryError(f"the GPU has no {size:,} bytes left for CUDA graphs") from error
+    return _allocate(size)
 
 
-def _has_kernel(operation: Dispatch[Any], *arguments: Array, **static: Any) -> bool:
-    return operation.choose(arguments, static) in [kernel.run for kernel in operation.kernels]
+def is_capturable(model: Transformer) -> bool:
+    """Return whether every operation of an update has a kernel, so that none needs anything from the host.
+
+    Most references cannot be captured: CuPy's matrix products refuse it, and attention's needs arrays of the host.  A
+    learned table of positions checks the positions on the host.  The operations are those of the model's loss for one
+    token on each side, which is computed here, and those of ``autograd.optim``.
+    """
+    parameters = model.parameters
+    if parameters.low_precision is None or model.device != "cuda" or model.config.positions == "learned":
+        return False
+    lacks_kernel = False
+
+    def observe(operation: Operation, run: Run, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
+        nonlocal lacks_kernel
+        lacks_kernel |= operation not in _CAPTURED_BY_CUPY and not _is_kernel(run, operation)
+        return run(*arguments, **static)
+
+    with no_tape(), observed(observe):
+        model.loss(Batch.from_token_ids([[]], [[]]), RandomStream(seed=0))
+    return not lacks_kernel and _optimizer_has_kernels(parameters)
+
+
+_CAPTURED_BY_CUPY = (ops.add, ops.multiply, ops.reshape, ops.scale)  # references of one element at a time
+
+
+def _optimizer_has_kernels(parameters: ParameterBuffer) -> bool:
+    values, gradients = parameters.values, parameters.gradients
+    numbers = namespace_of_device("cuda").zeros(N_SCALARS)
+    arguments: list[tuple[Dispatch[Any], tuple[Array, ...]]] = [
+        (sum_squares, (gradients,)),
+        (clip, (numbers, numbers[0], numbers)),
+        (adam_update, (values, gradients, gradients, gradients, parameters.low_precision, numbers, numbers[0])),
+    ]
+    return all(_is_kernel(function.choose(of_function, {}), function) for function, of_function in arguments)
+
+
+def _is_kernel(run: Any, function: Dispatch[Any]) -> bool:
+    return run in [kernel.run for kernel in function.kernels]

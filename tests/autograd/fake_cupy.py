@@ -5,7 +5,8 @@ no NumPy array as an operand, an index or an argument: only ``asarray`` and ``ar
 stricter than CuPy in one thing: NumPy's own functions do not accept its arrays (CuPy would run its twin of them).
 With bfloat16 it does nothing but move, convert, and add arrays of it alone: NumPy and CuPy promote it differently, CuPy
 multiplies only matrices of it, not batches, and has no scatter-add for it.
-It offers what this project uses, and every name of it exists in CuPy.
+It offers what this project uses, and every name of it exists in CuPy.  It has no einsum, which CuPy makes a batch of
+matrix products, however small they are.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, values: Any) -> None:
-        self._values = _aligned(np.asarray(values))
+        self._values, self._block = _placed(np.asarray(values))
 
     def get(self, stream: Any = None, *, out: Any = None, blocking: bool = True) -> Any:
         """Return a copy on the host, which is filled only after a synchronisation, unless the copy itself waits."""
@@ -63,11 +64,12 @@ class ndarray:  # noqa: N801  (CuPy's name)
         assert values.shape == self.shape
         assert values.dtype == self.dtype
         fake_cuda.CALLS.append(("upload", values.nbytes))
+        there = self._values
         if stream is None or stream is fake_streams.get_current_stream():
-            self._values[...] = values
+            there[...] = values
         else:
-            fake_streams.poison(self._values)
-            stream.late.append(lambda: self._values.__setitem__(..., values))
+            fake_streams.poison(there)
+            stream.late.append(lambda: there.__setitem__(..., values))
 
     def __array__(self, *arguments: Any, **keywords: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
@@ -88,12 +90,12 @@ class ndarray:  # noqa: N801  (CuPy's name)
         return len(self._values)
 
     def __getitem__(self, index: Any) -> ndarray:
-        key = _index(index)
-        return fake_streams.made(lambda: self._values[key], [self._values], ndarray)
+        key, values = _index(index), self._values
+        return fake_streams.made(lambda: values[key], [values], ndarray)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        key, operand = _index(index), _operand(value)
-        fake_streams.do(lambda: self._values.__setitem__(key, operand))
+        key, operand, values = _index(index), _operand(value), self._values
+        fake_streams.do(lambda: values.__setitem__(key, operand))
 
     def __float__(self) -> float:
         _read("float")
@@ -121,15 +123,18 @@ def _read(how: str) -> None:
     fake_cuda.CALLS.append(("read", how))
 
 
-def _aligned(values: Any) -> Any:
-    """Align new arrays as CuPy does; return views and arrays not stored by rows unchanged."""
+def _placed(values: Any) -> tuple[Any, Any]:
+    """Copy new arrays to memory that is aligned as CuPy's; return views and arrays not stored by rows unchanged.
+
+    The second result is the block of a pool in which they lie, if it is of one.
+    """
     if not (values.flags.owndata and values.flags.c_contiguous):
-        return values
-    buffer = np.empty(values.nbytes + ALIGNMENT, np.uint8)
+        return values, fake_streams.block_of(values)
+    buffer, block = fake_streams.memory(values.nbytes + ALIGNMENT)
     start = -buffer.ctypes.data % ALIGNMENT
     aligned = buffer[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
     aligned[...] = values
-    return aligned
+    return aligned, block
 
 
 def _operand(x: Any) -> Any:
@@ -142,8 +147,13 @@ def _operand(x: Any) -> Any:
 
 
 def _index(index: Any) -> Any:
-    """Return an index whose arrays are on the device; a final ellipsis makes even one element an array."""
+    """Return an index whose arrays are on the device; a final ellipsis makes even one element an array.
+
+    To select by an array of booleans, CuPy waits for the device, which counts them.
+    """
     parts = index if isinstance(index, tuple) else (index,)
+    if builtins.any(isinstance(part, ndarray) and part.dtype == bool for part in parts):
+        raise TypeError("an index of booleans waits for the device; use where or copyto")
     host = tuple(_argument(part) for part in parts)
     return host if builtins.any(part is Ellipsis for part in parts) else (*host, Ellipsis)
 
@@ -199,8 +209,8 @@ def _binary(name: str) -> Callable[[ndarray, Any], Any]:
             return NotImplemented  # such as a Tensor, which has its own say
         if not (name == "add" and _is_bfloat16(self) and _is_bfloat16(other)):
             _refuse_bfloat16(name, self, other)
-        operand = _operand(other)
-        return fake_streams.made(lambda: in_python(self._values, operand), [], ndarray)
+        values, operand = self._values, _operand(other)
+        return fake_streams.made(lambda: in_python(values, operand), [], ndarray)
 
     return operate
 
@@ -210,8 +220,8 @@ def _reflected(name: str) -> Callable[[ndarray, Any], ndarray]:
 
     def operate(self: ndarray, other: Any) -> ndarray:
         _refuse_bfloat16(name, self, other)
-        operand = _operand(other)
-        return fake_streams.made(lambda: in_python(operand, self._values), [], ndarray)
+        values, operand = self._values, _operand(other)
+        return fake_streams.made(lambda: in_python(operand, values), [], ndarray)
 
     return operate
 
@@ -222,8 +232,8 @@ def _in_place(name: str) -> Callable[[ndarray, Any], ndarray]:
     def operate(self: ndarray, other: Any) -> ndarray:
         if not (name == "iadd" and _is_bfloat16(self) and _is_bfloat16(other)):
             _refuse_bfloat16(name, self, other)
-        operand = _operand(other)
-        fake_streams.do(lambda: in_python(self._values, operand))
+        values, operand = self._values, _operand(other)
+        fake_streams.do(lambda: in_python(values, operand))
         return self
 
     return operate
@@ -264,7 +274,7 @@ _METHODS = (
 )  # fmt: skip
 _FUNCTIONS = (
     "abs", "absolute", "all", "any", "arange", "argmax", "argsort", "argwhere", "ascontiguousarray",
-    "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "einsum", "exp", "expand_dims", "flatnonzero",
+    "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "exp", "expand_dims", "flatnonzero",
     "flip", "full", "full_like", "isfinite", "isnan", "log", "log1p", "logical_and", "logical_not", "matmul", "max",
     "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "nonzero", "ones", "ones_like", "outer", "partition",
     "prod", "repeat", "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes",
@@ -293,12 +303,19 @@ def array(x: Any, dtype: Any = None) -> ndarray:
         fake_streams.refuse("a copy from the host")
         fake_cuda.CALLS.append(("upload", np.asarray(x).nbytes))
         return ndarray(np.array(x, dtype))
-    return fake_streams.made(lambda: np.array(x._values, dtype), [], ndarray)
+    values = x._values
+    return fake_streams.made(lambda: np.array(values, dtype), [], ndarray)
 
 
 def asarray(x: Any, dtype: Any = None) -> ndarray:
     """Return ``x`` itself if it is an array of that dtype on the device, else a copy there."""
     return x if isinstance(x, ndarray) and dtype in (None, x.dtype) else array(x, dtype)
+
+
+def copyto(to: ndarray, values: Any, *, where: ndarray) -> None:
+    """Store the values where ``where`` is true."""
+    there, operand, mask = to._values, _operand(values), where._values
+    fake_streams.do(lambda: np.copyto(there, operand, where=mask))
 
 
 def asnumpy(x: ndarray) -> Any:
@@ -310,8 +327,9 @@ def _unwritten(function: Callable[..., Any]) -> Callable[..., ndarray]:
     def poisoned(*arguments: Any, **keywords: Any) -> ndarray:
         fake_streams.allocate()
         array = ndarray(function(*map(_argument, arguments), **keywords))
-        fake_streams.poison(array._values)
-        fake_streams.do(lambda: fake_streams.poison(array._values))
+        values = array._values
+        fake_streams.poison(values)
+        fake_streams.do(lambda: fake_streams.poison(values))
         return array
 
     return poisoned
@@ -323,10 +341,12 @@ empty, empty_like = _unwritten(np.empty), _unwritten(np.empty_like)
 lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_on_arguments(np.lib.stride_tricks.as_strided)))
 
 
-get_default_memory_pool = fake_streams.MemoryPool
+get_default_memory_pool = fake_streams.get_default_memory_pool
 cuda = SimpleNamespace(
     Device=fake_cuda.Device,
     Event=fake_streams.Event,
+    Memory=fake_cuda.Memory,
+    MemoryPointer=fake_cuda.MemoryPointer,
     MemoryPool=fake_streams.MemoryPool,
     Stream=fake_streams.Stream,
     get_current_stream=fake_streams.get_current_stream,
@@ -345,7 +365,8 @@ class _Add:
     @staticmethod
     def at(x: ndarray, index: Any, values: Any) -> None:
         _refuse_bfloat16("add.at", x, values)
-        np.add.at(x._values, _argument(index), _operand(values))
+        there, key, operand = x._values, _argument(index), _operand(values)
+        fake_streams.do(lambda: np.add.at(there, key, operand))
 
 
 add = _Add()

@@ -27,6 +27,15 @@ def test_numbers_that_are_not_finite_have_a_scale_of_zero(value: float, loss: fl
     np.testing.assert_array_equal(found_loss, loss)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [0, 5, ALIGNMENT, 3 * ALIGNMENT + 1])
+def test_sums_of_squares_are_those_of_the_reference(size: int, dtype: str) -> None:
+    gradients = np.random.default_rng(size).standard_normal(size).astype(dtype)
+    found, expected = sum_squares(gradients), sum_squares.reference(gradients)
+    assert found.dtype == expected.dtype == dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("cut", [0, 1, 7, 99, 100, 101])
 def test_the_norm_has_the_same_bits_however_the_gradient_is_divided(cut: int) -> None:
     gradients = np.random.default_rng(3).standard_normal(100 * ALIGNMENT + 5, np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,8 @@ MIXTURES: dict[str, Callable[[Any, Any], Any]] = {
     "np.exp(device)": lambda device, host: np.exp(device),
     "np.concatenate([device])": lambda device, host: np.concatenate([device]),
     "device.dot(host)": lambda device, host: device.dot(host),
+    "device[of booleans]": lambda device, host: device[device > 0],
+    "device[of booleans] = number": lambda device, host: device.__setitem__(device > 0, 0),
     "device.max(initial=0)": lambda device, host: device.max(initial=0),
 }
 
@@ -273,6 +276,13 @@ def test_a_device_without_cupy_is_an_error_that_names_the_remedy(monkeypatch: py
     remedy = r'CuPy cannot be imported .*pip install -e "\.\[cuda12\]" or "\.\[cuda13\]", or use device "cpu"'
     with pytest.raises(DeviceError, match=remedy):
         Transformer(config_of("paper"), device="cuda")
+
+
+@pytest.mark.parametrize("cuda", ["12", "13"])
+def test_an_extra_installs_all_libraries_but_the_driver(cuda: str) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {requirement.split(">=")[0] for requirement in project["optional-dependencies"][f"cuda{cuda}"]}
+    assert names == {f"cupy-cuda{cuda}x[ctk]", f"nvidia-nccl-cu{cuda}", "ml_dtypes"}
 
 
 def test_an_unknown_device_is_an_error_that_names_the_known_ones() -> None:

@@ -7,6 +7,8 @@ import hashlib
 import re
 import socket
 import sys
+import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,7 @@ from parallel import cuda_aware, reducer
 from parallel.communicator import SerialCommunicator, working_ranks
 from parallel.cuda_aware import loaded_mpi_libraries, reads_gpu_memory
 from parallel.reducer import choose_reducer
+from parallel.watchdog import Watchdog
 
 
 class World(SerialCommunicator):
@@ -48,7 +51,9 @@ def description_of(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     ) -> str:
         monkeypatch.setattr(reducer, "reads_gpu_memory", lambda: aware)
         monkeypatch.setattr(fake_cuda.nccl, "available", available)
-        monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: SimpleNamespace(allreduce_array=None))
+        monkeypatch.setattr(
+            reducer, "NcclTransport", lambda *arguments: SimpleNamespace(allreduce_array=None, wait=None)
+        )
         logged = choose_reducer(World(others), cupy, 8).description
         assert logged.startswith("gradients travel ")
         assert logged.endswith(FIXED)
@@ -165,7 +170,7 @@ def rounded(numbers: Any) -> Any:
 
 
 def test_a_library_that_chooses_the_order_rounds_nothing(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: SimpleNamespace(allreduce_array=None))
+    monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: SimpleNamespace(allreduce_array=None, wait=None))
     world = World([("here", "0000:01:00.0", True, True)])
     described = choose_reducer(world, cupy, 8, "fast", "bfloat16").description
     assert described.startswith(f"gradients travel {OWN}, where nothing is rounded to bfloat16; ")
@@ -176,7 +181,7 @@ def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
     rank: int, added: list[float], cupy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[list[float]] = []
-    transport = SimpleNamespace(allreduce_array=lambda array: sent.append(array.get().tolist()))
+    transport = SimpleNamespace(allreduce_array=lambda array: sent.append(array.get().tolist()), wait=None)
     monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: transport)
     world = World([("here", "0000:01:00.0", True, True)])
     world.rank = rank
@@ -185,6 +190,48 @@ def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
     gradients[...] = 7
     chosen.reduce_scatter()
     assert sent == [added]
+
+
+class WatchedWorld(World):
+    """Two ranks with a GPU each; who waits for the other for long is ended."""
+
+    def __init__(self) -> None:
+        super().__init__([("here", "0000:01:00.0", True, True)])
+        self.ended = threading.Event()
+        self._watchdog = Watchdog(0, 0.05, self.ended.set)
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        return self._watchdog.waiting(what)
+
+
+def reducer_over_nccl(world: World, cupy: Any, monkeypatch: pytest.MonkeyPatch, check: Any = lambda: None) -> Any:
+    communicator = SimpleNamespace(check_async_error=check)
+    monkeypatch.setattr(fake_cuda.nccl, "NcclCommunicator", lambda *arguments: communicator, raising=False)
+    return choose_reducer(world, cupy, 2)
+
+
+def test_a_rank_that_waits_in_nccl_for_a_hung_one_is_ended(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = WatchedWorld()
+    monkeypatch.setattr(fake_cuda.runtime, "eventQuery", lambda event: 0 if world.ended.is_set() else 600)
+    assert reducer_over_nccl(world, cupy, monkeypatch).allreduce(cupy.ones(())) == 1
+    assert world.ended.is_set()
+    assert "has waited 0.05 s for the other ranks, in a sum by NCCL: " in capsys.readouterr().err
+
+
+def test_errors_of_nccl_and_of_the_gpu_end_the_wait(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise fake_cuda.CUDARuntimeError("on purpose")
+
+    world = WatchedWorld()
+    monkeypatch.setattr(fake_cuda.runtime, "eventQuery", lambda event: 0 if world.ended.is_set() else 600)
+    with pytest.raises(fake_cuda.CUDARuntimeError, match="on purpose"):
+        reducer_over_nccl(world, cupy, monkeypatch, check=fail).allreduce(cupy.ones(()))
+    monkeypatch.setattr(fake_cuda.runtime, "eventQuery", lambda event: 700)  # cudaErrorIllegalAddress
+    monkeypatch.setattr(cupy.cuda.Event, "synchronize", fail)
+    with pytest.raises(fake_cuda.CUDARuntimeError, match="on purpose"):
+        reducer_over_nccl(WatchedWorld(), cupy, monkeypatch).allreduce(cupy.ones(()))
 
 
 @needs_mpi

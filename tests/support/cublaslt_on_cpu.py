@@ -39,6 +39,7 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self._attributes: dict[int, dict[int, Any]] = {}
+        self._of_graphs: set[int | None] = set()  # descriptors that the stand-in needs at launch, as no GPU does
         self.refuse: Callable[[str, tuple[Any, ...]], bool] = lambda name, arguments: False
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -50,12 +51,14 @@ class Recorder:
             if short == "MatmulDescSetAttribute":
                 operation, attribute, value, _ = arguments
                 self._attributes.setdefault(operation.value, {})[attribute] = value._obj
+            if short.endswith("Destroy") and arguments[0].value in self._of_graphs:
+                return 0
             if short == "MatmulDescDestroy":
                 self._attributes.pop(arguments[0].value, None)
-            if short == "Matmul" and fake_streams.is_capturing():
-                fake_streams.do(
-                    functools.partial(self._multiply, arguments, dict(self._attributes[arguments[1].value]))
-                )
+            if short == "Matmul" and fake_streams.is_captured(arguments[-1]):
+                attributes = dict(self._attributes[arguments[1].value])
+                self._of_graphs |= {x.value for x in arguments if isinstance(x, ctypes.c_void_p)}
+                fake_streams.do(functools.partial(self._multiply, arguments, attributes), arguments[-1])
                 return 0
             return getattr(library(), name)(*arguments)
 

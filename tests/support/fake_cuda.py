@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import sys
 import threading
 from pathlib import Path
@@ -22,6 +23,10 @@ CALLS: list[tuple[Any, ...]] = []  # what was asked of streams, memory and NCCL,
 
 class CUDARuntimeError(RuntimeError):
     """CuPy's, of the same base."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class _Current(threading.local):
@@ -38,8 +43,35 @@ def _count() -> int:
 
 
 runtime = SimpleNamespace(
-    CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=lambda number: {"name": b"CPU"}
-)
+    CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=lambda number: {"name": b"CPU"},
+    eventQuery=lambda pointer: 0,
+)  # fmt: skip
+
+
+LIMIT = math.inf  # bytes of the GPU
+
+
+class Memory:
+    """Memory of the GPU that pools have taken."""
+
+    used = 0
+
+    def __init__(self, size: int) -> None:
+        self.size = 0
+        if Memory.used + size > LIMIT:
+            raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory", 2)
+        self.size, self.buffer = size, np.empty(size, np.uint8)
+        Memory.used += size
+
+    def __del__(self) -> None:
+        Memory.used -= self.size
+
+
+class MemoryPointer:
+    """Where an array begins in memory."""
+
+    def __init__(self, mem: Any, offset: int) -> None:
+        self.mem, self.offset = mem, offset
 
 
 class Device:
@@ -117,6 +149,9 @@ class _NcclCommunicator:
         from mpi4py import MPI
 
         self._world.Allreduce(MPI.IN_PLACE, _at(to, count, kind))
+
+    def check_async_error(self) -> None:
+        """There is none."""
 
     def _in_group(self, start: Any) -> None:
         assert self._nccl.group is not None, "two ranks that send first and receive then would wait for ever"

@@ -4,13 +4,16 @@ The current stream computes at once.  What is late on a GPU is late here too, wh
 another stream was given run when somebody waits for an event behind them, and read the host's memory then; copies to
 the host arrive when the host waits.  While a stream is captured nothing runs: it is kept, and run by every launch of
 the graph, on the same memory.  What CuPy refuses then, or what would leave a graph in memory that others are given, is
-refused: to read a value, to copy from the host, to wait, to allocate outside a pool of the graph's own.
+refused: to read a value, to copy from the host, to wait, to allocate outside a pool of the graph's own.  After that
+there is no graph of the capture, as in CUDA; and a stream cannot be left before its capture has been ended.  A pool
+gives memory to the next array as soon as it is free, and graphs that have used it still write to it.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +36,7 @@ class Stream:
     def __init__(self, *, non_blocking: bool = False) -> None:
         self.ptr, self.non_blocking, self.capturing = next(Stream._pointers), non_blocking, False
         self.late: list[Work] = []
+        self.was_refused = False
 
     def __enter__(self) -> Stream:
         _current.append(self)
@@ -40,15 +44,24 @@ class Stream:
 
     def __exit__(self, *error: object) -> None:
         _current.pop()
+        if self.ptr in _capturing:
+            raise CaptureError("a capture was begun and not ended")
 
     def begin_capture(self) -> None:
         if not self.non_blocking:
             raise RuntimeError("cannot capture on the default (legacy) stream")
-        self.capturing, self._work = True, list[Work]()
+        if self.capturing:
+            raise CaptureError("the stream is being captured already")
+        self.capturing, self.was_refused, self.work = True, False, list[Work]()
+        _capturing[self.ptr] = self
 
     def end_capture(self) -> Graph:
+        if _capturing.pop(self.ptr, None) is None:
+            raise CaptureError("the stream is not being captured")
         self.capturing = False
-        return Graph(self._work)
+        if self.was_refused:
+            raise CaptureError("operation failed due to a previous error during capture")
+        return Graph(self.work)
 
     def is_capturing(self) -> bool:
         return self.capturing
@@ -64,6 +77,7 @@ class Stream:
 
     def synchronize(self) -> None:
         refuse("synchronize")
+        refuse("synchronize", self)
         fake_cuda.CALLS.append(("synchronize",))
         _run_all(self.late)
 
@@ -73,7 +87,7 @@ class Event:
 
     def __init__(self, **how: bool) -> None:
         self._before: list[Work] = []
-        self.number = -1
+        self.number, self.ptr = -1, id(self)
 
     def record(self, stream: Stream | None = None) -> None:
         stream = stream or get_current_stream()
@@ -111,27 +125,89 @@ class Graph:
 
 
 class MemoryPool:
-    """Memory of somebody's own."""
+    """Memory that is given to the next array as soon as the last one in it is gone, whatever graphs write to it."""
 
-    def malloc(self, size: int) -> Any:
-        raise RuntimeError("the stand-in gives no memory of its own: it only looks whose allocator is in use")
+    def __init__(self, allocator: Callable[[int], Any] | None = None) -> None:
+        self._allocate = allocator or (lambda size: fake_cuda.MemoryPointer(fake_cuda.Memory(size), 0))
+        self._free: list[fake_cuda.Memory] = []
+        self._n_bytes = 0
+
+    def malloc(self, size: int) -> Block:
+        fitting = [i for i, memory in enumerate(self._free) if memory.size >= size]
+        if fitting:
+            return Block(self, self._free.pop(min(fitting, key=lambda i: self._free[i].size)))
+        try:
+            memory = self._allocate(size).mem
+        except fake_cuda.CUDARuntimeError:
+            self.free_all_blocks()
+            try:
+                memory = self._allocate(size).mem
+            except fake_cuda.CUDARuntimeError as error:
+                raise MemoryError(f"Out of memory allocating {size:,} bytes") from error
+        self._n_bytes += size
+        return Block(self, memory)
+
+    def take_back(self, memory: fake_cuda.Memory) -> None:
+        poison(memory.buffer)
+        self._free.append(memory)
+
+    def free_all_blocks(self) -> None:
+        self._n_bytes -= sum(memory.size for memory in self._free)
+        self._free.clear()
 
     def total_bytes(self) -> int:
-        return 0
+        return self._n_bytes
+
+
+class Block:
+    """Memory of a pool, in use until the last array in it is gone."""
+
+    def __init__(self, pool: MemoryPool, memory: fake_cuda.Memory) -> None:
+        self.pool, self.memory, self.buffer = pool, memory, memory.buffer
+        _blocks[id(self.buffer)] = self
+
+    def __del__(self) -> None:
+        self.pool.take_back(self.memory)
+
+
+def memory(n_bytes: int) -> tuple[Any, Block | None]:
+    """Memory, and its block if it is of a pool that is in use; whoever has an array in it must keep the block."""
+    if not _pools:
+        return np.empty(n_bytes, np.uint8), None
+    block = _pools[-1](n_bytes)
+    return block.buffer, block
+
+
+def block_of(view: Any) -> Block | None:
+    """The block of a pool that the array lies in."""
+    while view is not None and _blocks:
+        if block := _blocks.get(id(view)):
+            return block
+        view = getattr(view, "base", None)
+    return None
 
 
 _current: list[Stream] = []
 _pools: list[Any] = []
+_capturing: dict[int, Stream] = {}  # by address
+_blocks = weakref.WeakValueDictionary[int, Block]()  # by the identity of their buffers
+_default: list[MemoryPool] = []
 
 
 def reset() -> None:
     """As a process begins."""
     _current[:], _pools[:] = [Stream()], []
+    _capturing.clear()
+    _default[:] = [MemoryPool()]
     _current[0].ptr = 7
 
 
 def get_current_stream() -> Stream:
     return _current[-1]
+
+
+def get_default_memory_pool() -> MemoryPool:
+    return _default[0]
 
 
 @contextmanager
@@ -144,26 +220,41 @@ def using_allocator(allocator: Any) -> Iterator[None]:
 
 
 def is_capturing() -> bool:
-    return _current[-1].capturing and hasattr(_current[-1], "_work")
+    return _current[-1].ptr in _capturing
 
 
-def refuse(what: str) -> None:
+def refuse(what: str, stream: Stream | None = None) -> None:
     """To be called before what a captured stream cannot do."""
-    if is_capturing():
+    stream = stream or get_current_stream()
+    if stream.ptr in _capturing:
+        stream.was_refused = True
         raise CaptureError(f"operation not permitted when stream is capturing: {what}")
 
 
-def do(work: Work) -> None:
-    """Run ``work`` now, or whenever the graph that is being captured is launched."""
-    if is_capturing():
-        get_current_stream()._work.append(work)
+def do(work: Work, address: int | None = None) -> None:
+    """Run ``work`` now, or whenever the graph that is being captured is launched.
+
+    The stream is the current one, unless its address is given.
+    """
+    stream = _capturing.get(get_current_stream().ptr if address is None else address)
+    if stream:
+        stream.work.append(work)
     else:
         work()
 
 
+def is_captured(address: int) -> bool:
+    return address in _capturing
+
+
+def n_capturing() -> int:
+    return len(_capturing)
+
+
 def allocate() -> None:
     """To be called for every fresh array."""
-    if is_capturing() and not _pools:
+    if is_capturing() and (not _pools or _pools[-1] == get_default_memory_pool().malloc):
+        get_current_stream().was_refused = True
         raise CaptureError("memory of a graph must come from a pool of its own, or others are given it later")
 
 

@@ -3,6 +3,7 @@
 import autograd.kernels.cpu.adam
 import autograd.kernels.cpu.add_norm
 import autograd.kernels.cpu.attention
+import autograd.kernels.cpu.clip
 import autograd.kernels.cpu.cross_entropy
 import autograd.kernels.cpu.dropout
 import autograd.kernels.cpu.embedding

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from autograd.array import Array, namespace, namespace_of_device
+from autograd.array import Array, lasting, namespace, namespace_of_device
 from autograd.kernels.cuda.algorithms import choose
 from autograd.kernels.cuda.cublaslt import (
     TYPES,
@@ -268,4 +268,5 @@ def _prepared(problem: Problem, device: int) -> Product:
 @functools.cache
 def _workspace(device: int, stream: int) -> Array:
     """Allocate the workspace of a stream; its products run one after the other, so they share it."""
-    return namespace_of_device("cuda").empty(WORKSPACE, "uint8")
+    with lasting("cuda"):
+        return namespace_of_device("cuda").empty(WORKSPACE, "uint8")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fake_cuda
+import fake_streams
 import numpy as np
 import pytest
 from cublaslt_on_cpu import Recorder, forget
@@ -36,8 +38,8 @@ def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Fix the time of each proposal, in order, for every search."""
     of_proposals = [5.0, 3.0, 1.0, 2.0, 4.0]
 
-    def milliseconds(run: Callable[[], None], stream: Any) -> float:
-        run()
+    def milliseconds(run: Callable[[int], None], stream: Any) -> float:
+        run(stream.ptr)
         number = run.args[1].data[0]  # type: ignore[attr-defined]
         return of_proposals[number - 1]
 
@@ -169,14 +171,27 @@ def test_extents_of_a_class_lie_within_an_eighth(n: int, more: int) -> None:
         assert class_of_rows(n) != class_of_rows(n + more)
 
 
-def test_time_is_that_of_the_card(products_on_cpu: Recorder, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, recorded = [], []
-    event = type("Event", (), {"record": lambda self, stream: recorded.append((stream, len(runs))),
-                               "synchronize": lambda self: recorded.append("waited")})  # fmt: skip
-    monkeypatch.setattr(cupy.cuda, "Event", event)
+def test_time_is_that_of_a_graph_of_several_runs(
+    products_on_cpu: Recorder, cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Python between them; the first run and the first launch are not timed."""
+    stream, runs = cupy.cuda.get_current_stream(), list[int]()
     monkeypatch.setattr(cupy.cuda, "get_elapsed_time", lambda start, end: 12.0)
-    assert algorithms.milliseconds(lambda: runs.append(1), "stream") == 12 / algorithms.REPEATS
-    assert recorded == [("stream", 1), ("stream", 1 + algorithms.REPEATS), "waited"]
+    fake_cuda.CALLS.clear()
+    assert algorithms.milliseconds(runs.append, stream) == 12 / algorithms.REPEATS
+    assert runs[0] == stream.ptr != runs[1]
+    assert runs[1:] == algorithms.REPEATS * runs[1:2]
+    assert [name for name, *_ in fake_cuda.CALLS] == ["graph", "event", "graph", "event", "wait"]
+
+
+def test_a_proposal_that_cannot_be_captured_is_passed_over(products_on_cpu: Recorder, cupy: Any) -> None:
+    """And its capture is ended."""
+    x, out, ptr = floats(4, 4), floats(4, 4), cupy.cuda.get_current_stream().ptr
+    products_on_cpu.refuse = lambda name, of: name == "Matmul" and of[-1] != ptr and of[-4]._obj.data[0] < 5
+    product(x, x, out)
+    assert used(products_on_cpu) == 5
+    assert (to_host(out) == 4).all()
+    assert not fake_streams.n_capturing()
 
 
 def test_without_a_proposal_there_is_no_product(products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,9 +14,12 @@ import fake_cuda
 import fake_streams
 import numpy as np
 import pytest
-from cuda_kernels import MODULES, registered
+from cublaslt_on_cpu import Recorder
+from cuda_kernels import DISPATCHERS, MODULES, registered
 
 from autograd import RandomStream, backward, to_host
+from autograd.array import lasting
+from autograd.kernels.cuda.products import _prepared
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
@@ -73,8 +77,8 @@ def launched(cupy: Any, products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -
 class LaunchedStep(CapturedStep):
     """The same step without graphs."""
 
-    def enqueue(self, buffers: Any) -> None:
-        buffers.compute(self.step)
+    def enqueue(self, buffers: Any) -> Any:
+        return buffers.compute(self.step)
 
 
 def model_on_gpu(**changes: Any) -> Transformer:
@@ -119,6 +123,46 @@ def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
     assert graphed.n_graphs == graphed.n_capacities == 2
 
 
+def test_what_outlives_an_update_lies_in_no_memory_that_graphs_write_to(launched: list[str]) -> None:
+    """The second capacity's table of positions, while the first one's graph is launched again."""
+    batches = [LARGE, SMALL[0], LARGE, SMALL[1], LARGE, SMALL[2]]
+    graphed, one_by_one = step_of(model_on_gpu()), step_of(model_on_gpu(), LaunchedStep)
+    assert run(graphed, batches) == run(one_by_one, batches)
+    assert bits(graphed) == bits(one_by_one)
+    assert graphed.n_graphs == 2
+
+
+def fill_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave no memory but what pools have taken."""
+    gc.collect()  # what other tests have left
+    monkeypatch.setattr(fake_cuda, "LIMIT", fake_cuda.Memory.used)
+
+
+def test_if_memory_runs_out_the_default_pool_gives_back_what_it_does_not_use(
+    launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the trial of the largest batch, and after validation."""
+    batches = [SMALL[0], LARGE, SMALL[1], LARGE]
+    expected, updates = run(step_of(model_on_gpu(), LaunchedStep), batches), step_of(model_on_gpu())
+    assert numbers(begin(updates, 1, batches[0])) == expected[0]
+    with lasting("cuda"):
+        cupy.zeros(2**20)  # is freed at once
+    fill_gpu(monkeypatch)
+    assert [numbers(begin(updates, i, batches[i - 1])) for i in (2, 3, 4)] == expected[1:]
+
+
+def test_a_lack_of_memory_takes_none_from_graphs(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, updates = run(step_of(model_on_gpu(), LaunchedStep), [*SMALL[:2], LARGE]), step_of(model_on_gpu())
+    assert numbers(begin(updates, 1, SMALL[0])) == expected[0]
+    n_bytes = updates.pool.total_bytes()
+    with monkeypatch.context() as full:
+        fill_gpu(full)
+        with pytest.raises(MemoryError, match="no .* bytes left for CUDA graphs"):
+            begin(updates, 2, LARGE)
+    assert updates.pool.total_bytes() == n_bytes
+    assert numbers(begin(updates, 2, SMALL[1])) == expected[1]
+
+
 def test_graphs_add_up_micro_batches_as_launches_do(launched: list[str]) -> None:
     graphed, one_by_one = (step_of(model_on_gpu(), kind, 2) for kind in (CapturedStep, LaunchedStep))
     assert run(graphed, MICRO_BATCHES) == run(one_by_one, MICRO_BATCHES)
@@ -145,6 +189,38 @@ def test_launched_one_by_one_it_waits_for_nothing_either(launched: list[str]) ->
     names = [name for name, *_ in fake_cuda.CALLS]
     assert not WAITING & set(names)
     assert names.count("upload") == 1
+
+
+def test_a_capacitys_first_update_captures_its_graph(launched: list[str], products_on_cpu: Recorder) -> None:
+    """What validation does between two updates does not matter: a graph needs no prepared product."""
+    graphed, one_by_one = step_of(model_on_gpu()), step_of(model_on_gpu(), LaunchedStep)
+    expected = run(one_by_one, SMALL[:2])
+    first = numbers(begin(graphed, 1, SMALL[0]))
+    assert graphed.n_graphs == 1
+    _prepared.cache_clear()
+    products_on_cpu.calls.clear()
+    assert [first, numbers(begin(graphed, 2, SMALL[1]))] == expected
+    assert products_on_cpu.calls == []
+    assert bits(graphed) == bits(one_by_one)
+
+
+def test_an_error_in_a_capture_ends_it(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all that the stream is given later would become part of the graph."""
+    updates, of_device = step_of(model_on_gpu()), GradientAccumulator.compute
+
+    def compute(gradient: GradientAccumulator, *batches: Any) -> Any:
+        if fake_streams.n_capturing():
+            raise ValueError("on purpose")
+        return of_device(gradient, *batches)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(GradientAccumulator, "compute", compute)
+        with pytest.raises(ValueError, match="on purpose"):
+            begin(updates, 1, SMALL[0])
+    assert not fake_streams.n_capturing()
+    assert updates.n_graphs == 0
+    begin(updates, 1, SMALL[1])
+    assert updates.n_graphs == 1
 
 
 def test_a_result_waits_for_its_own_update_only(launched: list[str]) -> None:
@@ -209,7 +285,7 @@ def test_an_update_that_is_not_finite_changes_nothing(value: float, launched: li
 def test_a_batch_larger_than_all_before_has_a_capacity_of_its_own(launched: list[str]) -> None:
     updates = step_of(model_on_gpu())
     run(updates, [SMALL[0], LARGE, SMALL[1]])
-    assert [buffers.graph is None for buffers in updates._buffers.values()] == [False, True]
+    assert updates.n_graphs == updates.n_capacities == 2
     small, large = updates._buffers
     assert small.source < large.source
     assert large.source % updates._capacity_step == 0
@@ -232,6 +308,21 @@ def test_nothing_is_captured_in_float32_or_on_a_cpu(launched: list[str]) -> None
 
 def test_nothing_is_captured_without_kernels(cupy: Any) -> None:
     assert not is_capturable(model_on_gpu())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["adam_update", "add_norm", "attention", "clip", "dropout", "embedding", "embedding_with_positions", "layer_norm",
+     "linear", "linear_cross_entropy", "linear_relu", "sum_squares"],
+)  # fmt: skip
+def test_nothing_is_captured_without_the_kernel_of(
+    name: str, launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_on_gpu(norm="pre" if name == "layer_norm" else "post")
+    assert is_capturable(model)
+    with monkeypatch.context() as without:
+        without.setattr(DISPATCHERS[name], "kernels", [])
+        assert not is_capturable(model)
 
 
 @pytest.mark.parametrize("changes", [{"start": "zero"}, {"start": "end", "norm": "pre", "softmax_bias": True}], ids=str)
@@ -317,13 +408,16 @@ def test_a_run_of_graphs_goes_back_from_updates_that_are_not_finite(
 
 def refused(work: Any, cupy: Any, *, allocator: Any = None) -> None:
     stream = cupy.cuda.Stream(non_blocking=True)
-    with stream, pytest.raises(fake_streams.CaptureError):
+    with stream:
         stream.begin_capture()
-        if allocator:
-            with cupy.cuda.using_allocator(allocator):
+        with pytest.raises(fake_streams.CaptureError):
+            if allocator:
+                with cupy.cuda.using_allocator(allocator):
+                    work()
+            else:
                 work()
-        else:
-            work()
+        with pytest.raises(fake_streams.CaptureError, match="previous error"):
+            stream.end_capture()
 
 
 def test_the_stand_in_captures_what_cupy_captures_and_refuses_what_it_refuses(cupy: Any) -> None:
@@ -347,6 +441,42 @@ def test_the_stand_in_captures_what_cupy_captures_and_refuses_what_it_refuses(cu
     assert y.get().tolist() == [14] * 3
     with pytest.raises(RuntimeError, match="legacy"):
         cupy.cuda.get_current_stream().begin_capture()
+
+
+def test_a_pool_of_the_stand_in_gives_free_memory_to_the_next_that_fits_in(cupy: Any) -> None:
+    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+    x = cupy.ones(3)
+    with stream, cupy.cuda.using_allocator(pool.malloc):
+        stream.begin_capture()
+        y = x + x
+        x[...] = y * y
+        of_y = y[:1]
+        del y
+        captured = stream.end_capture()
+        kept, n_bytes = cupy.zeros(3), pool.total_bytes()  # where y · y was, which is gone; y is not
+        captured.launch(stream)
+        assert kept.get().tolist() == [4] * 3
+        assert of_y.get().tolist() == [2]
+        address = kept.data.ptr
+        del kept
+        other = cupy.empty(2)
+        assert (other.data.ptr, pool.total_bytes()) == (address, n_bytes)
+        with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
+            assert cupy.empty(2).data.ptr != address
+
+
+def test_a_capture_of_the_stand_in_must_be_ended(cupy: Any) -> None:
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with pytest.raises(fake_streams.CaptureError, match="not ended"), stream:
+        stream.begin_capture()
+    with pytest.raises(fake_streams.CaptureError, match="already"):
+        stream.begin_capture()
+    with pytest.raises(fake_streams.CaptureError, match="synchronize"):
+        stream.synchronize()
+    with pytest.raises(fake_streams.CaptureError, match="previous error"):
+        stream.end_capture()
+    with pytest.raises(fake_streams.CaptureError, match="is not being captured"):
+        stream.end_capture()
 
 
 def test_copies_of_the_stand_in_come_when_somebody_waits(cupy: Any) -> None:
