@@ -115,6 +115,10 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
     padded, masks = _padded(batch, len(arrays["source_ids"]), len(arrays["labels"]), neighbourhood)
     for name in (*OF_SOURCE, *OF_TARGET):
         arrays[name][...] = getattr(padded, name)
+    for name, n_tokens in (
+        ("source_positions", batch.n_source_tokens), ("target_positions", batch.n_target_tokens),
+    ):  # fmt: skip
+        arrays[name][n_tokens:] = 0  # a position that every learned table has
     for name, n_keys in (
         ("encoder", batch.n_source_tokens), ("decoder", batch.n_target_tokens), ("source", batch.n_source_tokens),
     ):  # fmt: skip

@@ -39,8 +39,12 @@ class LearnedPositions(PositionalEncoding):
         self.weight = Parameter((config.max_positions, config.d_model), scaled_normal)
 
     def table_and_rows(self, positions: Array, dtype: Any, device: Device) -> tuple[Tensor, Array]:
-        """Implement ``PositionalEncoding``."""
-        if positions.max(initial=0) >= self.longest_sentence:
+        """Implement ``PositionalEncoding``.
+
+        Positions on a GPU are not checked, because reading them would wait: a training run checks all its sentences
+        before the first update.
+        """
+        if device_of(positions) == "cpu" and positions.max(initial=0) >= self.longest_sentence:
             raise PositionError(
                 f"positions: a sentence of {positions.max() + 1} tokens is longer than the learned table,"
                 f" which holds {self.longest_sentence} (max_positions)"

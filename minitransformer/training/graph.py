@@ -202,12 +202,12 @@ def _allocate(size: int) -> Any:
 def is_capturable(model: Transformer) -> bool:
     """Return whether every operation of an update has a kernel, so that none needs anything from the host.
 
-    Most references cannot be captured: CuPy's matrix products refuse it, and attention's needs arrays of the host.  A
-    learned table of positions checks the positions on the host.  The operations are those of the model's loss for one
-    token on each side, which is computed here, and those of ``autograd.optim``.
+    Most references cannot be captured: CuPy's matrix products refuse it, and attention's needs arrays of the host.  The
+    operations are those of the model's loss for one token on each side, which is computed here, and those of
+    ``autograd.optim``.
     """
     parameters = model.parameters
-    if parameters.low_precision is None or model.device != "cuda" or model.config.positions == "learned":
+    if parameters.low_precision is None or model.device != "cuda":
         return False
     lacks_kernel = False
 

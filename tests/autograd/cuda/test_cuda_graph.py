@@ -293,7 +293,7 @@ def test_a_batch_larger_than_all_before_has_a_capacity_of_its_own(launched: list
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
-    [({}, True), ({"d_k": 24, "d_v": 24}, False), ({"d_model": 96}, False), ({"positions": "learned"}, False),
+    [({}, True), ({"d_k": 24, "d_v": 24}, False), ({"d_model": 96}, False), ({"positions": "learned"}, True),
      ({"p_drop_attention": 0.1}, False), ({"norm": "pre", "start": "zero"}, True)],
     ids=str,
 )  # fmt: skip
@@ -325,7 +325,12 @@ def test_nothing_is_captured_without_the_kernel_of(
         assert not is_capturable(model)
 
 
-@pytest.mark.parametrize("changes", [{"start": "zero"}, {"start": "end", "norm": "pre", "softmax_bias": True}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{"start": "zero"}, {"start": "end", "norm": "pre", "softmax_bias": True},
+     {"positions": "learned", "max_positions": 8}],  # fewer than a batch is filled up with
+    ids=str,
+)  # fmt: skip
 def test_models_of_other_kinds(changes: dict[str, Any], launched: list[str]) -> None:
     graphed, one_by_one = (step_of(model_on_gpu(**changes), kind) for kind in (CapturedStep, LaunchedStep))
     assert run(graphed, SMALL[:2]) == run(one_by_one, SMALL[:2])
