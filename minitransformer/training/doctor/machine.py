@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_info
 
 from autograd import DeviceError
 from autograd.array import Device, count_gpus, gpu_module
+from autograd.kernel_choice import KernelChoice
 from autograd.kernels.cpu.library import library
 from minitransformer.system.provenance import code_version
 from minitransformer.training.doctor.finding import SAME_EVERYWHERE, Finding
@@ -24,12 +25,15 @@ SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
 BYTES_OF_RANK = 8_000_000  # shared memory that an MPI library uses per process, measured; docs/parallel.md
 
 
-def machine(device: Device, world: Communicator, placements: list[Placement]) -> list[Finding]:
-    """Return all findings of this rank; every rank makes the same checks.  ``device`` is the run's setting."""
+def machine(device: Device, choice: KernelChoice, world: Communicator, placements: list[Placement]) -> list[Finding]:
+    """Return all findings of this rank; every rank makes the same checks.
+
+    ``device`` and ``choice`` are the run's settings.
+    """
     return [
         *versions(),
         *blas(),
-        kernels(device),
+        kernels(device, choice),
         cores(device, world.rank, placements),
         mpi(world),
         gpus(device, placements[world.rank]),
@@ -56,8 +60,10 @@ def blas() -> list[Finding]:
     return [Finding("BLAS", " and ".join(names), if_ranks_differ=SAME_EVERYWHERE)]
 
 
-def kernels(device: Device) -> Finding:
+def kernels(device: Device, choice: KernelChoice) -> Finding:
     """Return how the kernels for the CPU were compiled, or why they were not."""
+    if choice == "reference":
+        return Finding("kernels", 'not used (kernels is "reference")')
     found = library()
     if found.functions:
         return Finding("kernels", f"compiled by {found.command}", if_ranks_differ=SAME_EVERYWHERE)
