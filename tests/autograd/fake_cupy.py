@@ -22,7 +22,6 @@ import numpy as np
 
 __version__ = "stand-in"
 fake_streams.reset()
-ALIGNMENT = 512  # bytes, of all that CuPy allocates
 
 inf, nan, newaxis = np.inf, np.nan, None
 float32, float64, int32, int64, uint16, uint32, uint64, bool_ = (
@@ -125,9 +124,7 @@ def _aligned(values: Any) -> Any:
     """Align new arrays as CuPy does; return views and arrays not stored by rows unchanged."""
     if not (values.flags.owndata and values.flags.c_contiguous):
         return values
-    buffer = np.empty(values.nbytes + ALIGNMENT, np.uint8)
-    start = -buffer.ctypes.data % ALIGNMENT
-    aligned = buffer[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    aligned = fake_streams.malloc(values.nbytes).view(values.dtype).reshape(values.shape)
     aligned[...] = values
     return aligned
 
@@ -331,6 +328,7 @@ cuda = SimpleNamespace(
     Stream=fake_streams.Stream,
     get_current_stream=fake_streams.get_current_stream,
     using_allocator=fake_streams.using_allocator,
+    set_allocator=fake_streams.set_allocator,
     get_elapsed_time=lambda start, end: 1e3 * (end.seconds - start.seconds),
     alloc_pinned_memory=fake_cuda.alloc_pinned_memory,
     runtime=fake_cuda.runtime,

@@ -9,6 +9,7 @@ refused: to read a value, to copy from the host, to wait, to allocate outside a 
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import fake_cuda
 import numpy as np
 
 Work = Callable[[], None]
+ALIGNMENT = 512  # bytes, of all that CuPy allocates
 
 
 class CaptureError(RuntimeError):
@@ -110,16 +112,45 @@ class Graph:
             run()
 
 
-class MemoryPool:
-    """Memory of somebody's own."""
+class Memory:
+    """A pointer into memory of a pool."""
 
-    def malloc(self, size: int) -> Any:
-        raise RuntimeError("the stand-in gives no memory of its own: it only looks whose allocator is in use")
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __add__(self, n_bytes: int) -> Memory:
+        return Memory(self.values[n_bytes:])
+
+    def memset_async(self, value: int, size: int, stream: Stream | None = None) -> None:
+        self.values[:size] = value
+
+    def copy_to_host(self, address: int, size: int) -> None:
+        ctypes.memmove(address, self.values.ctypes.data, size)
+
+
+class MemoryPool:
+    """Memory of somebody's own; new arrays lie in it only if ``set_allocator`` was given its ``malloc``."""
+
+    def malloc(self, size: int) -> Memory:
+        buffer = np.empty(size + ALIGNMENT, np.uint8)
+        start = -buffer.ctypes.data % ALIGNMENT
+        return Memory(buffer[start : start + size])
 
     def total_bytes(self) -> int:
         return 0
 
 
+def set_allocator(allocator: Callable[[int], Memory]) -> None:
+    """Let the arrays of the whole process lie in memory that ``allocator`` returns."""
+    _allocators[:] = [allocator]
+
+
+def malloc(size: int) -> Any:
+    """Return memory for an array, as bytes."""
+    return _allocators[0](size).values[:size]
+
+
+_allocators: list[Callable[[int], Memory]] = [MemoryPool().malloc]
 _current: list[Stream] = []
 _pools: list[Any] = []
 
