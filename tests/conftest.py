@@ -9,8 +9,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import Phase, settings
 
+from autograd.kernel_choice import at_first_use
 from autograd.op import with_kernels
 from cli.command import log_shown
+
+at_first_use.clear()  # tests register CUDA kernels themselves, without the check in a child process
 
 settings.register_profile("here", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)

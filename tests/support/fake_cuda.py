@@ -16,6 +16,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from autograd.kernel_choice import at_first_use
+
 N_GPUS = 1
 CALLS: list[tuple[Any, ...]] = []  # what was asked of streams, memory and NCCL, in order
 
@@ -38,8 +40,9 @@ def _count() -> int:
 
 
 runtime = SimpleNamespace(
-    CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=lambda number: {"name": b"CPU"}
-)
+    CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=lambda number: {"name": b"CPU"},
+    driverGetVersion=lambda: 13_000,
+)  # fmt: skip
 
 
 class Device:
@@ -133,7 +136,11 @@ nccl = _Nccl()
 
 
 def stand_in_for_cupy() -> Any:
-    """The whole stand-in, as the module "cupy" from now on, and its "cupy.cuda.nccl", which has to be imported."""
+    """The whole stand-in, as the module "cupy" from now on, and its "cupy.cuda.nccl", which has to be imported.
+
+    Nothing registers the CUDA kernels, which cannot run on it.
+    """
+    at_first_use.clear()
     path = Path(__file__).parents[1] / "autograd" / "fake_cupy.py"
     spec = importlib.util.spec_from_file_location("cupy", path)
     assert spec is not None

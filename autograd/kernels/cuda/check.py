@@ -2,6 +2,7 @@
 
 ``python -m autograd.kernels.cuda.check GPU [KERNEL …]`` checks all kernels but those that are named, and reports on
 stdout: a JSON list of a name before each kernel, of the name and the fault after it, and an empty list at the end.
+``autograd.kernels.cuda.checked`` starts it, and reads the reports.
 """
 
 from __future__ import annotations
