@@ -34,9 +34,10 @@ class _Kernel(NamedTuple, Generic[Implementation]):
 
 
 class Kernels(Generic[Implementation]):
-    """The kernels of an operation, in reverse order of registration."""
+    """The kernels of the operation ``name``, in reverse order of registration."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.kernels: list[_Kernel[Implementation]] = []
 
     def kernel(
@@ -53,9 +54,15 @@ class Kernels(Generic[Implementation]):
 
         def register(implementation: Implementation) -> Implementation:
             self.kernels.insert(0, _Kernel(implementation, device, supports, takes_bfloat16))
+            if self not in with_kernels:
+                with_kernels.append(self)
             return implementation
 
         return register
+
+    def remove_kernels(self, device: Device) -> None:
+        """Remove the kernels for arrays on ``device``, so that the reference runs."""
+        self.kernels[:] = [kernel for kernel in self.kernels if kernel.device != device]
 
     @staticmethod
     def _first_that_supports(
@@ -70,11 +77,15 @@ class Kernels(Generic[Implementation]):
         return None
 
 
+with_kernels: list[Kernels[Any]] = []
+"""Every operation for which a kernel has been registered."""
+
+
 class Dispatch(Kernels[Implementation]):
     """A readable reference, which defines the correct result, and faster kernels, which must agree with it."""
 
     def __init__(self, reference: Implementation) -> None:
-        super().__init__()
+        super().__init__(reference.__name__)
         self.reference = reference
         functools.update_wrapper(self, reference)
 
@@ -154,13 +165,9 @@ class JointKernels(Kernels[Callable[..., tuple[list[Array], BackwardOfSeveral]]]
     """Kernels that compute several operations on the same tensors together.
 
     A kernel is a function of arrays that returns a list of arrays and ``backward``.  ``backward`` receives a list of
-    gradients, None for an unused result, and returns one gradient per positional argument.  ``name`` is the name of the
-    node on the tape.
+    gradients, None for an unused result, and returns one gradient per positional argument.  ``name`` is also the name
+    of the node on the tape.
     """
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
 
     def kernel_of(self, arguments: tuple[Any, ...]) -> Callable[..., tuple[list[Array], BackwardOfSeveral]] | None:
         """Return the kernel that computes these operations together.

@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-import autograd.kernels.cuda  # noqa: F401  (registers them)
 from autograd.array import DeviceError, count_gpus, namespace_of_device, to_device
+from autograd.kernels.cuda import cases, register_all
 from autograd.precision import rounded
 from minitransformer import ModelConfig, presets
 
+register_all()
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 WARM_UP = 2  # runs that are not counted: something is compiled, or allocated
 Name = Literal["cuda", "cpu"]
@@ -30,8 +31,7 @@ class Sizes:
 
     models: dict[str, ModelConfig]
     tokens: tuple[int, ...]  # of a side of an update, at most
-    lengths: tuple[int, ...]  # of the sentences that kernels are tried on
-    vocabularies: tuple[int, ...]
+    numerics: cases.CaseSizes
     elements: int  # of the large arrays that are copied
     product: int  # rows and columns of the large product
     repeats: int  # of what is timed
@@ -41,13 +41,12 @@ class Sizes:
 
 FULL = Sizes(
     models={"base": presets.base(37_000), "big": presets.big(37_000)}, tokens=(25_000, 3_168),
-    lengths=(1, 63, 64, 65, 250), vocabularies=(37_000, 37_120), elements=2**29, product=8_192, repeats=10,
-    updates=9, rounds=7,
+    numerics=cases.FULL, elements=2**29, product=8_192, repeats=10, updates=9, rounds=7,
 )  # fmt: skip
 SMALLEST = Sizes(
     models={"base": ModelConfig(61, n_layers=1, d_model=128, d_ff=32, n_heads=2, d_k=16, d_v=16)}, tokens=(48, 32),
-    lengths=(1, 17), vocabularies=(61, 64), elements=1_000, product=16,
-    repeats=1, updates=2, rounds=1,
+    numerics=cases.CaseSizes(lengths=(1, 17), vocabularies=(61, 64), wave=256), elements=1_000, product=16, repeats=1,
+    updates=2, rounds=1,
 )  # fmt: skip
 
 
@@ -104,21 +103,6 @@ class Card:
             end.synchronize()
             times.append(cuda.get_elapsed_time(start, end))
         return float(np.median(times[WARM_UP:]))
-
-    def poison_new_arrays(self) -> None:
-        """Let all that is allocated be full of ones, bit by bit: NaN to whoever reads what nobody wrote."""
-        if self.name == "cpu":
-            return  # the stand-in for CuPy does nothing else
-        cuda = namespace_of_device("cuda").cuda
-        pool = cuda.MemoryPool()
-
-        def full_of_ones(size: int) -> Any:
-            memory = pool.malloc(size)
-            if size:
-                memory.memset_async(0xFF, size, cuda.get_current_stream())
-            return memory
-
-        cuda.set_allocator(full_of_ones)
 
 
 def default_name() -> Name:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from autograd import DeviceError
 from autograd.array import Device
+from autograd.kernel_choice import choose_kernels
 from cli.command import all_end_together, run_command
 from cli.explain_compat import OTHERS, explain_compat
 from cli.run_options import RunStart, parse_run_options
@@ -97,10 +98,11 @@ def launch() -> tuple[Communicator, list[Finding]]:
 
 def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
     """Return the findings: those of this rank alone, then those of all ranks together.  Every rank must call this."""
+    choose_kernels(options.kernels)
     device, placements = placements_of_ranks(options.device, world)
     training, planned = options.training, dataclasses.replace(options, device=device)
     return [
-        *machine(options.device, world, placements),
+        *machine(options.device, options.kernels, world, placements),
         *together(world, placements, device, training.n_micro_batches, training.sum),
         *plan(planned, world, placements, try_largest=options.try_largest_batch),
     ]

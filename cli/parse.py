@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autograd.array import Device
+from autograd.kernel_choice import KernelChoice, choose_kernels
 from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
@@ -48,6 +49,8 @@ class ParseOptions:
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device
     """Where to compute."""
+    kernels: KernelChoice = RunConfig.kernels
+    """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
 
     @property
     def search(self) -> SearchConfig:
@@ -65,6 +68,7 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     """Parse ``source``, or the words of a treebank, and write the trees to ``target``."""
     remedy = 'to parse a file of sentences, give "< {file}"; the words of a file of trees, "--treebank {file}"'
     options = parse_options(ParseOptions(), DESCRIPTION, arguments, remedy)
+    choose_kernels(options.kernels)
     search, parser = options.search, Parser.load(options.run, device=options.device)
     if options.treebank is None and source.isatty():
         say("type a sentence and press Enter; Ctrl-D ends")

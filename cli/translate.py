@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autograd.array import Device
+from autograd.kernel_choice import KernelChoice, choose_kernels
 from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
@@ -49,6 +50,8 @@ class TranslateOptions:
     """Threads to compute on; all cores if not given."""
     device: Device = RunConfig.device
     """Where to compute."""
+    kernels: KernelChoice = RunConfig.kernels
+    """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
     weights: WeightsDtype = "float32"
     """int8 rounds each weight to one of 255 levels: faster for few sentences at once, slightly worse translations."""
     input: Path | None = None
@@ -92,6 +95,7 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     remedy = 'to translate a file, give "< {file}" or "--input {file}"'
     options = parse_options(TranslateOptions(), DESCRIPTION, arguments, remedy)
     options.check()
+    choose_kernels(options.kernels)
     translator = Translator.load(options.run, device=options.device, weights=options.weights)
     translation = LineTranslator(translator, options.search, options.n_best, options.threads)
     if options.input and options.output:

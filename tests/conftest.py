@@ -9,7 +9,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import Phase, settings
 
+from autograd.kernel_choice import at_first_use
+from autograd.op import with_kernels
 from cli.command import log_shown
+
+at_first_use.clear()  # tests register CUDA kernels themselves, without the check in a child process
 
 settings.register_profile("here", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
@@ -20,6 +24,15 @@ settings.load_profile("here")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a background job; the tests of Ctrl-C need to hear it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def kernels_kept() -> Iterator[None]:
+    """Register all kernels again after a test that removes them."""
+    before = [(operation, list(operation.kernels)) for operation in with_kernels]
+    yield
+    for operation, kernels in before:
+        operation.kernels[:] = kernels
 
 
 @pytest.fixture

@@ -139,8 +139,11 @@ OTHERS = {"adam": "optim", "clip": "optim", "random": "random"}
 OPERATIONS = {path.stem for path in (ROOT / "autograd/ops").glob("*.py")} - {"__init__"} | set(OTHERS)
 HELPERS = {  # files that kernels share
     "cpu": {"common", "library", "packed", "parallel", "philox"},
-    "cuda": {"algorithms", "common", "cublaslt", "driver", "library", "mma", "nvrtc", "philox", "products"},
-}
+    "cuda": {
+        "algorithms", "cases", "check", "checked", "common", "cublaslt", "driver", "library", "mma", "nvrtc", "philox",
+        "products",
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("device", HELPERS)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autograd.array import Device
+from autograd.kernel_choice import KernelChoice
 from minitransformer.config import presets
 from minitransformer.config.checks import ConfigError
 from minitransformer.config.data import DataConfig
@@ -52,6 +53,8 @@ class RunConfig:
     """The training."""
     device: Device = "cpu"
     """Device that computes; "cuda" needs CuPy."""
+    kernels: KernelChoice = "compiled"
+    """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
 
     def __post_init__(self) -> None:
         if self.model.vocabulary_size or self.model.source_vocabulary_size:
@@ -89,10 +92,13 @@ class RunConfig:
         return json.dumps(parts, indent=2) + "\n"
 
     def settings(self) -> dict[str, str]:
-        """Return the settings that determine the result, and the device, by names such as "training.seed"."""
+        """Return the settings that determine the result, device and kernels, by names such as "training.seed"."""
         parts: dict[str, dict[str, Any]] = json.loads(self.to_json())
         named = ((f"{part}.{name}", value) for part, fields in parts.items() for name, value in fields.items())
-        return {name: json.dumps(value) for name, value in named} | {"device": self.device}
+        return {name: json.dumps(value) for name, value in named} | {
+            "device": self.device,
+            "kernels": self.kernels,
+        }
 
     def claim_directory(self) -> None:
         """Write this configuration into the run's directory."""

@@ -22,6 +22,7 @@ from autograd import (
     to_host,
 )
 from autograd.array import Array, BoolArray, Device, FloatArray, IntArray
+from autograd.kernel_choice import register_kernels
 from autograd.ops.linear import pack_weight
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import linear_top_k
@@ -67,6 +68,7 @@ class Transformer(Layer):
             )
         if dtype not in DTYPES:
             raise ValueError(f"Transformer: dtype must be one of {DTYPES}, got {dtype!r}")
+        register_kernels(device)
         self.config, self.device = config, device
         self.source_embedding = Embedding(config.n_source_words, config.d_model)
         self.target_embedding = (

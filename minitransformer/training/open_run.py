@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from autograd.kernel_choice import choose_kernels
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData
 from minitransformer.model.transformer import Transformer
@@ -41,6 +42,7 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     DeviceError; DisagreementError before ranks share memory for a model.
     """
     _require_same(world, {"code": code_version(), **config.settings()})
+    choose_kernels(config.kernels)
     placements = choose_placements(config.device, world)
     data = shared_data(config, world)
     _require_same(world, {"prepared data": data.digest})

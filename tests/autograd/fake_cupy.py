@@ -23,7 +23,6 @@ import numpy as np
 
 __version__ = "stand-in"
 fake_streams.reset()
-ALIGNMENT = 512  # bytes, of all that CuPy allocates
 
 inf, nan, newaxis = np.inf, np.nan, None
 float32, float64, int32, int64, uint16, uint32, uint64, bool_ = (
@@ -130,9 +129,8 @@ def _placed(values: Any) -> tuple[Any, Any]:
     """
     if not (values.flags.owndata and values.flags.c_contiguous):
         return values, fake_streams.block_of(values)
-    buffer, block = fake_streams.memory(values.nbytes + ALIGNMENT)
-    start = -buffer.ctypes.data % ALIGNMENT
-    aligned = buffer[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
+    buffer, block = fake_streams.memory(values.nbytes)
+    aligned = buffer.view(values.dtype).reshape(values.shape)
     aligned[...] = values
     return aligned, block
 
@@ -351,6 +349,7 @@ cuda = SimpleNamespace(
     Stream=fake_streams.Stream,
     get_current_stream=fake_streams.get_current_stream,
     using_allocator=fake_streams.using_allocator,
+    set_allocator=fake_streams.set_allocator,
     get_elapsed_time=lambda start, end: 1e3 * (end.seconds - start.seconds),
     alloc_pinned_memory=fake_cuda.alloc_pinned_memory,
     runtime=fake_cuda.runtime,

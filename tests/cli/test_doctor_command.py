@@ -21,6 +21,7 @@ from rich.console import Console
 from small_run import Trained
 
 from autograd.kernels.cpu.library import Library
+from autograd.kernels.cuda.checked import CheckError, CheckResults
 from cli.doctor import doctor, shown, summary
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.model.transformer import Transformer
@@ -136,6 +137,7 @@ def test_gpus_are_reported_whether_the_run_uses_them_or_not(
 ) -> None:
     fake_cuda.stand_in_for_cupy()
     monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
+    monkeypatch.setattr(machine, "check_results", lambda: CheckResults({"linear": ""}, tmp_path))
     _, output = output_and_status(capsys, "--run", str(tmp_path), "--device", "cuda")
     assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in output
     _, output = output_and_status(capsys, "--run", str(tmp_path))
@@ -144,6 +146,33 @@ def test_gpus_are_reported_whether_the_run_uses_them_or_not(
     status, output = output_and_status(capsys, "--run", str(tmp_path))
     assert status == 0
     assert "none: CuPy stand-in finds no usable driver" in output
+
+
+def test_the_check_of_every_cuda_kernel_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["--run", str(tmp_path), "--device", "cuda"]
+    assert "ok CUDA kernels not checked: there is no GPU" in output_and_status(capsys, *arguments)[1]
+    fake_cuda.stand_in_for_cupy()
+    right = CheckResults({"dropout": "", "linear": ""}, tmp_path / "file")
+    monkeypatch.setattr(machine, "check_results", lambda: right)
+    status, output = output_and_status(capsys, *arguments)
+    assert (status, "ok CUDA kernels right: dropout, linear" in output) == (0, True)
+    wrong = right._replace(faults={"attention": "relative error 2", "dropout": "", "linear": "relative error 2"})
+    monkeypatch.setattr(machine, "check_results", lambda: wrong)
+    status, output = output_and_status(capsys, *arguments)
+    assert status == 1
+    assert "wrong CUDA kernels right: dropout not used: attention, linear: relative error 2 → update the" in output
+    assert "to check again, remove" in output
+
+    def cannot() -> CheckResults:
+        raise CheckError("NVRTC is not installed")
+
+    monkeypatch.setattr(machine, "check_results", cannot)
+    status, output = output_and_status(capsys, *arguments)
+    assert status == 1
+    assert "wrong CUDA kernels not used; the references run instead" in output
+    assert "→ NVRTC is not installed" in output
 
 
 def test_without_mpi4py_one_process_is_reported_what_several_need(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_kernels import needs_gpu, registered
+from cuda_kernels import KERNELS, needs_gpu, registered
 from draws import Draw
 from op_cases import CASES as EVERY_OPERATION
 from op_cases import OpCase
 
 from autograd import RandomStream, Segments, Tensor, backward, to_device, to_host
-from autograd.array import Device, device_of
+from autograd.array import Device, device_of, namespace_of_device
+from autograd.kernels.cuda.checked import CHILD, check_results
 from autograd.op import operations
 from autograd.optim import Adam
 from autograd.precision import rounded, upcast
@@ -23,6 +26,7 @@ from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
+CHILD_ON_STAND_IN = Path(__file__).parents[1] / "support" / "checking_child.py"
 RELATIVE = {"float32": 1e-5, "float64": 1e-13}
 STREAM_ID = StreamId(seed=5, stream=1, update=3, micro_batch=2)
 RANDOM = np.random.default_rng(8)
@@ -109,6 +113,15 @@ def assert_near(on_gpu: Any, expected: Any, relative: float, *, least: float = 0
     assert device_of(on_gpu) == "cuda"
     assert on_gpu.shape == expected.shape
     assert np.linalg.norm(to_host(on_gpu) - expected) <= relative * max(np.linalg.norm(expected), least)
+
+
+@needs_gpu
+def test_every_kernel_passes_the_check_at_first_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    is_stand_in = namespace_of_device("cuda").__version__ == "stand-in"
+    results = check_results((sys.executable, str(CHILD_ON_STAND_IN), "{}") if is_stand_in else CHILD)
+    assert results.warnings() == []
+    assert set(results.right()) == KERNELS.keys()
 
 
 @needs_gpu

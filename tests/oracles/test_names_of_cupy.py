@@ -19,7 +19,7 @@ import pytest
 
 IS_INSTALLED = importlib.util.find_spec("cupy") is not None
 NOT_OF_CUPY = {  # imports and helpers of the stand-in
-    "annotations", "ALIGNMENT", "Any", "Callable", "Iterator", "SimpleNamespace",
+    "annotations", "Any", "Callable", "Iterator", "SimpleNamespace",
     "cuda.Event.let_pass", "cuda.Memory.used", "cuda.MemoryPool.take_back",
 }  # fmt: skip
 WITHOUT_STAND_IN = {"cuda.function.Module.get_function", "cuda.function.Module.load", "cuda.Device.compute_capability"}

@@ -9,28 +9,34 @@ from typing import Any
 
 import pytest
 
-from autograd import kernels, optim  # noqa: F401  (their registration comes first)
-from autograd.kernels.cuda import adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear
-from autograd.op import Kernels, operations
-from autograd.ops.linear_maps import joint_linear_maps
-from autograd.random import random_words
+from autograd.kernel_choice import kernels_for
+from autograd.kernels.cuda import (
+    adam,
+    attention,
+    clip,
+    cross_entropy,
+    dropout,
+    embedding,
+    layer_norm,
+    linear,
+    register_all,
+)
+from autograd.op import Kernels
 
 MODULES = (adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear)
-DISPATCHERS: dict[str, Kernels[Any]] = {
-    **operations, "adam_update": optim.adam_update, "clip": optim.clip, "sum_squares": optim.sum_squares,
-    "linear_maps": joint_linear_maps, "random_words": random_words,
-}  # fmt: skip
+register_all()
+DISPATCHERS: dict[str, Kernels[Any]] = kernels_for("cuda")
 KERNELS = {
     name: [kernel for kernel in dispatcher.kernels if kernel.device == "cuda"]
     for name, dispatcher in DISPATCHERS.items()
 }
-for _name, _dispatcher in DISPATCHERS.items():
-    _dispatcher.kernels[:] = [kernel for kernel in _dispatcher.kernels if kernel not in KERNELS[_name]]
+for _dispatcher in DISPATCHERS.values():
+    _dispatcher.remove_kernels("cuda")
 
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """Within this context they run, as after ``import autograd.kernels.cuda``."""
+    """Within this context they run, as after ``register_all``."""
     before = {name: list(dispatcher.kernels) for name, dispatcher in DISPATCHERS.items()}
     for name, dispatcher in DISPATCHERS.items():
         dispatcher.kernels[:0] = KERNELS[name]

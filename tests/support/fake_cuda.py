@@ -17,6 +17,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from autograd.kernel_choice import at_first_use
+
 N_GPUS = 1
 CALLS: list[tuple[Any, ...]] = []  # what was asked of streams, memory and NCCL, in order
 
@@ -44,11 +46,19 @@ def _count() -> int:
 
 runtime = SimpleNamespace(
     CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=lambda number: {"name": b"CPU"},
-    eventQuery=lambda pointer: 0,
+    eventQuery=lambda pointer: 0, driverGetVersion=lambda: 13_000,
 )  # fmt: skip
 
 
+ALIGNMENT = 512  # bytes, of all that CuPy allocates
 LIMIT = math.inf  # bytes of the GPU
+
+
+def aligned(n_bytes: int) -> Any:
+    """Memory of the host that is aligned as CuPy's is."""
+    buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT
+    return buffer[start : start + n_bytes]
 
 
 class Memory:
@@ -60,7 +70,8 @@ class Memory:
         self.size = 0
         if Memory.used + size > LIMIT:
             raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory", 2)
-        self.size, self.buffer = size, np.empty(size, np.uint8)
+        self.size, self.buffer = size, aligned(size)
+        self.owner = self.buffer.base  # the base of every view
         Memory.used += size
 
     def __del__(self) -> None:
@@ -168,7 +179,11 @@ nccl = _Nccl()
 
 
 def stand_in_for_cupy() -> Any:
-    """The whole stand-in, as the module "cupy" from now on, and its "cupy.cuda.nccl", which has to be imported."""
+    """The whole stand-in, as the module "cupy" from now on, and its "cupy.cuda.nccl", which has to be imported.
+
+    Nothing registers the CUDA kernels, which cannot run on it.
+    """
+    at_first_use.clear()
     path = Path(__file__).parents[1] / "autograd" / "fake_cupy.py"
     spec = importlib.util.spec_from_file_location("cupy", path)
     assert spec is not None

@@ -11,6 +11,7 @@ gives memory to the next array as soon as it is free, and graphs that have used 
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import time
 import weakref
@@ -22,6 +23,7 @@ import fake_cuda
 import numpy as np
 
 Work = Callable[[], None]
+Allocator = Callable[[int], Any]
 
 
 class CaptureError(RuntimeError):
@@ -127,15 +129,15 @@ class Graph:
 class MemoryPool:
     """Memory that is given to the next array as soon as the last one in it is gone, whatever graphs write to it."""
 
-    def __init__(self, allocator: Callable[[int], Any] | None = None) -> None:
+    def __init__(self, allocator: Allocator | None = None) -> None:
         self._allocate = allocator or (lambda size: fake_cuda.MemoryPointer(fake_cuda.Memory(size), 0))
         self._free: list[fake_cuda.Memory] = []
         self._n_bytes = 0
 
-    def malloc(self, size: int) -> Block:
+    def malloc(self, size: int) -> Pointer:
         fitting = [i for i, memory in enumerate(self._free) if memory.size >= size]
         if fitting:
-            return Block(self, self._free.pop(min(fitting, key=lambda i: self._free[i].size)))
+            return Pointer(Block(self, self._free.pop(min(fitting, key=lambda i: self._free[i].size))))
         try:
             memory = self._allocate(size).mem
         except fake_cuda.CUDARuntimeError:
@@ -145,7 +147,7 @@ class MemoryPool:
             except fake_cuda.CUDARuntimeError as error:
                 raise MemoryError(f"Out of memory allocating {size:,} bytes") from error
         self._n_bytes += size
-        return Block(self, memory)
+        return Pointer(Block(self, memory))
 
     def take_back(self, memory: fake_cuda.Memory) -> None:
         poison(memory.buffer)
@@ -163,19 +165,36 @@ class Block:
     """Memory of a pool, in use until the last array in it is gone."""
 
     def __init__(self, pool: MemoryPool, memory: fake_cuda.Memory) -> None:
-        self.pool, self.memory, self.buffer = pool, memory, memory.buffer
-        _blocks[id(self.buffer)] = self
+        self.pool, self.memory = pool, memory
+        _blocks[id(memory.owner)] = self
 
     def __del__(self) -> None:
         self.pool.take_back(self.memory)
 
 
+class Pointer:
+    """A place in a block."""
+
+    def __init__(self, block: Block, offset: int = 0) -> None:
+        self.block, self.offset, self.buffer = block, offset, block.memory.buffer[offset:]
+
+    def __add__(self, n_bytes: int) -> Pointer:
+        return Pointer(self.block, self.offset + n_bytes)
+
+    def memset_async(self, value: int, size: int, stream: Stream | None = None) -> None:
+        self.buffer[:size] = value
+
+    def copy_to_host(self, address: int, size: int) -> None:
+        ctypes.memmove(address, self.buffer.ctypes.data, size)
+
+
 def memory(n_bytes: int) -> tuple[Any, Block | None]:
-    """Memory, and its block if it is of a pool that is in use; whoever has an array in it must keep the block."""
-    if not _pools:
-        return np.empty(n_bytes, np.uint8), None
-    block = _pools[-1](n_bytes)
-    return block.buffer, block
+    """Aligned memory, and its block if it is of a pool; whoever has an array in it must keep the block."""
+    allocator = _pools[-1] if _pools else _allocators[0]
+    if allocator is None:
+        return fake_cuda.aligned(n_bytes), None
+    pointer = allocator(n_bytes)
+    return pointer.buffer[:n_bytes], pointer.block
 
 
 def block_of(view: Any) -> Block | None:
@@ -187,10 +206,16 @@ def block_of(view: Any) -> Block | None:
     return None
 
 
+def set_allocator(allocator: Allocator) -> None:
+    """Let the arrays of the whole process lie in memory that ``allocator`` returns."""
+    _allocators[:] = [allocator]
+
+
+_allocators: list[Allocator | None] = [None]
 _current: list[Stream] = []
 _pools: list[Any] = []
 _capturing: dict[int, Stream] = {}  # by address
-_blocks = weakref.WeakValueDictionary[int, Block]()  # by the identity of their buffers
+_blocks = weakref.WeakValueDictionary[int, Block]()  # by the identity of their memory's owners
 _default: list[MemoryPool] = []
 
 
@@ -198,6 +223,7 @@ def reset() -> None:
     """As a process begins."""
     _current[:], _pools[:] = [Stream()], []
     _capturing.clear()
+    _allocators[:] = [None]
     _default[:] = [MemoryPool()]
     _current[0].ptr = 7
 

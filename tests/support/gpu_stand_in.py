@@ -19,7 +19,7 @@ import pytest
 from cublaslt_on_cpu import Recorder
 from cuda_on_cpu import launch
 
-from autograd.kernels.cuda import cublaslt, driver
+from autograd.kernels.cuda import cublaslt, driver, nvrtc
 
 FAKE_CUPY = Path(__file__).resolve().parent.parent / "autograd" / "fake_cupy.py"
 
@@ -34,6 +34,7 @@ def install() -> None:
     products_on_cpu = Recorder()
     cublaslt.library = lambda: products_on_cpu
     driver._function = _function_on_cpu
+    nvrtc.version = lambda: "stand-in"
 
 
 def _function_on_cpu(source: str, kernel: str, device: int) -> Callable[..., None]:

@@ -27,12 +27,17 @@ class Program(NamedTuple):
 
 def machine_code(name: str, architecture: str) -> bytes:
     """Return ``name`` compiled for an architecture, from the cache if it is there.  Raises: CompilerError."""
-    major, minor = ctypes.c_int(), ctypes.c_int()
-    _check(_nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "version")
     sources = [(SOURCES / file).read_bytes() for file in (name, *_HEADERS)]
-    options = [*_OPTIONS, architecture, f"{major.value}.{minor.value}"]
+    options = [*_OPTIONS, architecture, version()]
     inputs = [*sources, *(option.encode() for option in options)]
     return code_of(cached_code(f"cuda-{name}", inputs, lambda: compile_source(name, architecture).cubin))
+
+
+def version() -> str:
+    """Return the version of the compiler, such as "13.0".  Raises: CompilerError if it is not installed."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(_nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "version")
+    return f"{major.value}.{minor.value}"
 
 
 def compile_source(name: str, architecture: str) -> Program:

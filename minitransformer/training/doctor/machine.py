@@ -13,7 +13,9 @@ from threadpoolctl import threadpool_info
 
 from autograd import DeviceError
 from autograd.array import Device, count_gpus, gpu_module
+from autograd.kernel_choice import KernelChoice
 from autograd.kernels.cpu.library import library
+from autograd.kernels.cuda.checked import CheckError, check_results
 from minitransformer.system.provenance import code_version
 from minitransformer.training.doctor.finding import SAME_EVERYWHERE, Finding
 from parallel.communicator import Communicator
@@ -24,15 +26,19 @@ SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
 BYTES_OF_RANK = 8_000_000  # shared memory that an MPI library uses per process, measured; docs/parallel.md
 
 
-def machine(device: Device, world: Communicator, placements: list[Placement]) -> list[Finding]:
-    """Return all findings of this rank; every rank makes the same checks.  ``device`` is the run's setting."""
+def machine(device: Device, choice: KernelChoice, world: Communicator, placements: list[Placement]) -> list[Finding]:
+    """Return all findings of this rank; every rank makes the same checks.
+
+    ``device`` and ``choice`` are the run's settings.
+    """
     return [
         *versions(),
         *blas(),
-        kernels(device),
+        kernels(device, choice),
         cores(device, world.rank, placements),
         mpi(world),
         gpus(device, placements[world.rank]),
+        *([cuda_kernels(choice, placements[world.rank])] if device == "cuda" else []),
     ]
 
 
@@ -56,8 +62,10 @@ def blas() -> list[Finding]:
     return [Finding("BLAS", " and ".join(names), if_ranks_differ=SAME_EVERYWHERE)]
 
 
-def kernels(device: Device) -> Finding:
+def kernels(device: Device, choice: KernelChoice) -> Finding:
     """Return how the kernels for the CPU were compiled, or why they were not."""
+    if choice == "reference":
+        return Finding("kernels", 'not used (kernels is "reference")')
     found = library()
     if found.functions:
         return Finding("kernels", f"compiled by {found.command}", if_ranks_differ=SAME_EVERYWHERE)
@@ -112,6 +120,21 @@ def gpus(device: Device, placement: Placement) -> Finding:
         else f'{n_gpus}, not used (device is not "cuda")'
     )
     return Finding("GPU", f"{used}; {name}, CuPy {cupy.__version__}")
+
+
+def cuda_kernels(choice: KernelChoice, placement: Placement) -> Finding:
+    """Return which CUDA kernels passed their check on this rank's GPU, and what is wrong with the others."""
+    if choice == "reference":
+        return Finding("CUDA kernels", 'not used (kernels is "reference")')
+    if placement.gpu is None:
+        return Finding("CUDA kernels", "not checked: there is no GPU")
+    try:
+        results = check_results()
+    except CheckError as error:
+        return Finding("CUDA kernels", "not used; the references run instead, more slowly", str(error))
+    right, warnings = f"right: {', '.join(results.right()) or 'none'}", results.warnings()
+    found = "\n".join([right, *(f"not used: {warning}" for warning in warnings)])
+    return Finding("CUDA kernels", found, results.remedy if warnings else "")
 
 
 def shared_memory(n_ranks: int) -> Finding:

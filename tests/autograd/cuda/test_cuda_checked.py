@@ -1,0 +1,185 @@
+"""CUDA kernels are registered if they pass their check in a child process, here on the stand-ins for a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cuda_kernels
+import cuda_on_cpu
+import pytest
+
+from autograd.kernel_choice import kernels_for
+from autograd.kernels.cuda import checked, cublaslt, nvrtc
+from autograd.kernels.cuda.checked import CheckError, check_results, register_checked
+
+ROOT = Path(__file__).parents[3]
+SUPPORT = ROOT / "tests" / "support"
+pytestmark = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler (g++)")
+
+
+def child(**faults: str) -> tuple[str, ...]:
+    return sys.executable, str(SUPPORT / "checking_child.py"), json.dumps(faults)
+
+
+NO_CHILD = (sys.executable, "-c", "raise ImportError('no module')")
+
+
+@pytest.fixture(autouse=True)
+def stand_in(products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the GPU, its libraries and the cache directory."""
+    monkeypatch.setattr(nvrtc, "version", lambda: "stand-in")
+
+
+def start_parent(faults: dict[str, str], choice: str = "compiled") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(SUPPORT / "checking_parent.py"), json.dumps(faults), choice],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def registered_by(parent: subprocess.Popen[str]) -> tuple[list[str], str]:
+    """Return the kernels that a parent has registered, and its log."""
+    out, log = parent.communicate(timeout=600)
+    assert parent.returncode == 0, log
+    return json.loads(out.splitlines()[-1]), log
+
+
+def test_every_kernel_passes_its_check_and_is_registered() -> None:
+    names, log = registered_by(start_parent({}))
+    assert set(names) == cuda_kernels.KERNELS.keys()
+    assert log.startswith(f"INFO {len(names)} of {len(names)} CUDA kernels passed their check, ")
+    assert log.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("is wrong", "WrongResultError: relative error 0.001 in float32, 1 of 37 × 65"),
+        ("leaves NaN", "WrongResultError: an element of a result is not finite, or not written"),
+        ("writes before", "WrongResultError: it writes before an array of "),
+        ("writes behind", "WrongResultError: it writes behind an array of "),
+        ("has a wrong gradient", "WrongResultError: relative error 2 in float32"),
+        ("raises", "RuntimeError: out of luck"),
+        ("aborts", "the child process that checks kernels ended by signal 6 (Aborted)"),
+        ("hangs", "the child process that checks kernels was ended after 10 s"),
+        ("makes CUDA unusable", "RuntimeError: illegal address"),
+    ],
+)
+def test_a_fault_is_that_of_its_kernel_and_the_others_are_checked(fault: str, reason: str) -> None:
+    results = check_results(child(dropout="", embedding=fault, layer_norm="", linear=""), 10)
+    assert list(results.faults) == ["dropout", "embedding", "layer_norm", "linear"]
+    assert results.right() == ["dropout", "layer_norm", "linear"]
+    assert results.faults["embedding"].startswith(reason)
+    assert "\n" not in results.faults["embedding"]
+
+
+def test_kernels_with_a_fault_are_not_registered_and_named_in_a_warning() -> None:
+    names, log = registered_by(start_parent({"dropout": "is wrong", "embedding": "aborts", "layer_norm": ""}))
+    assert names == ["layer_norm"]
+    of_dropout, of_embedding = (line for line in log.splitlines() if line.startswith("WARNING"))
+    assert of_dropout.startswith("WARNING CUDA kernel dropout: WrongResultError: relative error 0.001 in float32, 1 ×")
+    assert "WARNING CUDA kernel embedding: the child process that checks kernels ended by signal 6" in of_embedding
+    assert "the reference runs instead, more slowly: update the driver and CuPy, or report this" in of_embedding
+
+
+def test_results_are_kept_until_a_source_changes_or_the_file_is_corrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = check_results(child(dropout=""))
+    assert check_results(NO_CHILD) == results
+    results.path.write_bytes(results.path.read_bytes()[:-1] + b"?")
+    assert check_results(child(dropout="raises")).right() == []
+    assert check_results(NO_CHILD).right() == []
+    for name in ("dropout.cu", "common.cuh", "check.py"):
+        sources = tmp_path / name
+        shutil.copytree(nvrtc.SOURCES, sources)
+        with monkeypatch.context() as patched:
+            patched.setattr(nvrtc, "SOURCES", sources)
+            assert check_results(NO_CHILD).right() == []
+            with (sources / name).open("a") as file:
+                file.write("\n")
+            with pytest.raises(CheckError):
+                check_results(NO_CHILD)
+
+
+@pytest.mark.parametrize("of", ["driver", "CuPy", "NVRTC", "cuBLASLt", "GPU"])
+def test_results_are_those_of_one_gpu_driver_and_library(of: str, monkeypatch: pytest.MonkeyPatch, cupy: Any) -> None:
+    check_results(child(dropout=""))
+    check_results(NO_CHILD)
+    other = {
+        "driver": (cupy.cuda.runtime, "driverGetVersion", lambda: 1),
+        "CuPy": (cupy, "__version__", "1"),
+        "NVRTC": (nvrtc, "version", lambda: "1"),
+        "cuBLASLt": (cublaslt, "version", lambda: 1),
+        "GPU": (cupy.cuda.runtime, "getDeviceProperties", lambda number: {"name": b"another"}),
+    }
+    monkeypatch.setattr(*other[of])
+    with pytest.raises(CheckError):
+        check_results(NO_CHILD)
+
+
+def test_of_two_processes_one_checks_and_the_other_waits_for_its_results() -> None:
+    faults = {"dropout": "is slow", "embedding": "is wrong"}
+    parents = [start_parent(faults) for _ in range(2)]
+    names, logs = zip(*map(registered_by, parents), strict=True)
+    assert names == (["dropout"], ["dropout"])
+    assert sum(log.count("1 of 2 CUDA kernels passed their check") for log in logs) == 1
+    assert [log.count("WARNING CUDA kernel embedding: WrongResultError") for log in logs] == [1, 1]
+
+
+def test_on_a_file_system_without_locks_every_process_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(file: Any, how: int) -> None:
+        raise OSError("no locks")
+
+    monkeypatch.setattr(checked.fcntl, "flock", flock)
+    assert check_results(child(dropout="")).right() == ["dropout"]
+
+
+def test_without_a_child_that_checks_nothing_is_registered_or_kept(logged: list[str], tmp_path: Path) -> None:
+    register_checked(NO_CHILD)
+    assert logged == [
+        "warning: the CUDA kernels could not be checked: the child process that checks kernels ended with status 1:"
+        " ImportError: no module; the references run instead, more slowly"
+    ]
+    assert kernels_for("cuda") == {}
+    assert list(tmp_path.glob("**/cuda-check-*")) == []
+    with pytest.raises(CheckError, match="No such file or directory"):
+        check_results(("/nowhere",))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed")
+def test_the_child_finds_its_module_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "autograd.py").write_text("raise ImportError('of the current directory')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with pytest.raises(CheckError, match="ended with status 1: .*CuPy cannot be imported"):
+        check_results()
+
+
+def test_without_cublaslt_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def library() -> Any:
+        raise cublaslt.ProductError("cuBLASLt is not installed")
+
+    monkeypatch.setattr(cublaslt, "library", library)
+    with pytest.raises(CheckError, match="cuBLASLt is not installed"):
+        check_results(child(dropout=""))
+
+
+def test_kernels_that_are_registered_already_are_not_checked(logged: list[str]) -> None:
+    with cuda_kernels.registered():
+        register_checked(NO_CHILD)
+        assert kernels_for("cuda").keys() == cuda_kernels.KERNELS.keys()
+    assert logged == []
+
+
+def test_references_are_chosen_without_a_check(tmp_path: Path) -> None:
+    names, log = registered_by(start_parent({"dropout": ""}, "reference"))
+    assert (names, log) == ([], "")
+    assert list(tmp_path.glob("**/cuda-check*")) == []

@@ -1,0 +1,73 @@
+"""The child process that checks CUDA kernels, on the stand-ins.
+
+    python checking_child.py FAULTS GPU [KERNEL …]
+
+FAULTS is "{}", which checks every kernel by emulation, or a JSON object of kernels and the faults to plant in them
+("" for none): these kernels alone are checked, and each is its reference with this fault.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import fake_streams
+import gpu_stand_in
+
+gpu_stand_in.install()
+
+from autograd.kernel_choice import kernels_for  # noqa: E402
+from autograd.kernels.cuda import check, register_all  # noqa: E402
+from autograd.kernels.cuda.cases import CaseSizes  # noqa: E402
+from autograd.precision import in_float32, is_bfloat16  # noqa: E402
+
+SIZES = CaseSizes(lengths=(1, 17), vocabularies=(61,), wave=256)
+
+
+def unusable(*arguments: Any) -> None:
+    raise RuntimeError("illegal address")
+
+
+def run(reference: Any, fault: str, *arguments: Any, **static: Any) -> Any:
+    if fault == "aborts":
+        os.abort()
+    if fault == "hangs":
+        time.sleep(1_000)
+    if fault == "raises":
+        raise RuntimeError("out of\nluck")
+    if fault == "makes CUDA unusable":
+        fake_streams.Stream.synchronize = unusable  # type: ignore[method-assign]
+        unusable()
+    if fault == "is slow":
+        time.sleep(1)
+    compute = functools.partial(in_float32, lambda *_: reference) if any(map(is_bfloat16, arguments)) else reference
+    y, backward = compute(*arguments, **static)
+    if fault == "is wrong":
+        y *= 1.001
+    elif fault == "leaves NaN":
+        y[-1] = float("nan")
+    elif fault.startswith("writes"):
+        ctypes.memset(y.data.ptr + (y.nbytes if fault == "writes behind" else -1), 0, 1)
+    elif fault == "has a wrong gradient":
+        return y, lambda dy: [None if x is None else -x for x in backward(dy)]
+    return y, backward
+
+
+def plant(faults: dict[str, str]) -> None:
+    register_all()
+    for name, operation in kernels_for("cuda").items():
+        operation.remove_kernels("cuda")
+        if name in faults:
+            operation.kernel("cuda")(functools.partial(run, operation.reference, faults[name]))
+
+
+if __name__ == "__main__":
+    faults = json.loads(sys.argv[1])
+    if faults:
+        plant(faults)
+    check.main(sys.argv[2:], SIZES)
