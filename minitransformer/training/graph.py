@@ -199,32 +199,35 @@ def _allocate(size: int) -> Any:
     return _allocate(size)
 
 
-def is_capturable(model: Transformer) -> bool:
-    """Return whether every operation of an update has a kernel, so that none needs anything from the host.
+def why_not_captured(model: Transformer) -> str:
+    """Return why an update of this model cannot be a CUDA graph; "" if it can.
 
-    Most references cannot be captured: CuPy's matrix products refuse it, and attention's needs arrays of the host.  The
-    operations are those of the model's loss for one token on each side, which is computed here, and those of
-    ``autograd.optim``.
+    Each operation of an update must have a kernel, which needs nothing from the host.  Most references cannot be
+    captured: CuPy's matrix products refuse it, and attention's needs arrays of the host.  The operations are those of
+    the model's loss for one token on each side, which is computed here, and those of ``autograd.optim``.
     """
     parameters = model.parameters
-    if parameters.low_precision is None or model.device != "cuda":
-        return False
-    lacks_kernel = False
+    if model.device != "cuda":
+        return "the model is not on a GPU"
+    if parameters.low_precision is None:
+        return "its kernels need bfloat16"
+    lacking: list[str] = []
 
     def observe(operation: Operation, run: Run, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
-        nonlocal lacks_kernel
-        lacks_kernel |= operation not in _CAPTURED_BY_CUPY and not _is_kernel(run, operation)
+        if operation not in _CAPTURED_BY_CUPY and not _is_kernel(run, operation):
+            lacking.append(operation.__name__)
         return run(*arguments, **static)
 
     with no_tape(), observed(observe):
         model.loss(Batch.from_token_ids([[]], [[]]), RandomStream(seed=0))
-    return not lacks_kernel and _optimizer_has_kernels(parameters)
+    lacking += _lacking_of_optimizer(parameters)
+    return f"no CUDA kernel computes {', '.join(dict.fromkeys(lacking))} for this model" if lacking else ""
 
 
 _CAPTURED_BY_CUPY = (ops.add, ops.multiply, ops.reshape, ops.scale)  # references of one element at a time
 
 
-def _optimizer_has_kernels(parameters: ParameterBuffer) -> bool:
+def _lacking_of_optimizer(parameters: ParameterBuffer) -> list[str]:
     values, gradients = parameters.values, parameters.gradients
     numbers = namespace_of_device("cuda").zeros(N_SCALARS)
     arguments: list[tuple[Dispatch[Any], tuple[Array, ...]]] = [
@@ -232,7 +235,11 @@ def _optimizer_has_kernels(parameters: ParameterBuffer) -> bool:
         (clip, (numbers, numbers[0], numbers)),
         (adam_update, (values, gradients, gradients, gradients, parameters.low_precision, numbers, numbers[0])),
     ]
-    return all(_is_kernel(function.choose(of_function, {}), function) for function, of_function in arguments)
+    return [
+        function.reference.__name__
+        for function, of_function in arguments
+        if not _is_kernel(function.choose(of_function, {}), function)
+    ]
 
 
 def _is_kernel(run: Any, function: Dispatch[Any]) -> bool:

@@ -82,7 +82,7 @@ def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int) ->
     if world.size > 1:
         for line in (*describe(placements), trainer.reducer.description):
             _log.info(line)
-    for line in _idle(trainer.config, world, n_threads):
+    for line in (*_idle(trainer.config, world, n_threads), *_slower_on_gpu(trainer)):
         _log.warning(line)
 
 
@@ -97,6 +97,22 @@ def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iter
         yield (
             f"{idle} of {world.size} processes are idle: a batch has {training.n_micro_batches} micro-batches{power}"
             " (training.n_micro_batches)"
+        )
+
+
+def _slower_on_gpu(trainer: Trainer) -> Iterator[str]:
+    """Yield a line for each thing that makes updates slower on a GPU than they could be."""
+    if trainer.model.device == "cpu":
+        return
+    if trainer.config.precision == "float32":
+        yield "slower in float32 (training.precision): bfloat16 uses the GPU's tensor cores and fewer bytes"
+    elif trainer.why_not_captured:
+        yield f"slower without a CUDA graph, kernel by kernel: {trainer.why_not_captured}"
+    n = len(trainer.micro_batches)
+    if n > 1:
+        yield (
+            f"slower in {n} micro-batches, one after the other (training.n_micro_batches):"
+            f" {max(1, trainer.config.n_micro_batches // n)} would be faster, if its memory suffices"
         )
 
 

@@ -31,7 +31,7 @@ from minitransformer.training.checkpoint import load_newest_checkpoint
 from minitransformer.training.cursor import BatchCursor
 from minitransformer.training.flops import training_flops
 from minitransformer.training.gradient import GradientAccumulator
-from minitransformer.training.graph import CapturedStep, is_capturable
+from minitransformer.training.graph import CapturedStep, why_not_captured
 from minitransformer.training.repro_bundle import UpdateFacts
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult, TrainingStep
@@ -82,7 +82,8 @@ class Trainer:
         self.micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
         step = TrainingStep(self.gradient, reducer, self.adam, config, self.micro_batches)
         self.learning_rate = step.learning_rate
-        self.training_step = CapturedStep(step) if world.size == 1 and is_capturable(model) else step
+        self.why_not_captured = "several processes train" if world.size > 1 else why_not_captured(model)
+        self.training_step = step if self.why_not_captured else CapturedStep(step)
         self.state = TrainingState()
         self.writer = CheckpointWriter(run, keep=config.keep_checkpoints)
         self._cursor = BatchCursor(store.lengths, config)

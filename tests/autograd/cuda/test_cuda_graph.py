@@ -27,7 +27,7 @@ from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import graph
 from minitransformer.training.callbacks import Callback, divergence
 from minitransformer.training.gradient import GradientAccumulator
-from minitransformer.training.graph import CapturedStep, is_capturable
+from minitransformer.training.graph import CapturedStep, why_not_captured
 from minitransformer.training.step import StepResult, TrainingStep
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
@@ -291,23 +291,28 @@ def test_a_batch_larger_than_all_before_has_a_capacity_of_its_own(launched: list
     assert large.source % updates._capacity_step == 0
 
 
+def lacking(*operations: str) -> str:
+    return f"no CUDA kernel computes {', '.join(operations)} for this model"
+
+
 @pytest.mark.parametrize(
-    ("changes", "expected"),
-    [({}, True), ({"d_k": 24, "d_v": 24}, False), ({"d_model": 96}, False), ({"positions": "learned"}, True),
-     ({"p_drop_attention": 0.1}, False), ({"norm": "pre", "start": "zero"}, True)],
+    ("changes", "reason"),
+    [({}, ""), ({"d_k": 24, "d_v": 24}, lacking("attention")), ({"d_model": 96}, lacking("add_norm", "layer_norm")),
+     ({"positions": "learned"}, ""), ({"p_drop_attention": 0.1}, lacking("attention")),
+     ({"norm": "pre", "start": "zero"}, "")],
     ids=str,
 )  # fmt: skip
-def test_what_can_be_captured(changes: dict[str, Any], expected: bool, launched: list[str]) -> None:
-    assert is_capturable(model_on_gpu(**changes)) is expected
+def test_what_can_be_captured(changes: dict[str, Any], reason: str, launched: list[str]) -> None:
+    assert why_not_captured(model_on_gpu(**changes)) == reason
 
 
 def test_nothing_is_captured_in_float32_or_on_a_cpu(launched: list[str]) -> None:
-    assert not is_capturable(Transformer(CONFIG, device="cuda"))
-    assert not is_capturable(Transformer(CONFIG, dtype="bfloat16"))
+    assert why_not_captured(Transformer(CONFIG, device="cuda")) == "its kernels need bfloat16"
+    assert why_not_captured(Transformer(CONFIG, dtype="bfloat16")) == "the model is not on a GPU"
 
 
 def test_nothing_is_captured_without_kernels(cupy: Any) -> None:
-    assert not is_capturable(model_on_gpu())
+    assert "attention" in why_not_captured(model_on_gpu())
 
 
 @pytest.mark.parametrize(
@@ -319,10 +324,10 @@ def test_nothing_is_captured_without_the_kernel_of(
     name: str, launched: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_on_gpu(norm="pre" if name == "layer_norm" else "post")
-    assert is_capturable(model)
+    assert not why_not_captured(model)
     with monkeypatch.context() as without:
         without.setattr(DISPATCHERS[name], "kernels", [])
-        assert not is_capturable(model)
+        assert name in why_not_captured(model)
 
 
 @pytest.mark.parametrize(
