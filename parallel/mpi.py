@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from parallel.pulse import Pulse
 from parallel.watchdog import PATIENCE, Watchdog
 
 LONGEST_PULSE = 5.0  # seconds between heartbeats, at most
+PID_NAMESPACE = Path("/proc/self/ns/pid")  # a process of another container may have the same number
 
 
 class MpiRanks:
@@ -91,7 +93,7 @@ class MpiCommunicator(MpiRanks):
 
     def __init__(self, patience: float = PATIENCE, *, node_group: Callable[[int], int] = lambda local_rank: 0) -> None:
         world = MPI.COMM_WORLD
-        self._neighbours: list[int] = []  # process identifiers of the other ranks of this machine, once they are known
+        self._local_pids: list[int] = []  # of the other ranks of this machine, once they are known
         super().__init__(world, Watchdog(world.Get_rank(), patience, self._end_after_message))
         vendor, version = MPI.get_vendor()
         self.library = f"{vendor} {'.'.join(map(str, version))}"
@@ -100,7 +102,9 @@ class MpiCommunicator(MpiRanks):
         with self._watchdog.waiting("MPI_Comm_split"):
             machine = cast(MPI.Intracomm, world.Split_type(MPI.COMM_TYPE_SHARED))
             self.local_rank, self.local_size = machine.Get_rank(), machine.Get_size()
-            self._neighbours += [pid for pid in machine.allgather(os.getpid()) if pid != os.getpid()]
+            mine = os.getpid(), PID_NAMESPACE.stat().st_ino
+            others = [found for found in machine.allgather(mine) if found != mine]
+            self._local_pids += [pid for pid, space in others if space == mine[1]]
             shares_memory = cast(MPI.Intracomm, machine.Split(node_group(self.local_rank)))
             self.node = MpiRanks(shares_memory, self._watchdog)
             self._pulse = Pulse(world.Dup(), min(patience / 10, LONGEST_PULSE))
@@ -135,7 +139,7 @@ class MpiCommunicator(MpiRanks):
         mpirun alone does not always end a stopped process: with ``-disable-auto-cleanup``, for instance, it waits.
         """
         time.sleep(SECONDS_TO_FORWARD)
-        for pid in self._neighbours:
+        for pid in self._local_pids:
             with suppress(OSError):  # it has ended already
                 os.kill(pid, signal.SIGKILL)
         os._exit(1)

@@ -215,7 +215,7 @@ def why_not_captured(model: Transformer) -> str:
 
     def observe(operation: Operation, run: Run, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
         if operation not in _CAPTURED_BY_CUPY and not _is_kernel(run, operation):
-            lacking.append(operation.__name__)
+            lacking.append(operation.name)
         return run(*arguments, **static)
 
     with no_tape(), observed(observe):
@@ -236,7 +236,7 @@ def _lacking_of_optimizer(parameters: ParameterBuffer) -> list[str]:
         (adam_update, (values, gradients, gradients, gradients, parameters.low_precision, numbers, numbers[0])),
     ]
     return [
-        function.reference.__name__
+        function.name
         for function, of_function in arguments
         if not _is_kernel(function.choose(of_function, {}), function)
     ]

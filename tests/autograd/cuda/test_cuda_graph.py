@@ -124,7 +124,7 @@ def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
 
 
 def test_what_outlives_an_update_lies_in_no_memory_that_graphs_write_to(launched: list[str]) -> None:
-    """The second capacity's table of positions, while the first one's graph is launched again."""
+    """Check the second capacity's table of positions, while the first one's graph is launched again."""
     batches = [LARGE, SMALL[0], LARGE, SMALL[1], LARGE, SMALL[2]]
     graphed, one_by_one = step_of(model_on_gpu()), step_of(model_on_gpu(), LaunchedStep)
     assert run(graphed, batches) == run(one_by_one, batches)
@@ -141,7 +141,7 @@ def fill_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_if_memory_runs_out_the_default_pool_gives_back_what_it_does_not_use(
     launched: list[str], cupy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after the trial of the largest batch, and after validation."""
+    """Fill the default pool, as the trial of the largest batch and validation do."""
     batches = [SMALL[0], LARGE, SMALL[1], LARGE]
     expected, updates = run(step_of(model_on_gpu(), LaunchedStep), batches), step_of(model_on_gpu())
     assert numbers(begin(updates, 1, batches[0])) == expected[0]
@@ -192,7 +192,7 @@ def test_launched_one_by_one_it_waits_for_nothing_either(launched: list[str]) ->
 
 
 def test_a_capacitys_first_update_captures_its_graph(launched: list[str], products_on_cpu: Recorder) -> None:
-    """What validation does between two updates does not matter: a graph needs no prepared product."""
+    """Forget all prepared products between two updates, as validation may: a graph needs none."""
     graphed, one_by_one = step_of(model_on_gpu()), step_of(model_on_gpu(), LaunchedStep)
     expected = run(one_by_one, SMALL[:2])
     first = numbers(begin(graphed, 1, SMALL[0]))
@@ -411,93 +411,3 @@ def test_a_run_of_graphs_goes_back_from_updates_that_are_not_finite(
     assert len(trainer.state.avoided) == 2
     assert np.isfinite(losses).all()
     assert np.isfinite(to_host(trainer.model.parameters.values)).all()
-
-
-# The stand-in is as strict as it says.
-
-
-def refused(work: Any, cupy: Any, *, allocator: Any = None) -> None:
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        stream.begin_capture()
-        with pytest.raises(fake_streams.CaptureError):
-            if allocator:
-                with cupy.cuda.using_allocator(allocator):
-                    work()
-            else:
-                work()
-        with pytest.raises(fake_streams.CaptureError, match="previous error"):
-            stream.end_capture()
-
-
-def test_the_stand_in_captures_what_cupy_captures_and_refuses_what_it_refuses(cupy: Any) -> None:
-    x, y, pool = cupy.ones(3), cupy.zeros(3), cupy.cuda.MemoryPool()
-    for work in (lambda: float(x[0]), x.get, lambda: bool(x[0]), lambda: cupy.asarray(np.ones(2)),
-                 lambda: x.set(np.ones(3)), lambda: cupy.cuda.Event().synchronize()):  # fmt: skip
-        refused(work, cupy, allocator=pool.malloc)
-    refused(lambda: x + y, cupy)
-    refused(lambda: cupy.empty(2), cupy)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream, cupy.cuda.using_allocator(pool.malloc):
-        stream.begin_capture()
-        y += 2 * x[:2].sum()
-        captured = stream.end_capture()
-    assert y.get().tolist() == [0, 0, 0]
-    for total in (4, 8):
-        captured.launch(stream)
-        assert y.get().tolist() == [total] * 3
-    x[0] = 2
-    captured.launch(stream)
-    assert y.get().tolist() == [14] * 3
-    with pytest.raises(RuntimeError, match="legacy"):
-        cupy.cuda.get_current_stream().begin_capture()
-
-
-def test_a_pool_of_the_stand_in_gives_free_memory_to_the_next_that_fits_in(cupy: Any) -> None:
-    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
-    x = cupy.ones(3)
-    with stream, cupy.cuda.using_allocator(pool.malloc):
-        stream.begin_capture()
-        y = x + x
-        x[...] = y * y
-        of_y = y[:1]
-        del y
-        captured = stream.end_capture()
-        kept, n_bytes = cupy.zeros(3), pool.total_bytes()  # where y · y was, which is gone; y is not
-        captured.launch(stream)
-        assert kept.get().tolist() == [4] * 3
-        assert of_y.get().tolist() == [2]
-        address = kept.data.ptr
-        del kept
-        other = cupy.empty(2)
-        assert (other.data.ptr, pool.total_bytes()) == (address, n_bytes)
-        with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
-            assert cupy.empty(2).data.ptr != address
-
-
-def test_a_capture_of_the_stand_in_must_be_ended(cupy: Any) -> None:
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with pytest.raises(fake_streams.CaptureError, match="not ended"), stream:
-        stream.begin_capture()
-    with pytest.raises(fake_streams.CaptureError, match="already"):
-        stream.begin_capture()
-    with pytest.raises(fake_streams.CaptureError, match="synchronize"):
-        stream.synchronize()
-    with pytest.raises(fake_streams.CaptureError, match="previous error"):
-        stream.end_capture()
-    with pytest.raises(fake_streams.CaptureError, match="is not being captured"):
-        stream.end_capture()
-
-
-def test_copies_of_the_stand_in_come_when_somebody_waits(cupy: Any) -> None:
-    there, here, other = cupy.zeros(2), np.zeros(2), cupy.cuda.Stream(non_blocking=True)
-    host = np.ones(2)
-    there.set(host, other)
-    assert np.isnan(there.get()).all()
-    host[1] = 5
-    cupy.cuda.get_current_stream().wait_event(other.record())
-    assert there.get().tolist() == [1, 5]
-    there.get(out=here, blocking=False)
-    assert np.isnan(here).all()
-    cupy.cuda.get_current_stream().record().synchronize()
-    assert here.tolist() == [1, 5]
