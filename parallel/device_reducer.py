@@ -9,6 +9,7 @@ import numpy as np
 
 from parallel.communicator import Communicator, Value
 from parallel.host_reducer import HostReducer
+from parallel.nccl import NcclTransport
 
 PINNED_BYTES = 64 << 20  # size of the pinned host buffer; arrays are copied through it in pieces
 
@@ -19,7 +20,7 @@ class DeviceReducer:
     Args:
         cupy: the module ``cupy``.
         allreduce: a function that replaces a flat array on the GPU with its sum over ranks.
-        wait: a function that waits for the last sum and limits the time; None if ``allreduce`` itself waits.
+        nccl: the transport of ``allreduce`` if that is NCCL; None if ``allreduce`` waits until its sum is finished.
         is_idle: whether this rank has no gradients to add.
     """
 
@@ -27,12 +28,13 @@ class DeviceReducer:
     seconds_waited = 0.0  # not measured: the libraries wait internally
 
     def __init__(
-        self, world: Communicator, cupy: Any, allreduce: Callable[[Any], None], wait: Callable[[], None] | None,
-        description: str, *, is_idle: bool,
+        self, world: Communicator, cupy: Any, allreduce: Callable[[Any], None], nccl: NcclTransport | None,
+        description: str, why_not_captured: str, *, is_idle: bool,
     ) -> None:  # fmt: skip
         self.description = description
         self._world, self._cupy, self._is_idle = world, cupy, is_idle
-        self._allreduce, self._wait = allreduce, wait
+        self._allreduce, self._nccl = allreduce, nccl
+        self.why_not_captured = why_not_captured
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
         """Return two arrays on this rank's GPU."""
@@ -45,11 +47,38 @@ class DeviceReducer:
             self._gradients[...] = 0
         self._allreduce(self._gradients)
 
-    def allreduce(self, number: Any) -> float:
-        """Return the sum of one number from each rank; the call waits for the device."""
-        if self._wait:
-            self._wait()
-        return self._world.allreduce(float(number))
+    def allreduce(self, number: Any) -> Any:
+        """Return the sum of one number from each rank.
+
+        With NCCL it stays on the GPU.  Unless its stream is captured, the call waits for the GPU.
+        """
+        if self._nccl is None:
+            return self._world.allreduce(float(number))
+        total = self._sum_along_tree(number, self._nccl)
+        stream = self._cupy.cuda.get_current_stream()
+        if not stream.is_capturing():
+            self._nccl.wait(stream.record())
+        return total
+
+    def _sum_along_tree(self, number: Any, nccl: NcclTransport) -> Any:
+        """Add the ranks' numbers along a binary tree over the ranks, which is that of their gradients.
+
+        NCCL chooses the order in which it adds.  Here it only collects the numbers: it adds zeros to each, which
+        changes no bit in any order.
+        """
+        of_ranks = self._cupy.zeros(1 << (nccl.size - 1).bit_length())
+        of_ranks[nccl.rank] = number
+        nccl.allreduce_array(of_ranks)
+        while len(of_ranks) > 1:
+            of_ranks = of_ranks[::2] + of_ranks[1::2]
+        return of_ranks[0]
+
+    def wait(self, end: Any) -> None:
+        """Wait for an event behind sums; see ``GradientReducer``."""
+        if self._nccl is None:
+            end.synchronize()
+        else:
+            self._nccl.wait(end)
 
     def all_gather(self) -> None:
         """Return at once: every rank has updated all values."""

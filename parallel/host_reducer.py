@@ -32,6 +32,7 @@ class HostReducer:
 
     shard: slice
     description: str
+    why_not_captured = "gradients lie in the host's memory"
 
     def __init__(
         self, world: Communicator, n_working: int, order: str, *, rounds: bool = False, n_threads: int = 1
@@ -101,6 +102,9 @@ class HostReducer:
     def allreduce(self, number: Any) -> float:
         """Return the sum of one number from each rank."""
         return self._world.allreduce(float(number))
+
+    def wait(self, end: Any) -> None:
+        """Return at once: each call has waited for its sums."""
 
     def all_gather(self) -> None:
         """Copy the shards of other nodes, and wait until no rank reads this rank's gradients any more."""

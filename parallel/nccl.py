@@ -11,6 +11,7 @@ import numpy as np
 from parallel.communicator import Communicator
 
 _NOT_READY = 600  # cudaErrorNotReady
+_CAPTURES_FROM = 20_900  # NCCL 2.9: docs.nvidia.com/deeplearning/nccl, "Using NCCL with CUDA Graphs"
 _SECONDS_BETWEEN_QUERIES = 1e-4
 
 
@@ -26,7 +27,8 @@ class NcclTransport:
     """A transport between GPUs; every rank must have a GPU of its own.
 
     All sums are asynchronous, in the current stream of CuPy; ``wait`` waits for them.  ``world`` limits the time of
-    calls that wait for other ranks.
+    calls that wait for other ranks.  If the stream is captured as a CUDA graph, the calls become part of the graph.
+    Then all ranks must capture the same calls, and launch their graphs in the same order.
 
     Args:
         cupy: the module ``cupy``; the rank's GPU must have been chosen.
@@ -39,6 +41,12 @@ class NcclTransport:
         identifier = world.bcast(self._nccl.get_unique_id() if world.rank == 0 else None)
         with world.waiting("ncclCommInitRank"):
             self._communicator = self._nccl.NcclCommunicator(self.size, identifier, self.rank)
+
+    @property
+    def why_not_captured(self) -> str:
+        """The reason why a CUDA graph cannot contain these calls; "" if it can."""
+        version = self._nccl.get_version()
+        return "" if version >= _CAPTURES_FROM else f"NCCL before 2.9 cannot be captured (its version is {version})"
 
     def sendrecv_array(self, sent: Any, received: Any, partner: int) -> None:
         """Send and receive as a group, so that neither rank waits for the other to receive."""
@@ -61,17 +69,23 @@ class NcclTransport:
                 address, address, array.size, self._type(array), self._nccl.NCCL_SUM, self._stream()
             )
 
-    def wait(self) -> None:
-        """Wait until this rank's GPU has computed everything enqueued so far, sums over all ranks included.
+    def wait(self, end: Any) -> None:
+        """Wait until this rank's GPU has reached the event ``end``, which lies behind sums over ranks.
 
         Raises: CuPy's NcclError if NCCL reports an error; CUDARuntimeError if the GPU does.
         """
-        event = self._cuda.get_current_stream().record()
         with self._world.waiting("a sum by NCCL"):
-            while self._cuda.runtime.eventQuery(event.ptr) == _NOT_READY:
-                self._communicator.check_async_error()
+            while self._cuda.runtime.eventQuery(end.ptr) == _NOT_READY:
+                self._check()
                 time.sleep(_SECONDS_BETWEEN_QUERIES)
-            event.synchronize()  # returns at once, or raises the GPU's error
+            end.synchronize()  # returns at once, or raises the GPU's error
+
+    def _check(self) -> None:
+        try:
+            self._communicator.check_async_error()
+        except Exception as error:
+            error.add_note("(NCCL reported it while this rank waited for a sum; with NCCL_DEBUG=WARN it prints more)")
+            raise
 
     def _type(self, array: Any) -> Any:
         name = "float16" if array.dtype == np.uint16 else array.dtype.name  # bits are copied, whatever their type

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -41,6 +41,8 @@ class GradientReducer(Protocol):
     """One line for the log: the transport, the order of additions, and the reason for both."""
     seconds_waited: float
     """Seconds that this rank has waited for the gradients of slower ranks; 0 if that is not measured."""
+    why_not_captured: str
+    """The reason why a CUDA graph cannot contain the calls; "" if it can."""
 
     def allocate(self, n: int, dtype: Any) -> tuple[Any, Any]:
         """Return two flat arrays of zeros, values and gradients, in memory that this reducer can use."""
@@ -53,6 +55,12 @@ class GradientReducer(Protocol):
 
     def allreduce(self, number: Any) -> Any:
         """Return the sum of one number from each rank; with one rank the number stays on its device."""
+
+    def wait(self, end: Any) -> None:
+        """Wait until the GPU has reached the event ``end``, which lies behind sums.
+
+        If they need other ranks, the time is limited.
+        """
 
     def all_gather(self) -> None:
         """Copy every rank's shard of the values to all ranks."""
@@ -70,6 +78,7 @@ class LocalReducer:
     shard = slice(None)
     description = "gradients stay in one process"
     seconds_waited = 0.0
+    why_not_captured = ""
 
     def __init__(self, array_module: Any = np) -> None:
         self._array_module = array_module
@@ -84,6 +93,10 @@ class LocalReducer:
     def allreduce(self, number: Any) -> Any:
         """Return the number."""
         return number
+
+    def wait(self, end: Any) -> None:
+        """Wait for the event."""
+        end.synchronize()
 
     def all_gather(self) -> None:
         """Leave the values as they are."""
@@ -123,26 +136,29 @@ def choose_reducer(
     if cupy is None:
         return host
     without_nccl, without_mpi = _obstacles(world, cupy)
-    wait: Callable[[], None] | None = None
+    nccl: NcclTransport | None = None
     if without_nccl and without_mpi:
-        reason = f"pinned host memory, because {without_nccl}, and {world.library} {without_mpi}"
+        through, because = "pinned host memory", f"{without_nccl}, and {world.library} {without_mpi}"
         allreduce: Any = PinnedAllreduce(cupy, host)
         rounding = ", rounded to bfloat16 in messages"
     else:
         transport: Transport
         if not without_nccl:
             transport = nccl = NcclTransport(cupy, world)
-            wait, reason = nccl.wait, "NCCL, because every rank has a GPU of its own"
+            through, because = "NCCL", "every rank has a GPU of its own"
         else:
-            because = f"says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
-            transport, reason = MpiTransport(cupy, world), f"{world.library}, because it {because}"
+            transport, through = MpiTransport(cupy, world), world.library
+            because = f"it says that it reads the memory of GPUs, and NCCL cannot be used: {without_nccl}"
         exact = partial(
             allreduce_exactly, transport=transport, n_working=n_working, piece=DEVICE_ELEMENTS_AT_ONCE, rounds=rounds
         )
         allreduce = exact if order == "exact" else transport.allreduce_array
         rounding = ", rounded to bfloat16 in messages" if order == "exact" else ", where nothing is rounded to bfloat16"
-    description = f"gradients travel through {reason}{rounding if rounds else ''}; {_ORDERS[order]}"
-    return DeviceReducer(world, cupy, allreduce, wait, description, is_idle=world.rank >= n_working)
+    travel = f"gradients travel through {through}"
+    return DeviceReducer(
+        world, cupy, allreduce, nccl, f"{travel}, because {because}{rounding if rounds else ''}; {_ORDERS[order]}",
+        nccl.why_not_captured if nccl else f"{travel}, which cannot be part of it", is_idle=world.rank >= n_working,
+    )  # fmt: skip
 
 
 def _obstacles(world: Communicator, cupy: Any) -> tuple[str, str]:

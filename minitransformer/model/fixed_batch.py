@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from autograd import KeyRanges, Segments
-from autograd.array import Array
+from autograd.array import Array, IntArray
 from autograd.tiles import ROWS, Tiles, count_tiles, keep_tiles, tiles_on_host
 from minitransformer.model.batch import Batch
 from minitransformer.model.masks import BatchMasks
@@ -36,20 +36,20 @@ class Capacity(NamedTuple):
     target_tiles: int
 
     @classmethod
-    def of(cls, batches: Sequence[Batch], step: int) -> Capacity:
-        """Return the smallest capacity that is large enough for each of the batches.
+    def of(cls, lengths: Sequence[IntArray], step: int) -> Capacity:
+        """Return the smallest capacity that is large enough for each of the batches with sentences of these lengths.
 
         Token counts are rounded up to multiples of ``step``, and tile counts to a few sizes, so that few shapes occur.
         The capacity always includes one more source token, to which the filler tokens of the target side attend.
+        It needs no token ids.  So a rank can compute the capacity of batches that other ranks read.
+        Shapes: lengths (B, 2) for a batch of B pairs: source and target tokens, end symbols included.
         """
-        source = max(_rounded_up(batch.n_source_tokens + 1, step) for batch in batches)
-        target = max(_rounded_up(max(1, batch.n_target_tokens), step) for batch in batches)
+        source = max(_rounded_up(int(of_batch[:, 0].sum()) + 1, step) for of_batch in lengths)
+        target = max(_rounded_up(max(1, int(of_batch[:, 1].sum())), step) for of_batch in lengths)
         tiles = (
-            max(_power_of_two_times(n // ROWS + 1, count_tiles(_filled(segments, n).lengths)) for segments in sides)
-            for n, sides in (
-                (source, [batch.source for batch in batches]), (target, [batch.target for batch in batches]),
-            )
-        )  # fmt: skip
+            max(_power_of_two_times(n // ROWS + 1, _tiles_with_filler(of_batch[:, side], n)) for of_batch in lengths)
+            for side, n in enumerate((source, target))
+        )
         return cls(source, target, *tiles)
 
     def shapes(self) -> Shapes:
@@ -73,6 +73,11 @@ def _power_of_two_times(unit: int, least: int) -> int:
     while unit < least:
         unit *= 2
     return unit
+
+
+def _tiles_with_filler(lengths: IntArray, n_tokens: int) -> int:
+    """Return the number of tiles of sentences, and of one segment of filler tokens up to ``n_tokens``."""
+    return count_tiles(np.append(lengths, n_tokens - lengths.sum()))
 
 
 def _filled(segments: Segments, n_tokens: int) -> Segments:

@@ -1,4 +1,8 @@
-"""Updates of one GPU as CUDA graphs: captured once, then launched for all batches of the same capacity.
+"""Updates as CUDA graphs: captured once, then launched for all batches of the same capacity.
+
+With several ranks a graph contains the sums over ranks, too.  NCCL requires that all ranks capture and launch the same
+sums in the same order.  So the capacity of an update is that of the largest micro-batch of all ranks.  Every rank
+computes it from lengths of sentences, which all ranks know.
 
 A few arrays on the device change with every update: tokens, tiles of attention, the update's number, and the scalars of
 Adam.  The host writes them into pinned memory.  They are copied to the device while the GPU computes the previous
@@ -14,16 +18,18 @@ from typing import Any
 import numpy as np
 
 from autograd import ParameterBuffer, RandomStream, no_tape, ops
-from autograd.array import Array, captured, namespace_of_device
+from autograd.array import Array, IntArray, captured, namespace_of_device
 from autograd.op import Dispatch, Operation, Run, observed
 from autograd.optim import N_SCALARS, adam_update, clip, sum_squares
 from autograd.tensor import Backward
 from minitransformer.model.batch import Batch
 from minitransformer.model.fixed_batch import BufferLayout, Capacity, FixedBatch, Shapes, fill
 from minitransformer.model.transformer import Transformer
-from minitransformer.training.step import StepResult, TrainingStep
+from minitransformer.training.step import StepResult, TrainingStep, count_targets
+from parallel.communicator import Communicator
 
-STEPS = 8  # number of capacities up to the tokens of a whole batch
+STEPS = 32  # number of capacities of a side, up to the tokens of a whole batch
+MOST_GRAPHS = 128  # kept at once; the next one replaces the one that was used least recently
 N_SLOTS = 2  # slots of pinned memory and of its copies on the device: one is read while the other is written
 _N_OUTCOME = 3  # loss, norm and scale: see ``autograd.optim.clip``
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
@@ -37,6 +43,9 @@ class CapturedStep:
     products.  Then the same update is captured as a graph, which computes nothing yet; for later batches the graph is
     launched.  The results have the same bits either way.  A batch larger than all before it, such as a sentence longer
     than ``batch_tokens``, has a capacity of its own.
+
+    While a product's algorithm is chosen, the host waits for the GPU without a time limit.  So before a new capacity
+    the host reads the results of all earlier updates, for which ``reducer.wait`` limits the time.
     """
 
     lag = 1  # see ``TrainingStep``
@@ -54,13 +63,14 @@ class CapturedStep:
         self._buffers: dict[Capacity, _Buffers] = {}
         self._slot = 0
 
-    def __call__(self, micro_batches: Sequence[Batch | None], step: int, n_tokens: int) -> StepResult:
+    def __call__(self, micro_batches: Sequence[Batch | None], step: int, lengths: Sequence[IntArray]) -> StepResult:
         """Enqueue update number ``step``; see ``TrainingStep``."""
+        n_tokens = count_targets(lengths)
         self._slot = (self._slot + 1) % N_SLOTS
         if earlier := self._results[self._slot]:
             earlier.norm  # noqa: B018  (reads it, before its memory is written again)
         batches = [batch or Batch.from_token_ids([], []) for batch in micro_batches]
-        buffers = self._buffers_for(batches)
+        buffers = self._buffers_for(Capacity.of(lengths, self._capacity_step), len(batches))
         buffers.write(
             self._slot, batches, self.step.gradient.model.config.neighbourhood, step, self.step.scalars(step, n_tokens)
         )
@@ -79,23 +89,39 @@ class CapturedStep:
 
     def _read(self, slot: int, end: Any) -> Array:
         """Wait until this slot's update has ended, but not for later updates; return (loss, norm, scale)."""
-        end.synchronize()
+        self.step.reducer.wait(end)
         return self._outcomes[slot].copy()
 
-    def _buffers_for(self, batches: Sequence[Batch]) -> _Buffers:
-        capacity = Capacity.of(batches, self._capacity_step)
-        if capacity not in self._buffers:
-            self._buffers[capacity] = _Buffers(capacity, len(batches), self._cuda)
-        return self._buffers[capacity]
+    def _buffers_for(self, capacity: Capacity, n_micro_batches: int) -> _Buffers:
+        buffers = self._buffers.pop(capacity, None)
+        if buffers is None:
+            self._read_all()
+            if len(self._buffers) == MOST_GRAPHS:
+                del self._buffers[next(iter(self._buffers))]
+            buffers = _Buffers(capacity, n_micro_batches, self._cuda)
+        self._buffers[capacity] = buffers  # the last of all: the first one is that used least recently
+        return buffers
+
+    def _read_all(self) -> None:
+        for result in filter(None, self._results):
+            result.norm  # noqa: B018
+
+    def free(self) -> None:
+        """Destroy all graphs, once the updates that were launched have ended.
+
+        Else NCCL would wait for ever when its communicator is destroyed first: it waits for graphs of its calls.
+        """
+        self._read_all()
+        self._buffers.clear()
 
     @property
     def n_capacities(self) -> int:
-        """Number of capacities that batches have had so far."""
+        """Number of capacities whose buffers are kept."""
         return len(self._buffers)
 
     @property
     def n_graphs(self) -> int:
-        """Number of capacities whose graph has been captured."""
+        """Number of capacities whose graph is kept."""
         return sum(buffers.graph is not None for buffers in self._buffers.values())
 
     def enqueue(self, buffers: _Buffers) -> Array:
@@ -197,6 +223,18 @@ def _allocate(size: int) -> Any:
         if other.total_bytes() == before:
             raise MemoryError(f"the GPU has no {size:,} bytes left for CUDA graphs") from error
     return _allocate(size)
+
+
+def why_no_rank_captures(world: Communicator, why: str) -> str:
+    """Return the first reason of any rank why it cannot capture an update; all ranks must call this.
+
+    NCCL allows no graph on one rank whose sums are no part of a graph on another.
+    """
+    of_ranks = world.allgather(why)
+    if all(of_ranks) or not any(of_ranks):
+        return of_ranks[0]
+    rank, reason = next((rank, reason) for rank, reason in enumerate(of_ranks) if reason)
+    return f"{reason} (on rank {rank})"
 
 
 def why_not_captured(model: Transformer) -> str:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from autograd import RandomStream, namespace, to_device, to_host
-from autograd.array import Array, staying_here
+from autograd.array import Array, IntArray, staying_here
 from autograd.optim import Adam, clip, sum_squares
 from minitransformer.config import TrainingConfig
 from minitransformer.model.batch import ModelInput
@@ -82,13 +82,17 @@ class TrainingStep:
         """Return the numbers of update number ``step``: see ``Adam.scalars``."""
         return self.adam.scalars(self.learning_rate(step), step, n_tokens)
 
-    def __call__(self, micro_batches: Sequence[ModelInput | None], step: int, n_tokens: int) -> StepResult:
+    def __call__(
+        self, micro_batches: Sequence[ModelInput | None], step: int, lengths: Sequence[IntArray]
+    ) -> StepResult:
         """Make update number ``step``, from 1.
 
         Args:
             micro_batches: this rank's micro-batches; a micro-batch that is None has no sentences.
-            n_tokens: target tokens of the batch, of all ranks.
+            lengths: source and target tokens of every pair, end symbols included, one array (B, 2) for each micro-batch
+                of all ranks.
         """
+        n_tokens = count_targets(lengths)
         scalars = to_device(self.scalars(step, n_tokens), self.gradient.model.device)
         outcome = self.run(micro_batches, step, scalars)
         return StepResult(n_tokens, lambda: to_host(outcome))
@@ -110,9 +114,17 @@ class TrainingStep:
             self.parameters.refresh_low_precision()
         return outcome
 
+    def free(self) -> None:
+        """Return at once: nothing is kept between updates but what the next one needs."""
+
     def _on_all_threads(self, function: Callable[[slice], None]) -> None:
         """Apply ``function`` to slices that cover this rank's shard."""
         if self.gradient.n_threads == 1:  # on this thread, whose stream may be under capture
             function(slice(None))
             return
         list(self.executor.map(function, even_slices(len(self.adam.m), self.gradient.n_threads)))
+
+
+def count_targets(lengths: Sequence[IntArray]) -> int:
+    """Return the number of target tokens of a batch; ``lengths`` as in ``TrainingStep``."""
+    return sum(int(of_micro_batch[:, 1].sum()) for of_micro_batch in lengths)

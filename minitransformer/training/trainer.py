@@ -31,7 +31,7 @@ from minitransformer.training.checkpoint import load_newest_checkpoint
 from minitransformer.training.cursor import BatchCursor
 from minitransformer.training.flops import training_flops
 from minitransformer.training.gradient import GradientAccumulator
-from minitransformer.training.graph import CapturedStep, why_not_captured
+from minitransformer.training.graph import CapturedStep, why_no_rank_captures, why_not_captured
 from minitransformer.training.repro_bundle import UpdateFacts
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult, TrainingStep
@@ -82,7 +82,7 @@ class Trainer:
         self.micro_batches = micro_batches_of_rank(world.rank, world.size, config.n_micro_batches, config.sum)
         step = TrainingStep(self.gradient, reducer, self.adam, config, self.micro_batches)
         self.learning_rate = step.learning_rate
-        self.why_not_captured = "several processes train" if world.size > 1 else why_not_captured(model)
+        self.why_not_captured = why_no_rank_captures(world, why_not_captured(model) or reducer.why_not_captured)
         self.training_step = step if self.why_not_captured else CapturedStep(step)
         self.state = TrainingState()
         self.writer = CheckpointWriter(run, keep=config.keep_checkpoints)
@@ -145,6 +145,7 @@ class Trainer:
                     self.state = stage.after_step(self.state, moment)
             self._log_waiting()
             self._finish_saving()
+            self.training_step.free()
         is_complete = self.state.step == self.config.max_updates
         if not is_complete:
             _log.info(f"interrupted after update {self.state.step:,} and saved; the same run goes on from there")
@@ -207,8 +208,8 @@ class Trainer:
         self.state = dataclasses.replace(self.state, step=self.state.step + 1)
         cut = self._micro_batches(batch)
         micro_batches = [read_batch(self.store, cut[i]) if len(cut[i]) else None for i in self.micro_batches]
-        n_tokens = int((self.store.lengths[batch, 1] + 1).sum())  # end symbols included
-        result = self.training_step(micro_batches, self.state.step, n_tokens)
+        lengths = [self.store.lengths[pairs] + 1 for pairs in cut]  # end symbols included
+        result = self.training_step(micro_batches, self.state.step, lengths)
         self._seconds += time.perf_counter() - start
         return result
 

@@ -40,6 +40,7 @@ class World(SerialCommunicator):
         return [("here", *value[1:]), *self._others]
 
 
+UNUSED = SimpleNamespace(allreduce_array=None, why_not_captured="")  # a transport
 FIXED = '; added in one fixed order (training.sum = "exact")'
 OWN = "through NCCL, because every rank has a GPU of its own"
 
@@ -51,9 +52,7 @@ def description_of(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     ) -> str:
         monkeypatch.setattr(reducer, "reads_gpu_memory", lambda: aware)
         monkeypatch.setattr(fake_cuda.nccl, "available", available)
-        monkeypatch.setattr(
-            reducer, "NcclTransport", lambda *arguments: SimpleNamespace(allreduce_array=None, wait=None)
-        )
+        monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: UNUSED)
         logged = choose_reducer(World(others), cupy, 8).description
         assert logged.startswith("gradients travel ")
         assert logged.endswith(FIXED)
@@ -170,7 +169,7 @@ def rounded(numbers: Any) -> Any:
 
 
 def test_a_library_that_chooses_the_order_rounds_nothing(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: SimpleNamespace(allreduce_array=None, wait=None))
+    monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: UNUSED)
     world = World([("here", "0000:01:00.0", True, True)])
     described = choose_reducer(world, cupy, 8, "fast", "bfloat16").description
     assert described.startswith(f"gradients travel {OWN}, where nothing is rounded to bfloat16; ")
@@ -181,7 +180,7 @@ def test_a_rank_without_micro_batches_adds_zeros_and_not_the_last_sum(
     rank: int, added: list[float], cupy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[list[float]] = []
-    transport = SimpleNamespace(allreduce_array=lambda array: sent.append(array.get().tolist()), wait=None)
+    transport = SimpleNamespace(allreduce_array=lambda array: sent.append(array.get().tolist()), why_not_captured="")
     monkeypatch.setattr(reducer, "NcclTransport", lambda *arguments: transport)
     world = World([("here", "0000:01:00.0", True, True)])
     world.rank = rank
@@ -205,7 +204,7 @@ class WatchedWorld(World):
 
 
 def reducer_over_nccl(world: World, cupy: Any, monkeypatch: pytest.MonkeyPatch, check: Any = lambda: None) -> Any:
-    communicator = SimpleNamespace(check_async_error=check)
+    communicator = SimpleNamespace(check_async_error=check, allReduce=lambda *arguments: None)
     monkeypatch.setattr(fake_cuda.nccl, "NcclCommunicator", lambda *arguments: communicator, raising=False)
     return choose_reducer(world, cupy, 2)
 
@@ -215,7 +214,7 @@ def test_a_rank_that_waits_in_nccl_for_a_hung_one_is_ended(
 ) -> None:
     world = WatchedWorld()
     monkeypatch.setattr(fake_cuda.runtime, "eventQuery", lambda event: 0 if world.ended.is_set() else 600)
-    assert reducer_over_nccl(world, cupy, monkeypatch).allreduce(cupy.ones(())) == 1
+    assert float(reducer_over_nccl(world, cupy, monkeypatch).allreduce(cupy.ones(()))) == 1
     assert world.ended.is_set()
     assert "has waited 0.05 s for the other ranks, in a sum by NCCL: " in capsys.readouterr().err
 
@@ -232,6 +231,35 @@ def test_errors_of_nccl_and_of_the_gpu_end_the_wait(cupy: Any, monkeypatch: pyte
     monkeypatch.setattr(cupy.cuda.Event, "synchronize", fail)
     with pytest.raises(fake_cuda.CUDARuntimeError, match="on purpose"):
         reducer_over_nccl(WatchedWorld(), cupy, monkeypatch).allreduce(cupy.ones(()))
+
+
+def test_a_hung_rank_ends_also_the_wait_for_an_event(
+    cupy: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which is how the host waits for a launched graph."""
+    world, event = WatchedWorld(), cupy.cuda.get_current_stream().record()
+    asked: list[int] = []
+    monkeypatch.setattr(
+        fake_cuda.runtime, "eventQuery", lambda of: asked.append(of) or 600 * (not world.ended.is_set())
+    )
+    reducer_over_nccl(world, cupy, monkeypatch).wait(event)
+    assert set(asked) == {event.ptr}
+    assert "has waited 0.05 s for the other ranks, in a sum by NCCL: " in capsys.readouterr().err
+
+
+def test_what_a_graph_cannot_contain(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [("here", "0000:01:00.0", True, False)]
+    world = WatchedWorld()
+    assert reducer_over_nccl(world, cupy, monkeypatch).why_not_captured == ""
+    monkeypatch.setattr(fake_cuda.nccl, "version", 2_804)
+    why = "NCCL before 2.9 cannot be captured (its version is 2804)"
+    assert reducer_over_nccl(world, cupy, monkeypatch).why_not_captured == why
+    monkeypatch.setattr(fake_cuda.nccl, "available", False)
+    pinned = choose_reducer(World(others), cupy, 8).why_not_captured
+    assert pinned == "gradients travel through pinned host memory, which cannot be part of it"
+    monkeypatch.setattr(reducer, "reads_gpu_memory", lambda: True)
+    by_mpi = choose_reducer(World([("here", "0000:01:00.0", True, True)]), cupy, 8).why_not_captured
+    assert by_mpi == "gradients travel through MPI 1.2, which cannot be part of it"
 
 
 @needs_mpi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
 import shutil
 import subprocess
@@ -20,20 +21,29 @@ GUARD = 64  # bytes before and behind every array, which no kernel may touch
 PATTERN = 0xA5
 
 
+KEPT_IN = "KERNELS_ON_CPU"  # environment variable: a folder with libraries that were compiled for several processes
+
+
 @functools.cache
 def library(source: str) -> Any:
     """All kernels of a source file, as functions of grid, block, order and pointers to arguments."""
+    if kept := os.environ.get(KEPT_IN):
+        return ctypes.CDLL(str(Path(kept) / f"{source}.so"))
     folder = Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
-    shim = folder / "shim.cpp"
+    kernels = ctypes.CDLL(str(compile_into(folder, source)))
+    shutil.rmtree(folder)
+    return kernels
+
+
+def compile_into(folder: Path, source: str) -> Path:
+    """Compile a source file to a library in the folder."""
+    shim, compiled = folder / f"{source}.cpp", folder / f"{source}.so"
     shim.write_text(f'#include "cuda_on_cpu.h"\n#include "{source}"\n', encoding="utf-8")
     names = re.findall(r'extern "C"\s+void\s+(\w+)\(', _compile("-E", "-P", str(shim)))
     with shim.open("a", encoding="utf-8") as end:
         end.writelines(f"RUN_ON_CPU({name})\n" for name in names if not name.startswith("run_"))
-    _compile("-O1", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas", "-Werror", str(shim),
-             "-o", str(folder / "kernels.so"))  # fmt: skip
-    kernels = ctypes.CDLL(str(folder / "kernels.so"))
-    shutil.rmtree(folder)
-    return kernels
+    _compile("-O1", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas", "-Werror", str(shim), "-o", str(compiled))
+    return compiled
 
 
 def _compile(*options: str) -> str:

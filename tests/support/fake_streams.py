@@ -95,6 +95,8 @@ class Event:
         stream = stream or get_current_stream()
         self.seconds, self.number = time.perf_counter(), len(fake_cuda.CALLS)
         fake_cuda.CALLS.append(("event",))
+        if fake_cuda.nccl.is_stuck:
+            fake_cuda.NEVER_REACHED.add(self.ptr)
         self._before = stream.late  # shared with later events, so that what has run is gone for all
         self._n_before = len(stream.late)
 
@@ -104,6 +106,7 @@ class Event:
 
     def synchronize(self) -> None:
         refuse("synchronize")
+        assert self.ptr not in fake_cuda.NEVER_REACHED, "the host waits for ever"
         fake_cuda.CALLS.append(("wait", self.number))
         self.let_pass()
 

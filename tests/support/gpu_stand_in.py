@@ -12,8 +12,10 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
+import fake_cuda
 import fake_streams
 import pytest
 from cublaslt_on_cpu import Recorder
@@ -31,6 +33,7 @@ def install() -> None:
     assert spec.loader is not None
     cupy = sys.modules["cupy"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(cupy)
+    sys.modules["cupy.cuda.nccl"] = cast(ModuleType, fake_cuda.nccl)
     products_on_cpu = Recorder()
     cublaslt.library = lambda: products_on_cpu
     driver._function = _function_on_cpu

@@ -24,6 +24,7 @@ from failing_ranks import (
     wait_at_barrier,
     wait_patiently,
 )
+from graph_ranks import sum_in_a_graph, train_in_graphs
 from summing_ranks import (
     ask_whether_mpi_reads_gpus,
     begin_with_values,
@@ -50,7 +51,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
         raise_on_one_rank, exit_on_one_rank, die_on_one_rank, freeze_one_rank, freeze_rank_0_at_work,
         freeze_before_barrier, freeze_before_allocation, freeze_before_split,
         wait_patiently, add_up_for_ever, disagree, return_nothing, train, train_and_report,
-        train_on_stand_in_for_gpu, train_with_faults,
+        train_on_stand_in_for_gpu, train_with_faults, train_in_graphs, sum_in_a_graph,
     )
 }  # fmt: skip
 

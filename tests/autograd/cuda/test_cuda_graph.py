@@ -27,7 +27,7 @@ from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training import graph
 from minitransformer.training.callbacks import Callback, divergence
 from minitransformer.training.gradient import GradientAccumulator
-from minitransformer.training.graph import CapturedStep, why_not_captured
+from minitransformer.training.graph import CapturedStep, why_no_rank_captures, why_not_captured
 from minitransformer.training.step import StepResult, TrainingStep
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
@@ -52,6 +52,7 @@ MICRO_BATCHES = [
     [batch_of(4, 2, 4), batch_of(5, 2, 4)],
 ]
 LARGE = [batch_of(9, 3, 12)]
+LARGEST = [batch_of(9, 8, 20)]
 
 
 @pytest.fixture
@@ -92,7 +93,8 @@ def step_of(model: Transformer, kind: type[CapturedStep] = CapturedStep, n_micro
 
 
 def begin(step: CapturedStep, number: int, micro_batches: Sequence[Batch]) -> StepResult:
-    return step(micro_batches, number, sum(micro_batch.n_target_tokens for micro_batch in micro_batches))
+    lengths = [np.stack([of.source.lengths, of.target.lengths], 1) for of in micro_batches]
+    return step(micro_batches, number, lengths)
 
 
 def numbers(result: StepResult) -> tuple[float, float]:
@@ -286,9 +288,47 @@ def test_a_batch_larger_than_all_before_has_a_capacity_of_its_own(launched: list
     updates = step_of(model_on_gpu())
     run(updates, [SMALL[0], LARGE, SMALL[1]])
     assert updates.n_graphs == updates.n_capacities == 2
-    small, large = updates._buffers
+    large, small = updates._buffers  # the one that was used last comes last
     assert small.source < large.source
     assert large.source % updates._capacity_step == 0
+
+
+def test_no_more_graphs_are_kept_than_may_be(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The capacity that was used least recently is forgotten, and captured again."""
+    monkeypatch.setattr(graph, "MOST_GRAPHS", 2)
+    batches = [SMALL[0], LARGE, SMALL[1], LARGEST, SMALL[2], LARGE]
+    graphed, one_by_one = step_of(model_on_gpu()), step_of(model_on_gpu(), LaunchedStep)
+    kept: list[list[int]] = []
+    expected = run(one_by_one, batches)
+    for number, micro_batches in enumerate(batches, 1):
+        assert numbers(begin(graphed, number, micro_batches)) == expected[number - 1]
+        kept.append([capacity.source for capacity in graphed._buffers])
+    assert bits(graphed) == bits(one_by_one)
+    assert kept == [[16], [16, 32], [32, 16], [16, 112], [112, 16], [16, 32]]
+    graphed.free()
+    assert graphed.n_graphs == 0
+
+
+def test_before_a_new_capacity_all_earlier_results_are_read(launched: list[str]) -> None:
+    """The host then waits for the GPU in calls that have no time limit."""
+    updates = step_of(model_on_gpu())
+    run(updates, SMALL[:1])
+    begin(updates, 2, SMALL[1])
+    fake_cuda.CALLS.clear()
+    begin(updates, 3, LARGE)
+    names = [name for name, *_ in fake_cuda.CALLS]
+    assert names.index("wait") < names.index("upload")
+
+
+def test_if_one_rank_captures_nothing_none_does() -> None:
+    class World(SerialCommunicator):
+        def allgather(self, value: Any) -> list[Any]:
+            return [value, "", "it has no kernel", ""]
+
+    assert why_no_rank_captures(SerialCommunicator(), "") == ""
+    assert why_no_rank_captures(SerialCommunicator(), "reason") == "reason"
+    assert why_no_rank_captures(World(), "") == "it has no kernel (on rank 2)"
+    assert why_no_rank_captures(World(), "reason") == "reason (on rank 0)"
 
 
 def lacking(*operations: str) -> str:
