@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from autograd import ops
 from autograd.array import DeviceError, namespace, to_device, to_host
-from autograd.masks import AttentionMask, KeyIndices, KeyRanges, Segments
+from autograd.masks import AttentionMask, KeyIndices, KeyRanges, PaddedMask, Segments
 from autograd.op import ShapeError, op
 from autograd.ops.cross_entropy import SmoothedClasses
 from autograd.parameters import Layer, Parameter, ParameterBuffer, named_parameters
@@ -23,6 +23,7 @@ __all__ = [
     "KeyIndices",
     "KeyRanges",
     "Layer",
+    "PaddedMask",
     "Parameter",
     "ParameterBuffer",
     "RandomStream",

@@ -107,6 +107,8 @@ TESTS = {  # the nearest first: it kills most
     "minitransformer/training/callbacks/log_stage.py": f"{STAGES} {TRAINER}",
     "minitransformer/training/callbacks/interrupt.py": f"{TRAINER} {LOOP}",
     "minitransformer/inference/beam.py": f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py",
+    "minitransformer/inference/device_search.py": f"{SEARCH}/test_device_search.py",
+    "minitransformer/inference/search.py": f"{SEARCH}/test_beam.py",
     "minitransformer/inference/cache.py": f"{SEARCH}/test_invariance.py {MODEL}/test_packing.py",
     "parallel/communicator.py": f"{TREE} {TRAINER}",
     "parallel/host_reducer.py": (

@@ -13,7 +13,7 @@ from autograd.ops.linear import pack_weight
 from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
 from autograd.random import StreamId
 from minitransformer.config import ModelConfig
-from minitransformer.model.positions import PositionalEncoding
+from minitransformer.model.positions import PositionalEncoding, SamePosition
 
 AnyLayer = TypeVar("AnyLayer", bound=Layer)
 KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
@@ -86,7 +86,12 @@ class Embedding(Layer):
         return ops.embedding(self.weight, to_device(ids, self.weight.device)) * self.scale
 
     def with_positions(
-        self, ids: Array, encoding: PositionalEncoding, positions: Array, rate: float, random: RandomStream | None
+        self,
+        ids: Array,
+        encoding: PositionalEncoding,
+        positions: Array | SamePosition,
+        rate: float,
+        random: RandomStream | None,
     ) -> Tensor:
         """Look up the row of each id, add the encoding of its position, and apply dropout.
 

@@ -21,7 +21,7 @@ from autograd import (
     to_device,
     to_host,
 )
-from autograd.array import Array, BoolArray, Device, FloatArray, IntArray
+from autograd.array import Array, Device, IntArray
 from autograd.kernel_choice import register_kernels
 from autograd.ops.linear import pack_weight
 from autograd.ops.softmax import log_softmax_values
@@ -31,7 +31,7 @@ from minitransformer.config import ModelConfig
 from minitransformer.model.batch import Batch, ModelInput
 from minitransformer.model.files import load_model_files, require_enough_weights, save_model_files
 from minitransformer.model.layers import Embedding, KeysValues, drop, layer_with_packed_weights
-from minitransformer.model.positions import positions_of
+from minitransformer.model.positions import SamePosition, positions_of
 from minitransformer.model.stacks import Decoder, Encoder, KeyValueCache
 from minitransformer.model.symbols import END, START
 from minitransformer.system.errors import UserError
@@ -101,8 +101,8 @@ class Transformer(Layer):
 
     def decode(
         self,
-        ids: IntArray,
-        positions: IntArray,
+        ids: Array,
+        positions: Array | SamePosition,
         memory: list[KeysValues],
         self_mask: AttentionMask,
         source_mask: AttentionMask,
@@ -116,7 +116,7 @@ class Transformer(Layer):
         x = self._embedded_targets(ids, positions, random)
         return self.decoder(x, memory, self_mask, source_mask, random, caches)
 
-    def _embedded_targets(self, ids: IntArray, positions: IntArray, random: RandomStream | None) -> Tensor:
+    def _embedded_targets(self, ids: Array, positions: Array | SamePosition, random: RandomStream | None) -> Tensor:
         """Return the decoder's input (T, D) for ids (T,) and their positions, after dropout.
 
         ``config.start`` determines the embedding of the start symbol.
@@ -136,15 +136,15 @@ class Transformer(Layer):
         logits = self.projection.logits(decoded) if by_columns is None else ops.linear(decoded, by_columns, None)
         return logits if self.softmax_bias is None else logits + self.softmax_bias
 
-    def top_k(self, decoded: Tensor, *, n: int, forbidden: BoolArray) -> tuple[FloatArray, IntArray]:
-        """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the host.
+    def top_k(self, decoded: Tensor, *, n: int, forbidden: Array) -> tuple[Array, Array]:
+        """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the device.
 
-        Shapes: decoded (T, D), forbidden (T, W) or (1, W); returns two (T, n).
+        Shapes: decoded (T, D), forbidden (T, W) or (1, W); returns two (T, n), float64 and int64.
         """
         by_columns = self._projection_by_columns
         weight = self.projection.weight.value.T if by_columns is None else by_columns
         bias = None if self.softmax_bias is None else self.softmax_bias.value
-        found: tuple[FloatArray, IntArray] = linear_top_k(decoded.value, weight, bias, n=n, forbidden=forbidden)
+        found: tuple[Array, Array] = linear_top_k(decoded.value, weight, bias, n=n, forbidden=forbidden)
         return found
 
     def for_search(self, *, int8: bool = False) -> Transformer:
