@@ -4,6 +4,7 @@ import importlib
 
 MODULES = (
     "adam", "attention", "clip", "cross_entropy", "dropout", "embedding", "layer_norm", "linear", "linear_maps",
+    "top_k",
 )  # fmt: skip
 
 

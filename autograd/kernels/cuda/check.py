@@ -20,6 +20,7 @@ from autograd.kernels.cuda import register_all
 from autograd.kernels.cuda.cases import CASES, FULL, STREAM_ID, Case, CaseSizes, Draw
 from autograd.op import operations
 from autograd.ops.linear import linear
+from autograd.ops.top_k import top
 from autograd.optim import adam_update, clip, sum_squares
 from autograd.precision import rounded, upcast
 from autograd.random import random_words
@@ -210,6 +211,17 @@ def _errors_of_adam(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
         yield f"{n} elements", max(_relative_error(got, of_one) for got, of_one in zip(results, exact, strict=True))
 
 
+def _errors_of_top(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
+    """Check values and columns, which are exact, of rows with many equal numbers."""
+    for width in (33, *sizes.vocabularies) if draw.dtype == "float32" else ():
+        for dtype in ("float32", "float64"):
+            x = draw.whole(sizes.lengths[-1], width).astype(dtype)
+            found = [to_host(y) for y in _run(name, _on_device(x), n=8)]
+            expected = top.reference(x, n=8)
+            differ = any((got != exact).any() for got, exact in zip(found, expected, strict=True))
+            yield f"{len(x)} × {width}, {dtype}", float(differ)
+
+
 def _lengths_of_buffers(draw: Draw, sizes: CaseSizes) -> tuple[int, ...]:
     """Return lengths of flat buffers, which are float32: none for another dtype."""
     return (*sizes.lengths, sizes.wave + 1) if draw.dtype == "float32" else ()
@@ -221,6 +233,7 @@ CHECKS: dict[str, Callable[[str, Draw, CaseSizes], Errors]] = {
     "linear_maps": _errors_of_linear_maps,
     "random_words": _errors_of_random_words,
     "sum_squares": _errors_of_sum_squares,
+    "top": _errors_of_top,
 }
 
 

@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 
 from autograd.kernels.compiler import CompilerError
-from autograd.kernels.cuda import adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear, nvrtc
+from autograd.kernels.cuda import (
+    adam,
+    attention,
+    clip,
+    cross_entropy,
+    dropout,
+    embedding,
+    layer_norm,
+    linear,
+    nvrtc,
+    top_k,
+)
 from autograd.kernels.cuda.driver import STORAGE
 from autograd.kernels.cuda.nvrtc import compile_source, is_available, machine_code
 
@@ -27,6 +38,7 @@ ASKED_FOR = {  # every name that Python can form
         for width in layer_norm.WIDTHS
     },
     linear.SOURCE: {linear.kernel_name(of_pass, dtype) for of_pass in linear.PASSES for dtype in STORAGE},
+    top_k.SOURCE: set(top_k.KERNELS.values()),
 }  # fmt: skip
 MOST_REGISTERS = {
     adam.SOURCE: 32,
@@ -36,6 +48,7 @@ MOST_REGISTERS = {
     embedding.SOURCE: 40,
     layer_norm.SOURCE: 216,
     linear.SOURCE: 40,
+    top_k.SOURCE: 64,
 }
 MOST_REGISTERS_OF_HEADS = {16: 96, 32: 144, 64: 192, 128: 255}
 

@@ -19,6 +19,7 @@ from autograd.array import device_of
 from autograd.optim import Adam
 from autograd.precision import rounded, upcast
 from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.inference.beam import SearchConfig, beam_search
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=2, d_k=4, d_v=4)
 BATCH = Batch.from_token_ids([[5, 6, 7, 8], [], [4]], [[7], [4, 5, 6], []])
@@ -39,6 +40,17 @@ def launched(cupy: Any, products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(module, "launch", launch)
     with registered():
         yield names
+
+
+def test_a_search_takes_the_greatest_numbers_with_the_kernel(launched: list[str]) -> None:
+    here, there = (Transformer(CONFIG, seed=3, device=device) for device in ("cpu", "cuda"))
+    search = SearchConfig(beam=3, n_best=2, max_extra_tokens=4)
+    expected, found = (beam_search(model, [[5, 6, 7], [], [4]], search) for model in (here, there))
+    assert [[h.ids for h in best] for best in found] == [[h.ids for h in best] for best in expected]
+    count = Counter(launched)
+    assert (
+        count["top_k_double"] == 3 * count["top_k_float"] > 0
+    )  # continuations, finished and live ones; the vocabulary
 
 
 def test_an_update_is_that_of_the_cpu(launched: list[str]) -> None:

@@ -115,6 +115,11 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("linear_cross_entropy", [array(5, 0), array(9, 0), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), bf16(9, 8), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), array(9, 8), None, array(5, dtype="int32")], {}, False),
+    ("top", [array(5, 9)], {"n": 3}, True),
+    ("top", [array(5, 9, dtype="float64")], {"n": 3}, True),
+    ("top", [array(5, 9, contiguous=False)], {"n": 3}, False),
+    ("top", [array(5, 0)], {"n": 3}, False),
+    ("top", [bf16(5, 9)], {"n": 3}, False),
     ("random_words", [array(0)], {"stream_id": STREAM_ID, "count": 3}, True),
 ]
 
