@@ -123,7 +123,7 @@ def _shapes_of_products(sizes: CaseSizes) -> Iterator[tuple[int, int, int]]:
 
 def _linear_cross_entropy(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
     for n_words in sizes.vocabularies:
-        for n in (1, sizes.wave // 1_024 + 1):  # a block of 1,024 threads computes a row
+        for n in (1, sizes.wave // 512 + 1):  # a block of 512 threads computes a row
             arguments = draw(n, 64), draw(n_words, 64, scale=1 / 8), None, draw.integers(n_words, n)
             yield Case(f"{n} × {n_words}", arguments, {"smoothing": 0.1})
 

@@ -208,12 +208,19 @@ KINDS = ["normal", "extreme", "all low", "rising", "falling", "equal", "one high
 @given(
     seed=SEEDS,
     n_words=st.sampled_from([3, 31, 32, 33, 1000, 1025, 3001]),
-    n_threads=st.sampled_from([32, 1024]),
+    n_threads=st.sampled_from([32, 512]),
+    first_and_words=st.sampled_from([(0, 4), (3, 4), (0, 8), (1, 8), (7, 8)]),
     dtype=DTYPES,
 )
-@example(seed=0, n_words=8193, n_threads=1024, dtype="float32")
+@example(seed=0, n_words=8193, n_threads=512, first_and_words=(0, 8), dtype="float32")
 def test_cross_entropy_in_place_is_the_references(
-    kind: str, static: dict[str, Any], seed: int, n_words: int, n_threads: int, dtype: str
+    kind: str,
+    static: dict[str, Any],
+    seed: int,
+    n_words: int,
+    n_threads: int,
+    first_and_words: tuple[int, int],
+    dtype: str,
 ) -> None:
     random = np.random.default_rng(seed)
     logits = logits_of(kind, random, (4, n_words)).astype(dtype)
@@ -224,7 +231,7 @@ def test_cross_entropy_in_place_is_the_references(
     gradient, size = logits.copy(), 1 + np.abs(logits).max()
     gradient[2] = np.nan  # whose target is −1
     losses = cross_entropy.cross_entropy_in_place(
-        gradient, targets, share, of_target - share, static.get("impossible", -1), n_threads
+        gradient, targets, share, of_target - share, static.get("impossible", -1), n_threads, *first_and_words
     )
     for row in range(len(logits)):
         one = slice(row, row + 1)
