@@ -26,9 +26,9 @@ class PositionalEncoding(Layer, ABC):
     def table_and_rows(self, positions: Array, dtype: Any, device: Device) -> tuple[Tensor | Array, Array]:
         """Return the table (N, D) and the row (T,) of each token's position (T,) in its sentence."""
 
-    def add_to(self, x: Tensor, positions: Array) -> Tensor:
-        """Add to x (T, D) the encoding of each token's position (T,) in its sentence."""
-        return x + ops.embedding(*self.table_and_rows(positions, x.dtype, x.device))
+    def add_to(self, x: Tensor, positions: Array, order: Array | None = None) -> Tensor:
+        """Add to x (T, D) the encoding of each token's position (T,) in its sentence; see ``ops.embedding``."""
+        return x + ops.embedding(*self.table_and_rows(positions, x.dtype, x.device), order=order)
 
 
 class LearnedPositions(PositionalEncoding):
