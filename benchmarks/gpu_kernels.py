@@ -16,7 +16,7 @@ from autograd.ops.add_norm import add_norm
 from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.ops.dropout import dropout
-from autograd.ops.embedding import embedding
+from autograd.ops.embedding import embedding, order_of
 from autograd.ops.layer_norm import layer_norm
 from autograd.precision import upcast
 from autograd.random import StreamId
@@ -59,8 +59,9 @@ def cases(config: ModelConfig, sentences: list[list[int]]) -> Iterator[Case]:
         add_norm, (draw(n_tokens, d), draw(n_tokens, d), *of_norm), {"rate": 0.1, "stream_id": STREAM_ID}, 8 * one
     )
     yield Case(dropout, (draw(n_tokens, d),), {"rate": 0.1, "stream_id": STREAM_ID}, 4 * one)
-    ids = namespace_of_device("cuda").asarray(np.concatenate(sentences))
-    yield Case(embedding, (draw(words, d), ids), {}, 3 * one + 4 * words * d)
+    on_host, asarray = np.concatenate(sentences), namespace_of_device("cuda").asarray
+    ids = asarray(on_host)
+    yield Case(embedding, (draw(words, d), ids), {"order": asarray(order_of(on_host))}, 3 * one + 4 * words * d)
     yield Case(
         linear_cross_entropy, (draw(n_tokens, d), draw(words, d), None, ids), {"smoothing": 0.1}, 8 * n_tokens * words
     )

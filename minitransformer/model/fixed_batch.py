@@ -17,12 +17,13 @@ import numpy as np
 from autograd import KeyRanges, Segments
 from autograd.array import Array
 from autograd.tiles import ROWS, Tiles, count_tiles, keep_tiles, tiles_on_host
-from minitransformer.model.batch import Batch
+from minitransformer.model.batch import Batch, Orders
 from minitransformer.model.masks import BatchMasks
 
 Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array → its shape and dtype
 
 OF_SOURCE, OF_TARGET = ("source_ids", "source_positions"), ("decoder_ids", "target_positions", "labels")
+ORDERS = {"source_orders": OF_SOURCE, "target_orders": OF_TARGET[:2]}  # name in a batch → the arrays in this order
 ALIGNMENT = 256  # bytes
 NO_LABEL = -1  # see ``cross_entropy``
 
@@ -56,6 +57,7 @@ class Capacity(NamedTuple):
         """Return the shape and dtype of each array of a ``FixedBatch``."""
         ids = dict.fromkeys(OF_SOURCE, self.source) | dict.fromkeys(OF_TARGET, self.target)
         shapes: dict[str, tuple[tuple[int, ...], str]] = {name: ((n,), "int64") for name, n in ids.items()}
+        shapes |= {f"{name}.order": ((ids[name],), "int32") for names in ORDERS.values() for name in names}
         sides = {"encoder": (self.source_tiles, self.source_tiles, self.source),
                  "decoder": (self.target_tiles, self.target_tiles, self.target),
                  "source": (self.target_tiles, self.source_tiles, self.target)}  # fmt: skip
@@ -89,8 +91,10 @@ class FixedBatch:
 
     source_ids: Array
     source_positions: Array
+    source_orders: Orders
     decoder_ids: Array
     target_positions: Array
+    target_orders: Orders
     labels: Array
     of_model: BatchMasks
 
@@ -102,7 +106,8 @@ class FixedBatch:
         """
         for name, of_name in masks._asdict().items():
             keep_tiles(of_name, Tiles(*(arrays[f"{name}.{part}"] for part in Tiles._fields)))
-        return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, of_model=masks)
+        orders = {name: Orders(*(arrays[f"{of}.order"] for of in of_side)) for name, of_side in ORDERS.items()}
+        return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, **orders, of_model=masks)
 
     def masks(self, neighbourhood: int | None) -> BatchMasks:
         """Return the masks given to ``of``, which must be for this neighbourhood.  Their tiles are on the device."""
@@ -119,6 +124,10 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
         ("source_positions", batch.n_source_tokens), ("target_positions", batch.n_target_tokens),
     ):  # fmt: skip
         arrays[name][n_tokens:] = 0  # a position that every learned table has
+    for name, of_side in ORDERS.items():  # without filler tokens, whose gradients are 0
+        for of, order in zip(of_side, getattr(batch, name), strict=True):
+            array = arrays[f"{of}.order"]
+            array[: len(order)], array[len(order) :] = order, -1
     for name, n_keys in (
         ("encoder", batch.n_source_tokens), ("decoder", batch.n_target_tokens), ("source", batch.n_source_tokens),
     ):  # fmt: skip

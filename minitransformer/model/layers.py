@@ -13,6 +13,7 @@ from autograd.ops.linear import pack_weight
 from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
 from autograd.random import StreamId
 from minitransformer.config import ModelConfig
+from minitransformer.model.batch import NO_ORDERS, Orders
 from minitransformer.model.positions import PositionalEncoding, SamePosition
 
 AnyLayer = TypeVar("AnyLayer", bound=Layer)
@@ -81,9 +82,9 @@ class Embedding(Layer):
         self.weight = Parameter((n_words, d_model), scaled_normal)
         self.scale = math.sqrt(d_model)
 
-    def __call__(self, ids: Array) -> Tensor:
-        """Look up the row of each id.  Shapes: ids (T,) → (T, D)."""
-        return ops.embedding(self.weight, to_device(ids, self.weight.device)) * self.scale
+    def __call__(self, ids: Array, order: Array | None = None) -> Tensor:
+        """Look up the row of each id; for ``order`` see ``ops.embedding``.  Shapes: ids (T,) → (T, D)."""
+        return ops.embedding(self.weight, to_device(ids, self.weight.device), order=order) * self.scale
 
     def with_positions(
         self,
@@ -92,6 +93,7 @@ class Embedding(Layer):
         positions: Array | SamePosition,
         rate: float,
         random: RandomStream | None,
+        orders: Orders = NO_ORDERS,
     ) -> Tensor:
         """Look up the row of each id, add the encoding of its position, and apply dropout.
 
@@ -102,6 +104,7 @@ class Embedding(Layer):
         return ops.embedding_with_positions(
             self.weight, to_device(ids, device), table, rows,
             scale=self.scale, rate=rate, stream_id=stream_id_of_mask(rate, random),
+            order=orders.ids, order_of_positions=orders.positions,
         )  # fmt: skip
 
     def logits(self, x: Tensor) -> Tensor:

@@ -42,9 +42,9 @@ class PositionalEncoding(Layer, ABC):
     ) -> tuple[Tensor | Array, Array]:
         """Return the table (N, D) and the row (T,) of each token's position (T,) in its sentence."""
 
-    def add_to(self, x: Tensor, positions: Array | SamePosition) -> Tensor:
-        """Add to x (T, D) the encoding of each token's position (T,) in its sentence."""
-        return x + ops.embedding(*self.table_and_rows(positions, x.dtype, x.device))
+    def add_to(self, x: Tensor, positions: Array | SamePosition, order: Array | None = None) -> Tensor:
+        """Add to x (T, D) the encoding of each token's position (T,) in its sentence; see ``ops.embedding``."""
+        return x + ops.embedding(*self.table_and_rows(positions, x.dtype, x.device), order=order)
 
 
 class LearnedPositions(PositionalEncoding):

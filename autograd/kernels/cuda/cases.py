@@ -10,6 +10,7 @@ import numpy as np
 from autograd.kernels.cuda import attention as of_attention
 from autograd.kernels.cuda import layer_norm as of_norm
 from autograd.masks import KeyRanges, Segments
+from autograd.ops.embedding import order_of
 from autograd.precision import rounded
 from autograd.random import StreamId
 
@@ -89,14 +90,20 @@ def _dropout(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
 
 
 def _embedding(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
-    for n in (*sizes.lengths, sizes.wave // 256 + 1):  # a block of 256 threads adds a row
-        yield Case(f"{n} of 37 × 65", (draw(37, 65), draw.integers(37, n)), {})
+    for n in (*sizes.lengths, sizes.wave // 32 + 1):  # a warp adds a row, or several of equal ids
+        for width in (64, 65):
+            ids = draw.integers(37, n)
+            yield Case(f"{n} of 37 × {width}", (draw(37, width), ids), {"order": order_of(ids)})
 
 
 def _embedding_with_positions(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
-    for n in sizes.lengths:
-        arguments = draw(37, 65), draw.integers(37, n), draw(41, 65), draw.integers(41, n)
-        yield Case(f"{n} of 37 × 65", arguments, {"scale": 8.0, "rate": 0.1, "stream_id": STREAM_ID})
+    for n in (*sizes.lengths, 16 * sizes.wave // 64 + 1):  # a thread computes 16 elements
+        for width in (64, 65):
+            ids, positions = draw.integers(37, n), draw.integers(41, n)
+            static = {"scale": 8.0, "rate": 0.1, "stream_id": STREAM_ID}
+            orders = {"order": order_of(ids), "order_of_positions": order_of(positions)}
+            arguments = draw(37, width), ids, draw(41, width), positions
+            yield Case(f"{n} of 37 × {width}", arguments, static | orders)
 
 
 def _linear(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
@@ -123,7 +130,7 @@ def _shapes_of_products(sizes: CaseSizes) -> Iterator[tuple[int, int, int]]:
 
 def _linear_cross_entropy(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
     for n_words in sizes.vocabularies:
-        for n in (1, sizes.wave // 1_024 + 1):  # a block of 1,024 threads computes a row
+        for n in (1, sizes.wave // 512 + 1):  # a block of 512 threads computes a row
             arguments = draw(n, 64), draw(n_words, 64, scale=1 / 8), None, draw.integers(n_words, n)
             yield Case(f"{n} × {n_words}", arguments, {"smoothing": 0.1})
 

@@ -31,7 +31,9 @@ ASKED_FOR = {  # every name that Python can form
     clip.SOURCE: {clip.SQUARES, clip.CLIP},
     cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
     dropout.SOURCE: {dropout.WORDS, *(dropout.kernel_name(dtype) for dtype in STORAGE)},
-    embedding.SOURCE: {embedding.SORT, *(embedding.kernel_name(dtype) for dtype in STORAGE)},
+    embedding.SOURCE: {
+        embedding.SUMS, *(embedding.kernel_name(of_pass, dtype) for of_pass in embedding.PASSES for dtype in STORAGE),
+    },
     layer_norm.SOURCE: {
         layer_norm.kernel_name(operation, direction, dtype, width)
         for operation in layer_norm.OPERATIONS for direction in layer_norm.DIRECTIONS for dtype in STORAGE
@@ -45,7 +47,7 @@ MOST_REGISTERS = {
     clip.SOURCE: 40,
     cross_entropy.SOURCE: 32,
     dropout.SOURCE: 48,
-    embedding.SOURCE: 40,
+    embedding.SOURCE: 56,
     layer_norm.SOURCE: 216,
     linear.SOURCE: 40,
     top_k.SOURCE: 64,

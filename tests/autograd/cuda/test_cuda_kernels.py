@@ -11,7 +11,7 @@ import pytest
 from cuda_on_cpu import double, from_bf16, near, to_bf16
 
 from autograd.kernels.cuda import adam, cross_entropy, layer_norm
-from autograd.ops.cross_entropy import linear_cross_entropy, smoothed_masses
+from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.ops.layer_norm import layer_norm as layer_norm_operation
 from autograd.optim import adam_update
 from autograd.tensor import written
@@ -144,19 +144,34 @@ def test_cross_entropy_of_a_class_without_any_probability(static: dict[str, Any]
     near(backward(np.float32(1))[0], expected_backward(np.float64(1))[0], 1e-6)
 
 
-def test_cross_entropy_in_sixteen_bits(launch: Callable[..., None]) -> None:
-    logits = to_bf16(3 * np.random.default_rng(1).standard_normal((2, 50)))
-    targets, losses, x = np.array([7, 0]), np.zeros(2, np.float32), from_bf16(logits).astype(float)
-    share, of_target = smoothed_masses(0.1, "V-1", None, 50)
+@pytest.mark.parametrize("n_words", [3, 7, 50, 4999])
+def test_cross_entropy_in_sixteen_bits(n_words: int, launch: Callable[..., None]) -> None:
+    """With an odd number of words the rows begin at all distances from 16 bytes."""
+    logits = to_bf16(3 * np.random.default_rng(1).standard_normal((9, n_words)))
+    targets, losses, x = np.arange(9) % n_words, np.zeros(9, np.float32), from_bf16(logits).astype(float)
+    share, of_target = 0.1 / n_words, 0.9 + 0.1 / n_words
     launch(
-        "cross_entropy.cu", cross_entropy.kernel_name("bfloat16"), 2, 64, logits, targets, losses,
-        np.int64(50), np.float32(share), np.float32(of_target - share), np.int32(-1),
+        "cross_entropy.cu", cross_entropy.kernel_name("bfloat16"), 9, 64, logits, targets, losses,
+        np.int64(n_words), np.float32(share), np.float32(of_target - share), np.int32(-1),
     )  # fmt: skip
     p = np.exp(x) / np.exp(x).sum(1, keepdims=True)
-    q = np.full((2, 50), share)
-    q[[0, 1], targets] = of_target
+    q = np.full((9, n_words), share)
+    q[np.arange(9), targets] = of_target
     near(from_bf16(logits), p - q, 4e-3)
     near(losses, -(q * np.log(p)).sum(1), 1e-6)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("word", [0, 5, 1023])  # of the vectors, of the single words
+def test_a_logit_that_is_not_finite_spoils_its_row_only(word: int, wrong: float, launch: Callable[..., None]) -> None:
+    logits, losses = np.random.default_rng(1).standard_normal((3, 1025)).astype(np.float32), np.zeros(3, np.float32)
+    logits[1, word] = wrong
+    launch(
+        "cross_entropy.cu", cross_entropy.kernel_name("float32"), 3, 64, logits, np.array([3, 3, 3]), losses,
+        np.int64(1025), np.float32(0), np.float32(1), np.int32(-1),
+    )  # fmt: skip
+    assert np.isnan(losses).tolist() == [False, True, False]
+    assert np.isnan(logits).all(1).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("static", SMOOTHINGS, ids=str)

@@ -65,9 +65,27 @@ def test_an_update_is_that_of_the_cpu(launched: list[str]) -> None:
     values = here.parameters.values, to_host(there.parameters.values)
     np.testing.assert_allclose(values[1][large], values[0][large], rtol=1e-4, atol=1e-6)
     assert set(launched) == {
-        "sort_ids", "add_rows_float", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_float", "dropout_float",
+        "embed_float", "add_rows_float", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_float",
         "add_norm_forward_float_128", "add_norm_backward_float_128", "relu_backward_float", "sum_of_rows_float",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{"start": "end", "positions": "learned"}, {"start": "zero"}], ids=str)
+def test_the_gradients_of_embeddings_are_those_of_the_cpu(changes: dict[str, Any], launched: list[str]) -> None:
+    """With as many sentences as make the symbols' rows several pieces of a run."""
+    config = dataclasses.replace(CONFIG, d_model=16, tied="none", **changes)
+    batch = Batch.from_token_ids([[5, 6]] * 40, [[7, 4]] * 40)
+    gradients = []
+    for device in ("cpu", "cuda"):
+        model = Transformer(config, seed=3, device=device)
+        backward(model.loss(batch, RandomStream(1, update=2)))
+        named = model.parameters.named
+        gradients.append({name: to_host(p.grad) for name, p in named.items() if "embedding" in name or "pos" in name})
+    here, there = gradients
+    assert here.keys() == there.keys()
+    for name, expected in here.items():
+        assert expected.any()
+        np.testing.assert_allclose(there[name], expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -129,10 +147,10 @@ def test_an_update_in_bfloat16_is_that_of_the_cpu_but_for_rounding(launched: lis
     large = np.abs(gradients[2]) > 0.05 * np.abs(gradients[2]).max()
     np.testing.assert_allclose(values[large], here.parameters.values[large], atol=1e-5)
     assert set(launched) == {
-        "add_rows_bf16", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_bf16", "dropout_bf16",
+        "embed_bf16", "add_rows_bf16", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_bf16",
         "attention_forward_32", "attention_backward_of_queries_32", "attention_backward_of_keys_32",
         "add_norm_forward_bf16_128", "add_norm_backward_bf16_128", "sum_of_rows_bf16", "sum_of_rows_float",
-        "relu_backward_bf16", "sort_ids",
+        "relu_backward_bf16",
     }  # fmt: skip
 
 
@@ -142,7 +160,7 @@ def test_the_gradient_of_an_embedding_reaches_a_leaf_on_the_device(launched: lis
     backward(ops.embedding(leaf, to_device(ids, "cuda")), to_device(np.ones((3, 2), np.float32), "cuda"))
     assert device_of(leaf.grad) == "cuda"
     assert to_host(leaf.grad).tolist() == [[1, 1], [0, 0], [2, 2]]
-    assert launched == ["sort_ids", "add_rows_float"]
+    assert launched == ["add_rows_float"]
 
 
 def test_masks_of_two_stream_ids_are_different_and_those_of_one_are_the_same(launched: list[str]) -> None:

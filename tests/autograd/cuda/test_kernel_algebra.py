@@ -24,6 +24,7 @@ from autograd.ops.cross_entropy import cross_entropy as cross_entropy_operation
 from autograd.ops.cross_entropy import smoothed_masses
 from autograd.ops.dropout import dropout_mask, threshold_and_scale
 from autograd.ops.embedding import embedding as embedding_operation
+from autograd.ops.embedding import embedding_with_positions, order_of
 from autograd.ops.softmax import log_normaliser
 from autograd.precision import rounded
 from autograd.random import StreamId, random_uint16
@@ -208,12 +209,19 @@ KINDS = ["normal", "extreme", "all low", "rising", "falling", "equal", "one high
 @given(
     seed=SEEDS,
     n_words=st.sampled_from([3, 31, 32, 33, 1000, 1025, 3001]),
-    n_threads=st.sampled_from([32, 1024]),
+    n_threads=st.sampled_from([32, 512]),
+    first_and_words=st.sampled_from([(0, 4), (3, 4), (0, 8), (1, 8), (7, 8)]),
     dtype=DTYPES,
 )
-@example(seed=0, n_words=8193, n_threads=1024, dtype="float32")
+@example(seed=0, n_words=8193, n_threads=512, first_and_words=(0, 8), dtype="float32")
 def test_cross_entropy_in_place_is_the_references(
-    kind: str, static: dict[str, Any], seed: int, n_words: int, n_threads: int, dtype: str
+    kind: str,
+    static: dict[str, Any],
+    seed: int,
+    n_words: int,
+    n_threads: int,
+    first_and_words: tuple[int, int],
+    dtype: str,
 ) -> None:
     random = np.random.default_rng(seed)
     logits = logits_of(kind, random, (4, n_words)).astype(dtype)
@@ -224,7 +232,7 @@ def test_cross_entropy_in_place_is_the_references(
     gradient, size = logits.copy(), 1 + np.abs(logits).max()
     gradient[2] = np.nan  # whose target is −1
     losses = cross_entropy.cross_entropy_in_place(
-        gradient, targets, share, of_target - share, static.get("impossible", -1), n_threads
+        gradient, targets, share, of_target - share, static.get("impossible", -1), n_threads, *first_and_words
     )
     for row in range(len(logits)):
         one = slice(row, row + 1)
@@ -267,22 +275,41 @@ def test_the_draws_of_rows_are_those_of_their_elements(stream_id: StreamId, widt
     )
 
 
-# The embedding's gradient.
+# Embeddings.
+
+
+@settings(max_examples=20)
+@given(SEEDS, STREAM_IDS, st.sampled_from([1, 3, 70]), st.sampled_from([(24, 8), (33, 1), (516, 4)]), DTYPES)
+def test_neighbours_in_groups_are_the_references_rows(
+    seed: int, stream_id: StreamId, n_tokens: int, width_and_n: tuple[int, int], dtype: str
+) -> None:
+    (width, n), random = width_and_n, np.random.default_rng(seed)
+    table, encodings = (random.standard_normal((5, width)).astype(dtype) for _ in range(2))
+    ids, positions = random.integers(0, 5, (2, n_tokens))
+    threshold, scale_of_kept = threshold_and_scale(0.3)
+    kept = embedding.kept_bits(stream_id, n_tokens * width, threshold)
+    y = embedding.embed(table, ids, encodings, positions, kept, 3.0, scale_of_kept, n)
+    expected, _ = embedding_with_positions.reference(
+        table.astype(float), ids, encodings.astype(float), positions, scale=3.0, rate=0.3, stream_id=stream_id
+    )
+    near(y, expected, 20)
 
 
 @settings(max_examples=40)
-@given(SEEDS, st.integers(1, 100), st.integers(1, 30), DTYPES)
-def test_rows_added_in_the_order_of_sorted_ids_are_the_references(seed: int, n: int, n_words: int, dtype: str) -> None:
+@given(SEEDS, st.sampled_from([1, 31, 32, 33, 64, 65, 100, 300]), st.sampled_from([1, 2, 5, 300]), DTYPES)
+def test_rows_added_in_pieces_of_runs_are_the_references(seed: int, n: int, n_words: int, dtype: str) -> None:
+    """Some tokens of the last ones are left out of the order."""
     random = np.random.default_rng(seed)
-    ids, dy = random.integers(0, n_words, n), random.standard_normal((n, 5)).astype(dtype)
-    sorted_ids, order = embedding.sort_ids(ids)
-    np.testing.assert_array_equal(order, np.argsort(ids, kind="stable"))
-    np.testing.assert_array_equal(sorted_ids, np.sort(ids))
-    before = random.standard_normal((n_words, 5)).astype(dtype)
+    n_counted, width = n - random.integers(0, n), 5
+    ids, dy = random.integers(0, n_words, n), random.standard_normal((n, width)).astype(dtype)
+    order = np.append(order_of(ids[:n_counted]), np.full(n - n_counted, -1))
+    kept = embedding.kept_bits(StreamId(seed, 1), n * width, 2**15)
+    before = random.standard_normal((n_words, width)).astype(dtype)
     table = before.copy()
-    embedding.add_rows(dy, sorted_ids, order, table)
-    _, backward = embedding_operation.reference(before.astype(float), ids)
-    near(table, before + backward(dy.astype(float))[0], n)
+    embedding.add_rows(dy, kept, ids, order, table, 3.0)
+    dy = np.where(embedding.is_kept(kept, np.arange(n * width)).reshape(n, width), 3 * dy.astype(float), 0)
+    _, backward = embedding_operation.reference(before.astype(float), ids[:n_counted])
+    near(table, before + backward(dy[:n_counted])[0], 3 * n)
 
 
 # Sixteen bits.

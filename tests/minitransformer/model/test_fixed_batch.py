@@ -67,6 +67,19 @@ def test_tiles_are_those_of_the_mask_where_something_counts_and_empty_elsewhere(
         assert (lone[:, 1] - lone[:, 0] == 1).all()
 
 
+@pytest.mark.parametrize("batch", [BATCH, EMPTY, ONE], ids=["small", "empty", "one"])
+def test_orders_are_those_of_the_batch_alone_and_end_in_minus_one(batch: Batch) -> None:
+    got = fixed(batch, Capacity.of([BATCH, ONE], 16))
+    for name in ("source_orders", "target_orders"):
+        for order, expected in zip(getattr(got, name), getattr(batch, name), strict=True):
+            assert len(expected) < len(order)
+            np.testing.assert_array_equal(order[: len(expected)], expected)
+            assert (order[len(expected) :] == -1).all()
+    ids, positions = batch.decoder_ids, batch.target_positions
+    assert (np.diff(ids[got.target_orders.ids[: len(ids)]]) >= 0).all()
+    assert (np.diff(positions[got.target_orders.positions[: len(ids)]]) >= 0).all()
+
+
 def test_batches_that_differ_fit_into_one_capacity() -> None:
     many_short = Batch.from_token_ids([[]] * 15, [[]] * 15)
     capacity = Capacity.of([BATCH, many_short], 16)

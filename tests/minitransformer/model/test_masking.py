@@ -137,7 +137,7 @@ class Given:
     def __init__(self, rows: Tensor) -> None:
         self.rows = rows
 
-    def with_positions(self, ids: Any, encoding: Any, positions: Any, rate: float, random: None) -> Tensor:
+    def with_positions(self, ids: Any, encoding: Any, positions: Any, rate: float, random: None, orders: Any) -> Tensor:
         return encoding.add_to(self.rows, positions)
 
 
