@@ -115,6 +115,11 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("linear_cross_entropy", [array(5, 0), array(9, 0), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), bf16(9, 8), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), array(9, 8), None, array(5, dtype="int32")], {}, False),
+    ("add", [bf16(5, 8), bf16(5, 8)], {}, True),
+    ("add", [bf16(5, 8), bf16(8)], {}, False),
+    ("add", [bf16(5, 8), array(5, 8)], {}, False),
+    ("add", [array(5, 8), array(5, 8)], {}, False),
+    ("add", [bf16(5, 8), 2.0], {}, False),
     ("random_words", [array(0)], {"stream_id": STREAM_ID, "count": 3}, True),
 ]
 
@@ -128,7 +133,7 @@ def test_a_kernel_takes_what_it_can_compute(
 
 
 TAKING_BFLOAT16 = [
-    "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "layer_norm", "linear",
+    "add", "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "layer_norm", "linear",
     "linear_cross_entropy", "linear_maps", "linear_relu", "linear_transposed",
 ]  # fmt: skip
 
