@@ -141,7 +141,7 @@ HELPERS = {  # files that kernels share
     "cpu": {"common", "library", "packed", "parallel", "philox"},
     "cuda": {
         "algorithms", "cases", "check", "checked", "common", "cublaslt", "driver", "library", "mma", "nvrtc", "philox",
-        "products", "vector",
+        "products", "side_stream", "vector",
     },
 }  # fmt: skip
 

@@ -119,6 +119,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
 def _read(how: str) -> None:
     """Read a value, which waits for the device."""
     fake_streams.refuse(how)
+    fake_streams.run_late(fake_streams.get_current_stream())
     fake_cuda.CALLS.append(("read", how))
 
 

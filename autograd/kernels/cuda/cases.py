@@ -68,6 +68,13 @@ class Case(NamedTuple):
 Cases: TypeAlias = Callable[[Draw, CaseSizes], Iterator[Case]]
 
 
+def _add(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
+    if draw.dtype != "bfloat16":
+        return
+    for n in sizes.lengths:
+        yield Case(f"{n} × 63", (draw(n, 63), draw(n, 63)), {})
+
+
 def _layer_norm(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
     for n, width in _rows_and_widths(sizes):
         yield Case(f"{n} × {width}", (draw(n, width), draw.float32(width), draw.float32(width)), {})
@@ -164,6 +171,7 @@ def _causal(segments: Segments) -> KeyRanges:
 
 
 CASES: dict[str, Cases] = {
+    "add": _add,
     "add_norm": _add_norm,
     "attention": _attention,
     "dropout": _dropout,

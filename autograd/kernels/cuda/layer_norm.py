@@ -11,11 +11,12 @@ from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.kernels.cuda.dropout import numbers_of
 from autograd.kernels.cuda.linear import sum_of_rows
+from autograd.new_array import NewArray
 from autograd.ops.add_norm import add_norm
 from autograd.ops.dropout import threshold_and_scale
 from autograd.ops.layer_norm import layer_norm
 from autograd.random import StreamId
-from autograd.tensor import Backward
+from autograd.tensor import Backward, Gradient
 
 SOURCE = "layer_norm.cu"
 OPERATIONS, DIRECTIONS = ("layer_norm", "add_norm"), ("forward", "backward")
@@ -72,12 +73,18 @@ def add_norm_in_registers(
 ) -> tuple[Array, Backward]:
     """Compute the reference's result with one pass over memory forward, and one backward.
 
-    The mask is not stored: backward draws it again.
+    The mask is not stored: backward draws it again.  The gradient of the sublayer is added to that of x in place.
     Saves: x, y, and two numbers per row: mean and 1/standard deviation.
     """
     threshold, scale = threshold_and_scale(rate) if stream_id else (0, 1.0)
     of_mask = (*numbers_of(stream_id or StreamId(0, 0)), np.int32(threshold), np.float32(scale))
-    return _normalised("add_norm", [x, y], gain, bias, eps, of_mask)
+    normalised, of_arrays = _normalised("add_norm", [x, y], gain, bias, eps, of_mask)
+
+    def backward(dy: Array) -> tuple[Gradient, ...]:
+        dx, *others = of_arrays(dy)
+        return NewArray(dx), *others
+
+    return normalised, backward
 
 
 def _normalised(

@@ -19,6 +19,7 @@ from cuda_kernels import DISPATCHERS, MODULES, registered
 
 from autograd import RandomStream, backward, to_host
 from autograd.array import lasting
+from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.products import _prepared
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
@@ -121,6 +122,25 @@ def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
     assert [name for name, *_ in fake_cuda.CALLS].count("graph") == 2 * 3
     assert len({loss for loss, _ in expected}) == len(batches)
     assert graphed.n_graphs == graphed.n_capacities == 2
+
+
+def test_a_second_stream_leaves_the_bits_of_one(
+    launched: list[str], products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In separate launches and in a graph; the embedding's gradient is added to that of the projection."""
+
+    def second_streams() -> set[int]:
+        return {arguments[-1] for arguments in products_on_cpu.of("Matmul")} & set(fake_streams._second)
+
+    on_two, on_one = (step_of(model_on_gpu()) for _ in range(2))
+    found = run(on_two, SMALL[:2])
+    assert len(second_streams()) == 1
+    with monkeypatch.context() as alone:
+        alone.setattr(side_stream, "run", lambda work: work())
+        products_on_cpu.calls.clear()
+        assert run(on_one, SMALL[:2]) == found
+        assert not second_streams()
+    assert bits(on_two) == bits(on_one)
 
 
 def test_what_outlives_an_update_lies_in_no_memory_that_graphs_write_to(launched: list[str]) -> None:

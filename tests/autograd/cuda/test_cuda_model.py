@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cuda_on_cpu
@@ -19,6 +22,7 @@ from autograd.array import device_of
 from autograd.optim import Adam
 from autograd.precision import rounded, upcast
 from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.config.model import NormPlacement
 from minitransformer.inference.beam import SearchConfig, beam_search
 
 CONFIG = ModelConfig(vocabulary_size=19, n_layers=1, d_model=128, d_ff=16, n_heads=2, d_k=4, d_v=4)
@@ -51,6 +55,53 @@ def test_a_search_takes_the_greatest_numbers_with_the_kernel(launched: list[str]
     assert (
         count["top_k_double"] == 3 * count["top_k_float"] > 0
     )  # continuations, finished and live ones; the vocabulary
+
+
+def count_array_operations(monkeypatch: pytest.MonkeyPatch, least: int) -> Counter[str]:
+    """Count CuPy's own operations that write at least so many elements, by the file of autograd that asks for them.
+
+    Kernels, products, views and unwritten arrays are not counted.
+    """
+    made, do, counts = fake_streams.made, fake_streams.do, Counter[str]()
+
+    def count() -> None:
+        frame: Any = sys._getframe(2)
+        while "/autograd/" not in (name := frame.f_code.co_filename) or "/tests/" in name:
+            frame = frame.f_back
+        counts[Path(name).stem] += 1
+
+    def count_made(compute: Any, sources: list[Any], wrap: Any) -> Any:
+        result = made(compute, sources, wrap)
+        if result.size >= least and not any(np.may_share_memory(result._values, source) for source in sources):
+            count()
+        return result
+
+    def count_done(work: Any, address: int | None = None) -> None:
+        values = inspect.getclosurevars(work).nonlocals.get("values") if inspect.isfunction(work) else None
+        if isinstance(values, np.ndarray) and values.size >= least and "poison" not in work.__code__.co_names:
+            count()
+        do(work, address)
+
+    monkeypatch.setattr(fake_streams, "made", count_made)
+    monkeypatch.setattr(fake_streams, "do", count_done)
+    return counts
+
+
+@pytest.mark.parametrize(("norm", "n_expected", "n_in_all"), [("post", 0, 21), ("pre", 5, 26)])
+def test_gradients_of_residual_connections_are_not_copied(
+    norm: NormPlacement, n_expected: int, n_in_all: int, launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are 5 connections.  In post-norm a product adds its result to the gradient; in pre-norm CuPy adds two.
+
+    The others are in embeddings, cross-entropy and attention, and the zeros of the flat buffer.
+    """
+    config = dataclasses.replace(CONFIG, d_k=32, d_v=32, p_drop=0.1, norm=norm)
+    model = Transformer(config, seed=3, dtype="bfloat16", device="cuda")
+    loss = model.loss(BATCH, RandomStream(1, update=2))
+    counts = count_array_operations(monkeypatch, min(BATCH.n_source_tokens, BATCH.n_target_tokens) * config.d_model)
+    backward(loss)
+    assert counts["tensor"] == n_expected
+    assert counts.total() <= n_in_all
 
 
 def test_an_update_is_that_of_the_cpu(launched: list[str]) -> None:

@@ -64,7 +64,7 @@ def test_the_number_of_the_update_may_lie_in_memory() -> None:
 
 def both_ways(run: Callable[..., Any], *arguments: Any, **static: Any) -> list[Any]:
     y, backward = run(*arguments, **static)
-    return [y, *backward(y)]
+    return [y, *map(written, backward(y))]
 
 
 def test_dropout_of_nothing_and_of_what_lies_apart() -> None:

@@ -120,6 +120,11 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("top", [array(5, 9, contiguous=False)], {"n": 3}, False),
     ("top", [array(5, 0)], {"n": 3}, False),
     ("top", [bf16(5, 9)], {"n": 3}, False),
+    ("add", [bf16(5, 8), bf16(5, 8)], {}, True),
+    ("add", [bf16(5, 8), bf16(8)], {}, False),
+    ("add", [bf16(5, 8), array(5, 8)], {}, False),
+    ("add", [array(5, 8), array(5, 8)], {}, False),
+    ("add", [bf16(5, 8), 2.0], {}, False),
     ("random_words", [array(0)], {"stream_id": STREAM_ID, "count": 3}, True),
 ]
 
@@ -133,7 +138,7 @@ def test_a_kernel_takes_what_it_can_compute(
 
 
 TAKING_BFLOAT16 = [
-    "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "layer_norm", "linear",
+    "add", "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "layer_norm", "linear",
     "linear_cross_entropy", "linear_maps", "linear_relu", "linear_transposed",
 ]  # fmt: skip
 
