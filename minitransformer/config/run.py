@@ -32,7 +32,6 @@ def demo_training() -> TrainingConfig:
     return TrainingConfig(
         max_updates=1_800,
         batch_tokens=2_000,
-        n_micro_batches=2,
         warmup_steps=400,
         validate_every=400,
         checkpoint_every=100,
