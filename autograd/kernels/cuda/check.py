@@ -212,7 +212,7 @@ def _errors_of_adam(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
 
 def _lengths_of_buffers(draw: Draw, sizes: CaseSizes) -> tuple[int, ...]:
     """Return lengths of flat buffers, which are float32: none for another dtype."""
-    return (*sizes.lengths, sizes.wave + 1) if draw.dtype == "float32" else ()
+    return (*sizes.lengths, 4 * sizes.wave + 1) if draw.dtype == "float32" else ()
 
 
 CHECKS: dict[str, Callable[[str, Draw, CaseSizes], Errors]] = {

@@ -13,7 +13,7 @@ from autograd.tensor import Backward, Gradient
 
 SOURCE = "linear.cu"
 PASSES = ("sum_of_rows", "relu_backward")
-COLUMNS, THREADS = 32, 256  # of a block
+COLUMNS, THREADS = 128, 256  # of a block
 CHUNK = 256  # rows of a block
 
 

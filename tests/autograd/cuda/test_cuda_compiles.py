@@ -19,7 +19,10 @@ ASKED_FOR = {  # every name that Python can form
     },
     clip.SOURCE: {clip.SQUARES, clip.CLIP},
     cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
-    dropout.SOURCE: {dropout.WORDS, *(dropout.kernel_name(dtype) for dtype in STORAGE)},
+    dropout.SOURCE: {
+        dropout.WORDS,
+        *(dropout.kernel_name(direction, dtype) for direction in dropout.DIRECTIONS for dtype in STORAGE),
+    },
     embedding.SOURCE: {embedding.SORT, *(embedding.kernel_name(dtype) for dtype in STORAGE)},
     layer_norm.SOURCE: {
         layer_norm.kernel_name(operation, direction, dtype, width)
@@ -29,12 +32,12 @@ ASKED_FOR = {  # every name that Python can form
     linear.SOURCE: {linear.kernel_name(of_pass, dtype) for of_pass in linear.PASSES for dtype in STORAGE},
 }  # fmt: skip
 MOST_REGISTERS = {
-    adam.SOURCE: 32,
+    adam.SOURCE: 48,
     clip.SOURCE: 40,
     cross_entropy.SOURCE: 32,
     dropout.SOURCE: 48,
     embedding.SOURCE: 40,
-    layer_norm.SOURCE: 216,
+    layer_norm.SOURCE: 224,
     linear.SOURCE: 40,
 }
 MOST_REGISTERS_OF_HEADS = {16: 96, 32: 144, 64: 192, 128: 255}

@@ -53,7 +53,8 @@ def test_an_update_is_that_of_the_cpu(launched: list[str]) -> None:
     values = here.parameters.values, to_host(there.parameters.values)
     np.testing.assert_allclose(values[1][large], values[0][large], rtol=1e-4, atol=1e-6)
     assert set(launched) == {
-        "sort_ids", "add_rows_float", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_float", "dropout_float",
+        "sort_ids", "add_rows_float", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_float",
+        "dropout_forward_float", "dropout_backward_float",
         "add_norm_forward_float_128", "add_norm_backward_float_128", "relu_backward_float", "sum_of_rows_float",
     }  # fmt: skip
 
@@ -117,7 +118,8 @@ def test_an_update_in_bfloat16_is_that_of_the_cpu_but_for_rounding(launched: lis
     large = np.abs(gradients[2]) > 0.05 * np.abs(gradients[2]).max()
     np.testing.assert_allclose(values[large], here.parameters.values[large], atol=1e-5)
     assert set(launched) == {
-        "add_rows_bf16", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_bf16", "dropout_bf16",
+        "add_rows_bf16", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_bf16",
+        "dropout_forward_bf16", "dropout_backward_bf16",
         "attention_forward_32", "attention_backward_of_queries_32", "attention_backward_of_keys_32",
         "add_norm_forward_bf16_128", "add_norm_backward_bf16_128", "sum_of_rows_bf16", "sum_of_rows_float",
         "relu_backward_bf16", "sort_ids",
