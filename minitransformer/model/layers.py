@@ -168,8 +168,10 @@ class FeedForward(Layer):
         self.output = Linear(config.d_ff, config.d_model, bias=True)
 
     def __call__(self, x: Tensor, random: RandomStream | None = None) -> Tensor:
-        hidden = ops.linear_relu(x, self.hidden.weight, self.hidden.bias)
-        return self.output(drop(hidden, self.p_drop, random))
+        hidden, output = self.hidden, self.output
+        if random and self.p_drop:
+            return output(drop(ops.linear_relu(x, hidden.weight, hidden.bias), self.p_drop, random))
+        return ops.feed_forward(x, hidden.weight, hidden.bias, output.weight, output.bias)
 
 
 class Residual(Layer):

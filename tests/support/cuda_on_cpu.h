@@ -157,6 +157,11 @@ T __shfl_xor_sync(unsigned, T value, unsigned mask) {
     return cuda_on_cpu::exchange(value, (threadIdx.x % cuda_on_cpu::kWarp) ^ mask);
 }
 
+template <typename T>
+T __shfl_sync(unsigned, T value, unsigned from) {
+    return cuda_on_cpu::exchange(value, from);
+}
+
 // c (16, 8) += A (16, 16) B (16, 8) of 16-bit numbers; fragments as in mma.cuh.
 #define MMA_M16N8K16
 inline void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
@@ -193,6 +198,16 @@ inline unsigned __float_as_uint(float value) {
     unsigned bits;
     std::memcpy(&bits, &value, sizeof bits);
     return bits;
+}
+
+// Two float32 numbers in 16 bits each, to the nearest, ties to even; a NaN is 0x7fff, as cvt.rn.bf16x2.f32 makes it.
+#define BF16_PAIR
+inline unsigned bf16_pair(float low, float high) {
+    const auto half = [](float x) {
+        const unsigned bits = __float_as_uint(x);
+        return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    };
+    return half(high) << 16 | half(low);
 }
 
 #define RUN_ON_CPU(kernel)                                                                                        \

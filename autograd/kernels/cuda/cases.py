@@ -132,7 +132,7 @@ def _linear_transposed(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
 
 def _shapes_of_products(sizes: CaseSizes) -> Iterator[tuple[int, int, int]]:
     yield from ((n, *widths) for n in sizes.lengths for widths in ((64, 128), (33, 65)))
-    yield sizes.wave // 64 + 1, 64, 2_048  # a block of 256 threads adds 256 rows of 32 columns
+    yield sizes.wave // 64 + 1, 64, 2_048  # many blocks, each of 256 rows of 128 columns
 
 
 def _linear_cross_entropy(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:

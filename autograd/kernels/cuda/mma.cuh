@@ -25,11 +25,15 @@ __device__ __forceinline__ unsigned pack(bf16 low, bf16 high) {
     return static_cast<unsigned>(high.bits) << 16 | low.bits;
 }
 
+// Rounds as bf16_pair does, by whole numbers: with bf16_pair the compiler spills registers of attention on sm_80.
+__device__ __forceinline__ bf16 rounded_by_bits(float x) {
+    const unsigned bits = __float_as_uint(x);
+    const unsigned rounded = x != x ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u);
+    return bf16{static_cast<unsigned short>(rounded >> 16)};
+}
+
 __device__ __forceinline__ unsigned pack(float low, float high) {
-    bf16 a, b;
-    store(a, low);
-    store(b, high);
-    return pack(a, b);
+    return pack(rounded_by_bits(low), rounded_by_bits(high));
 }
 
 // The rows of one head among packed rows of all heads; rows from `end` on read as zeros.

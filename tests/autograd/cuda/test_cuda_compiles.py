@@ -30,7 +30,10 @@ ASKED_FOR = {  # every name that Python can form
     },
     clip.SOURCE: {clip.SQUARES, clip.CLIP},
     cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
-    dropout.SOURCE: {dropout.WORDS, *(dropout.kernel_name(dtype) for dtype in STORAGE)},
+    dropout.SOURCE: {
+        dropout.WORDS,
+        *(dropout.kernel_name(direction, dtype) for direction in dropout.DIRECTIONS for dtype in STORAGE),
+    },
     embedding.SOURCE: {
         embedding.SUMS, *(embedding.kernel_name(of_pass, dtype) for of_pass in embedding.PASSES for dtype in STORAGE),
     },
@@ -43,12 +46,12 @@ ASKED_FOR = {  # every name that Python can form
     top_k.SOURCE: set(top_k.KERNELS.values()),
 }  # fmt: skip
 MOST_REGISTERS = {
-    adam.SOURCE: 32,
+    adam.SOURCE: 48,
     clip.SOURCE: 40,
     cross_entropy.SOURCE: 32,
     dropout.SOURCE: 48,
     embedding.SOURCE: 56,
-    layer_norm.SOURCE: 216,
+    layer_norm.SOURCE: 224,
     linear.SOURCE: 40,
     top_k.SOURCE: 64,
 }

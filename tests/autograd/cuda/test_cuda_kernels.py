@@ -14,6 +14,7 @@ from autograd.kernels.cuda import adam, cross_entropy, layer_norm
 from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.ops.layer_norm import layer_norm as layer_norm_operation
 from autograd.optim import adam_update
+from autograd.precision import rounded
 from autograd.tensor import written
 
 pytestmark = pytest.mark.usefixtures("launch")
@@ -39,12 +40,35 @@ def test_adam(size: int) -> None:
         near(got, of_reference, 1e-6)
 
 
-def test_adam_leaves_a_copy_in_sixteen_bits(launch: Callable[..., None]) -> None:
-    values, gradients, m, v = np.random.default_rng(1).random((4, 300)).astype(np.float32)
-    copy = np.zeros(300, np.uint16)
-    launch(adam.SOURCE, adam.KERNEL, 2, adam.THREADS, values, gradients, m, v, copy, np.int64(300),
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("size", [300, 1025])
+def test_adam_leaves_a_copy_in_sixteen_bits(size: int, offset: int, launch: Callable[..., None]) -> None:
+    """Buffers may begin behind an aligned address, as the shard of a rank does."""
+    arrays = np.random.default_rng(1).random((4, size + offset)).astype(np.float32)
+    values, gradients, m, v = (array.copy()[offset:] for array in arrays)
+    copy, expected = np.zeros(size + offset, np.uint16)[offset:], double(values, gradients, m, v)
+    adam_update.reference(*expected, None, SCALARS, SCALE, **STATIC)
+    n_blocks = -(-size // (adam.THREADS * adam.ELEMENTS_OF_A_THREAD))
+    launch(adam.SOURCE, adam.KERNEL, n_blocks, adam.THREADS, values, gradients, m, v, copy, np.int64(size),
            SCALARS, SCALE, *CONSTANTS)  # fmt: skip
+    near(values, expected[0], 1e-6)
     np.testing.assert_array_equal(copy, to_bf16(values))
+
+
+def test_low_precision_weights_are_rounded_as_by_ml_dtypes(launch: Callable[..., None]) -> None:
+    """Ties, subnormal numbers, infinities and NaN, also some whose bits would carry; no gradient moves them."""
+    bits = [0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 1, 0x80008001, 0x7F7FFFFF, 0x7F800000, 0xFF800000]
+    nans = [0x7F800001, 0xFFFFFFFF, 0x7FC00000]
+    values = np.array([*bits, *nans] + [0x80000000] * 3, np.uint32).view(np.float32)
+    zeros, copy = np.zeros((3, 15), np.float32), np.zeros(15, np.uint16)
+    launch(adam.SOURCE, adam.KERNEL, 1, adam.THREADS, values, *zeros, copy, np.int64(15), SCALARS, SCALE,
+           *CONSTANTS)  # fmt: skip
+    with np.errstate(invalid="ignore"):
+        expected = rounded(values)
+    is_nan = np.isnan(values)
+    assert is_nan.sum() == len(nans)
+    np.testing.assert_array_equal(copy[~is_nan], expected.view(np.uint16)[~is_nan])
+    assert np.isnan(from_bf16(copy[is_nan])).all()
 
 
 # Layer normalisation.

@@ -149,8 +149,8 @@ def test_every_product_but_those_of_attention_is_cublaslts(
         backward(model.loss(BATCH, RandomStream(1, update=2)))
     n_linear = (4 + 2) + (4 + 4 + 2) + 1  # of the encoder's layer, of the decoder's, and the projection
     n_spared = 2 + 2  # queries, keys and values of the same x are one product
-    n_biases = 2 + 2
-    expected = {"Matmul": 3 * n_linear - n_spared, "MatmulDescSetAttribute": n_biases}  # nothing is searched again
+    addresses = 2 * (2 + 1 + 2 if dtype == "bfloat16" else 1 + 1)  # of biases and masks of the feed-forward networks
+    expected = {"Matmul": 3 * n_linear - n_spared, "MatmulDescSetAttribute": addresses}  # nothing is searched again
     assert Counter(products_on_cpu.names()) == expected
 
 
@@ -201,8 +201,14 @@ def test_an_update_in_bfloat16_is_that_of_the_cpu_but_for_rounding(launched: lis
         "embed_bf16", "add_rows_bf16", "adam_update_bf16", "clip", "sum_squares", "cross_entropy_bf16",
         "attention_forward_32", "attention_backward_of_queries_32", "attention_backward_of_keys_32",
         "add_norm_forward_bf16_128", "add_norm_backward_bf16_128", "sum_of_rows_bf16", "sum_of_rows_float",
-        "relu_backward_bf16",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("rate", "passes"), [(0.0, 0), (0.1, 2)])
+def test_relu_has_a_pass_of_its_own_only_with_dropout_after_it(rate: float, passes: int, launched: list[str]) -> None:
+    model = Transformer(dataclasses.replace(CONFIG, p_drop_relu=rate), seed=3, dtype="bfloat16", device="cuda")
+    backward(model.loss(BATCH, RandomStream(1, update=2)))
+    assert launched.count("relu_backward_bf16") == passes  # one layer on each side
 
 
 def test_the_gradient_of_an_embedding_reaches_a_leaf_on_the_device(launched: list[str]) -> None:

@@ -15,6 +15,7 @@ from autograd.ops.dropout import dropout_mask
 from autograd.ops.embedding import embedding as embedding_operation
 from autograd.ops.embedding import embedding_with_positions as positions_operation
 from autograd.ops.embedding import order_of
+from autograd.precision import dtype_named, rounded, upcast
 from autograd.random import StreamId, random_words
 from autograd.tensor import written
 
@@ -75,15 +76,35 @@ def test_dropout_of_nothing_and_of_what_lies_apart() -> None:
     np.testing.assert_array_equal(y, x[:, ::2] * dropout_mask(x[:, ::2], 0.5, STREAM_IDS[1]))
 
 
-def test_dropout_in_sixteen_bits(launch: Callable[..., None]) -> None:
-    x, stream_id = to_bf16(np.random.default_rng(1).standard_normal(700)), STREAM_IDS[1]
-    y = np.ones_like(x)
+@pytest.mark.parametrize("n", [700, 4099])
+def test_dropout_in_sixteen_bits(n: int) -> None:
+    """A half of the scale 2 is exact, so each result is a number of x or 0."""
+    x, dy = (rounded(np.random.default_rng(seed).standard_normal(n)) for seed in (1, 2))
+    y, backward = dropout.dropout_in_one_pass(x, rate=0.5, stream_id=STREAM_IDS[1])
+    mask = dropout_mask(upcast(x), 0.5, STREAM_IDS[1])
+    np.testing.assert_array_equal(upcast(y), upcast(x) * mask)
+    np.testing.assert_array_equal(upcast(backward(dy)[0]), upcast(dy) * mask)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dropout_of_arrays_that_are_not_aligned(dtype: str) -> None:
+    """Arrays begin one element behind an aligned address."""
+    x, dy = np.random.default_rng(1).standard_normal((2, 601)).astype(dtype_named(dtype))[:, 1:]
+    y, backward = dropout.dropout_in_one_pass(x, rate=0.3, stream_id=STREAM_IDS[1])
+    aligned, of_aligned = dropout.dropout_in_one_pass(x.copy(), rate=0.3, stream_id=STREAM_IDS[1])
+    np.testing.assert_array_equal(upcast(y), upcast(aligned))
+    np.testing.assert_array_equal(upcast(backward(dy)[0]), upcast(of_aligned(dy.copy())[0]))
+
+
+def test_the_saved_mask_has_one_bit_per_element(launch: Callable[..., None]) -> None:
+    """Bits are in the order of elements, the lowest first; those behind the end are drawn, too."""
+    x, mask = np.ones(900, np.float32), np.zeros(256, np.uint16)
     launch(
-        dropout.SOURCE, dropout.kernel_name("bfloat16"), 1, dropout.THREADS, x, y, np.int64(700),
-        *dropout.numbers_of(stream_id), np.int32(2**15), np.float32(2),
+        dropout.SOURCE, dropout.kernel_name("forward", "float32"), 1, dropout.THREADS, x, np.empty_like(x), mask,
+        np.int64(900), np.float32(2), *dropout.numbers_of(STREAM_IDS[1]), np.int32(2**15),
     )  # fmt: skip
-    values = from_bf16(x)
-    np.testing.assert_array_equal(from_bf16(y), values * dropout_mask(values, 0.5, stream_id))
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+    np.testing.assert_array_equal(bits[:900], dropout_mask(x, 0.5, STREAM_IDS[1]) > 0)
 
 
 def ids_and_rows(n: int, n_words: int, width: int) -> tuple[Any, Any]:
