@@ -22,11 +22,17 @@ class Tiles(NamedTuple):
     Shapes: of_queries and of_keys (tiles, 4) int32; ranges (T, 2) int32: ``first`` and ``last`` of every query.  The
     four numbers of a tile are its first row, the end of its segment, and the first and the end of the keys (for a tile
     of queries) or queries (for a tile of keys) that it needs.  A tile of zeros is empty.
+
+    Dropout numbers the weights as the reference's array of B segments, H heads, Q queries and K keys, padded to the
+    longest segments.  weight_rows (T, 2) int32 has for every query its segment b, and o = K · position − first key of
+    the segment; weights_of_head (1,) int32 is Q · K.  So the weight of key j has the index (b · H + h) · Q · K + o + j.
     """
 
     of_queries: Array
     of_keys: Array
     ranges: Array
+    weight_rows: Array
+    weights_of_head: Array
 
 
 # Cached: every layer uses the same tiles.
@@ -51,14 +57,21 @@ def count_tiles(lengths: IntArray) -> int:
     return int((-(-lengths // ROWS)).sum())
 
 
-def tiles_on_host(mask: KeyRanges) -> Tiles:
-    """Return the tiles of this mask, as NumPy arrays."""
+def tiles_on_host(mask: KeyRanges, longest: tuple[int, int] | None = None) -> Tiles:
+    """Return the tiles of this mask, as NumPy arrays.
+
+    ``longest`` are the lengths Q and K by which weights are numbered; by default those of the mask.
+    """
     of_queries = _tiles_of_segments(mask.queries, mask.keys)
     if len(of_queries):
         starts = of_queries[:, 0]
         of_queries[:, 2] = np.minimum.reduceat(mask.first, starts)
         of_queries[:, 3] = np.maximum.reduceat(mask.last, starts)
-    arrays = of_queries, _tiles_of_keys(mask), np.stack([mask.first, mask.last], 1)
+    n_queries, n_keys = longest or (mask.queries.longest, mask.keys.longest)
+    segment, position = mask.queries.segment_of_token, mask.queries.position_in_segment
+    weight_rows = np.stack([segment, n_keys * position - mask.keys.starts[segment]], 1)
+    ranges, weights_of_head = np.stack([mask.first, mask.last], 1), np.array([n_queries * n_keys])
+    arrays = of_queries, _tiles_of_keys(mask), ranges, weight_rows, weights_of_head
     return Tiles(*(x.astype(np.int32) for x in arrays))
 
 

@@ -60,7 +60,7 @@ class Capacity(NamedTuple):
                  "decoder": (self.target_tiles, self.target_tiles, self.target),
                  "source": (self.target_tiles, self.source_tiles, self.target)}  # fmt: skip
         for name, (of_queries, of_keys, queries) in sides.items():
-            tiles = Tiles((of_queries, 4), (of_keys, 4), (queries, 2))
+            tiles = Tiles((of_queries, 4), (of_keys, 4), (queries, 2), (queries, 2), (1,))
             shapes |= {f"{name}.{part}": (shape, "int32") for part, shape in tiles._asdict().items()}
         return shapes
 
@@ -119,11 +119,12 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
         ("source_positions", batch.n_source_tokens), ("target_positions", batch.n_target_tokens),
     ):  # fmt: skip
         arrays[name][n_tokens:] = 0  # a position that every learned table has
-    for name, n_keys in (
-        ("encoder", batch.n_source_tokens), ("decoder", batch.n_target_tokens), ("source", batch.n_source_tokens),
+    for name, queries, keys in (
+        ("encoder", batch.source, batch.source), ("decoder", batch.target, batch.target),
+        ("source", batch.target, batch.source),
     ):  # fmt: skip
-        tiles = tiles_on_host(getattr(masks, name))
-        counting = tiles.of_keys[:, 0] < n_keys  # the gradients of filler keys are 0: skip them
+        tiles = tiles_on_host(getattr(masks, name), (queries.longest, keys.longest))  # dropout is that of the batch
+        counting = tiles.of_keys[:, 0] < keys.n_tokens  # the gradients of filler keys are 0: skip them
         for part, rows in tiles._replace(of_keys=tiles.of_keys * counting[:, None])._asdict().items():
             array = arrays[f"{name}.{part}"]
             array[: len(rows)], array[len(rows) :] = rows, 0

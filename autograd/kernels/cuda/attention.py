@@ -8,11 +8,13 @@ import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import launch
+from autograd.kernels.cuda.dropout import numbers_of
 from autograd.masks import AttentionMask, KeyRanges
 from autograd.ops.attention import attention, check_shapes
+from autograd.ops.dropout import threshold_and_scale
 from autograd.random import StreamId
 from autograd.tensor import Backward
-from autograd.tiles import tiles_of
+from autograd.tiles import Tiles, tiles_of
 
 SOURCE = "attention.cu"
 WIDTHS = (16, 32, 64, 128)
@@ -20,9 +22,9 @@ PASSES = ("forward", "backward_of_queries", "backward_of_keys")
 WARPS, THREADS = 4, 128  # in a block; each warp computes one tile of one head
 
 
-def kernel_name(of_pass: str, width: int) -> str:
-    """Return the name of the kernel of one of ``PASSES`` for heads of this width."""
-    return f"attention_{of_pass}_{width}"
+def kernel_name(of_pass: str, width: int, drops: bool) -> str:
+    """Return the name of the kernel of one of ``PASSES`` for heads of this width, with or without dropout."""
+    return f"attention_{of_pass}{'_dropped' if drops else ''}_{width}"
 
 
 def _empty_gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
@@ -42,30 +44,43 @@ def _empty_gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]
 def _is_supported(
     q: Array, k: Array, v: Array, *, mask: AttentionMask, rate: float = 0.0, stream_id: StreamId | None = None
 ) -> bool:
+    del rate, stream_id
     stored = all(str(x.dtype) == "bfloat16" and x.flags.c_contiguous for x in (q, k, v))
     widths = q.shape[-1] == v.shape[-1] and q.shape[-1] in WIDTHS
-    return stored and widths and isinstance(mask, KeyRanges) and not (rate and stream_id)
+    return stored and widths and isinstance(mask, KeyRanges)
+
+
+def _dropout_arguments(tiles: Tiles, rate: float, stream_id: StreamId | None) -> tuple[Array | np.generic | None, ...]:
+    """Return the last arguments of every kernel, which a kernel without dropout ignores."""
+    threshold, scale = threshold_and_scale(rate)
+    return (
+        *numbers_of(stream_id or StreamId(0, 0)), tiles.weight_rows, tiles.weights_of_head, np.int32(threshold),
+        np.float32(scale),
+    )  # fmt: skip
 
 
 @attention.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
 def attention_in_tiles(
-    q: Array, k: Array, v: Array, *, mask: KeyRanges, **no_dropout: object
+    q: Array, k: Array, v: Array, *, mask: KeyRanges, rate: float = 0.0, stream_id: StreamId | None = None
 ) -> tuple[Array, Backward]:
     """Compute the reference's result, 16 queries by 16 keys at a time, with a running maximum and sum for softmax.
 
+    Weights are dropped where the reference drops them; the backward pass draws again.
     Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4.
     Saves: q, k, v, y, and the logarithm of the softmax denominator of every query and head (T, H).
     """
     check_shapes(q, k, v, mask)
     xp, tiles, (n_queries, n_heads, width) = namespace(q), tiles_of(mask, q), q.shape
+    drops = bool(rate and stream_id)
+    dropout = _dropout_arguments(tiles, rate if drops else 0.0, stream_id)
     y, log_normalisers = xp.empty_like(q), xp.empty((n_queries, n_heads), np.float32)
 
     def run(of_pass: str, of_rows: Array, *arrays: Array) -> None:
         n_tiles = len(of_rows)
         if n_tiles:
             launch(
-                SOURCE, kernel_name(of_pass, width), -(-n_tiles * n_heads // WARPS), THREADS, *arrays,
-                np.int32(n_tiles), np.int32(n_heads), np.float32(1 / math.sqrt(width)),
+                SOURCE, kernel_name(of_pass, width, drops), -(-n_tiles * n_heads // WARPS), THREADS, *arrays,
+                np.int32(n_tiles), np.int32(n_heads), np.float32(1 / math.sqrt(width)), *dropout,
             )  # fmt: skip
 
     run("forward", tiles.of_queries, q, k, v, tiles.of_queries, tiles.ranges, y, log_normalisers)

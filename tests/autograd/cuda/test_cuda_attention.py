@@ -12,6 +12,7 @@ from kernel_models import attention as model
 from autograd import KeyRanges, Segments
 from autograd.kernels.cuda import attention
 from autograd.ops.attention import attention as operation
+from autograd.random import StreamId
 from autograd.tiles import ROWS, tiles_of
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
@@ -56,12 +57,27 @@ def test_what_kernels_leave_for_one_another_is_the_models(name: str, monkeypatch
     *qkv, dy = draw(MASKS[name], 2, 32)
     y, backward = attention.attention_in_tiles(*qkv, mask=MASKS[name])
     backward(dy)
-    (*_, log_normalisers, _, _, _), (*_, along, _, _, _), _ = launches  # three numbers follow
+    forward, of_queries, _ = launches
+    log_normalisers, along = forward[10], of_queries[13]  # the last array of each
     for head in range(2):
         q, k, v, y_of_head, dy_of_head = (from_bf16(x[:, head]) for x in (*qkv, y, dy))
         _, expected = model.attention_forward(q, k, v, tiles, 32**-0.5)
         near(log_normalisers[:, head], expected, 1e-6)
         near(along[:, head], (y_of_head * dy_of_head).sum(1), 1e-6)
+
+
+@pytest.mark.parametrize("width", attention.WIDTHS)
+@pytest.mark.parametrize("name", MASKS)
+def test_dropout_of_weights_is_the_references(name: str, width: int) -> None:
+    """The update is read from memory, as in a graph.  One weight of another mask would be an error of 1 in its row."""
+    stream_id = StreamId(2**64 - 1, 5, np.array(2**33, np.uint64), 3)
+    *qkv, dy = draw(MASKS[name], 3, width)
+    dropout = {"rate": 0.3, "stream_id": stream_id}
+    y, backward = attention.attention_in_tiles(*qkv, mask=MASKS[name], **dropout)
+    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in qkv), mask=MASKS[name], **dropout)
+    near(from_bf16(y), exact, 6e-3)
+    for got, expected in zip(backward(dy), exact_backward(from_bf16(dy).astype(float)), strict=True):
+        near(from_bf16(got), expected, 1e-2)
 
 
 def test_large_scores_neither_overflow_nor_vanish() -> None:

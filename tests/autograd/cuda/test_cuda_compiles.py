@@ -15,7 +15,8 @@ from autograd.kernels.cuda.nvrtc import compile_source, is_available, machine_co
 ASKED_FOR = {  # every name that Python can form
     adam.SOURCE: {adam.KERNEL},
     attention.SOURCE: {
-        attention.kernel_name(of_pass, width) for of_pass in attention.PASSES for width in attention.WIDTHS
+        attention.kernel_name(of_pass, width, drops)
+        for of_pass in attention.PASSES for width in attention.WIDTHS for drops in (False, True)
     },
     clip.SOURCE: {clip.SQUARES, clip.CLIP},
     cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
@@ -37,7 +38,7 @@ MOST_REGISTERS = {
     layer_norm.SOURCE: 216,
     linear.SOURCE: 40,
 }
-MOST_REGISTERS_OF_HEADS = {16: 96, 32: 144, 64: 192, 128: 255}
+MOST_REGISTERS_OF_HEADS = {16: 144, 32: 168, 64: 248, 128: 255}
 
 
 def most_registers(source: str, kernel: str) -> int:

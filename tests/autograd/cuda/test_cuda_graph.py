@@ -238,8 +238,10 @@ def test_a_result_waits_for_its_own_update_only(launched: list[str]) -> None:
     assert [numbers(result) for result in results] == expected
 
 
-def test_the_gradient_is_that_of_the_batch_alone_but_for_rounding(launched: list[str]) -> None:
-    updates, alone = step_of(model_on_gpu(), LaunchedStep), model_on_gpu()
+@pytest.mark.parametrize("changes", [{}, {"p_drop_attention": 0.4}], ids=str)
+def test_the_gradient_is_that_of_the_batch_alone_but_for_rounding(changes: dict[str, Any], launched: list[str]) -> None:
+    """Nor does padding change which elements and attention weights are dropped."""
+    updates, alone = step_of(model_on_gpu(**changes), LaunchedStep), model_on_gpu(**changes)
     loss = alone.loss(SMALL[0][0], RandomStream(TRAINING.seed, update=1))
     backward(loss)
     ((found_loss, norm),) = run(updates, SMALL[:1])
@@ -298,7 +300,7 @@ def lacking(*operations: str) -> str:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [({}, ""), ({"d_k": 24, "d_v": 24}, lacking("attention")), ({"d_model": 96}, lacking("add_norm", "layer_norm")),
-     ({"positions": "learned"}, ""), ({"p_drop_attention": 0.1}, lacking("attention")),
+     ({"positions": "learned"}, ""), ({"p_drop_attention": 0.1}, ""),
      ({"norm": "pre", "start": "zero"}, "")],
     ids=str,
 )  # fmt: skip
@@ -332,7 +334,7 @@ def test_nothing_is_captured_without_the_kernel_of(
 
 @pytest.mark.parametrize(
     "changes",
-    [{"start": "zero"}, {"start": "end", "norm": "pre", "softmax_bias": True},
+    [{"start": "zero"}, {"p_drop_attention": 0.3}, {"start": "end", "norm": "pre", "softmax_bias": True},
      {"positions": "learned", "max_positions": 8}],  # fewer than a batch is filled up with
     ids=str,
 )  # fmt: skip

@@ -91,20 +91,22 @@ def attention_cases(draw: Any) -> Case:
     return Case(mask, tuple(x.astype(dtype) for x in (q, k, v, dy)), greatest_score)
 
 
-def by_tiles(case: Case, tiles: Tiles) -> list[Any]:
+def by_tiles(
+    case: Case, tiles: Tiles, dropout: attention.Dropout | attention.NoDropout = attention.NO_DROPOUT
+) -> list[Any]:
     """Compute value and gradients by the model, in the order of the kernels' launches."""
     *qkv, dy = case.arrays
     scale = 1 / math.sqrt(WIDTH)
-    y, log_normalisers = attention.attention_forward(*qkv, tiles, scale)
-    dq, along = attention.attention_backward_of_queries(*qkv, y, dy, tiles, log_normalisers, scale)
-    return [y, dq, *attention.attention_backward_of_keys(*qkv, dy, tiles, log_normalisers, along, scale)]
+    y, log_normalisers = attention.attention_forward(*qkv, tiles, scale, dropout)
+    dq, along = attention.attention_backward_of_queries(*qkv, y, dy, tiles, log_normalisers, scale, dropout)
+    return [y, dq, *attention.attention_backward_of_keys(*qkv, dy, tiles, log_normalisers, along, scale, dropout)]
 
 
-def by_reference(case: Case) -> list[Any]:
+def by_reference(case: Case, n_heads: int = 1, **dropout: Any) -> list[Any]:
     """Compute in float64; keys of no segment are set to 0, because the reference multiplies them by 0."""
-    *qkv, dy = (np.nan_to_num(x.astype(float))[:, None] for x in case.arrays)
-    y, backward = attention_operation.reference(*qkv, mask=case.mask)
-    return [x[:, 0] for x in (y, *backward(dy))]
+    *qkv, dy = (np.nan_to_num(x.astype(float))[:, None].repeat(n_heads, 1) for x in case.arrays)
+    y, backward = attention_operation.reference(*qkv, mask=case.mask, **dropout)
+    return [x[:, -1] for x in (y, *backward(dy))]
 
 
 def sizes_of_results(case: Case) -> list[float]:
@@ -121,6 +123,18 @@ def test_attention_by_tiles_is_the_references(case: Case) -> None:
     results = zip(by_tiles(case, tiles_on_host(case.mask)), by_reference(case), sizes_of_results(case), strict=True)
     for got, expected, size in results:
         near(got, expected, size)
+
+
+@settings(max_examples=10)
+@given(attention_cases(), SEEDS, st.integers(1, 3))
+def test_dropout_of_weights_is_the_references(case: Case, seed: int, n_heads: int) -> None:
+    """The last head's: its draws depend on the number of heads."""
+    rate, stream_id = 0.3, StreamId(seed, 2, 3, 4)
+    dropout = attention.Dropout(stream_id, *threshold_and_scale(rate), n_heads - 1, n_heads)
+    results = by_tiles(case, tiles_on_host(case.mask), dropout)
+    expected = by_reference(case, n_heads, rate=rate, stream_id=stream_id)
+    for got, exact, size in zip(results, expected, sizes_of_results(case), strict=True):
+        near(got, exact, dropout.scale**2 * size)
 
 
 @settings(max_examples=30)
@@ -152,7 +166,7 @@ def test_the_score_of_a_lone_key_has_no_gradient_and_keys_that_nobody_sees_have_
 def test_empty_tiles_change_nothing(case: Case, n: int) -> None:
     """Empty tiles fill up an update of fixed capacity."""
     tiles, empty = tiles_on_host(case.mask), np.zeros((n, 4), np.int32)
-    filled = Tiles(np.concatenate([tiles.of_queries, empty]), np.concatenate([empty, tiles.of_keys]), tiles.ranges)
+    filled = Tiles(np.concatenate([tiles.of_queries, empty]), np.concatenate([empty, tiles.of_keys]), *tiles[2:])
     for got, expected in zip(by_tiles(case, filled), by_tiles(case, tiles), strict=True):
         np.testing.assert_array_equal(got, expected)
 

@@ -63,6 +63,8 @@ def test_tiles_are_those_of_the_mask_where_something_counts_and_empty_elsewhere(
         assert not got.of_keys[n:].any()
         np.testing.assert_array_equal(got.of_queries[: len(expected.of_queries)], expected.of_queries)
         np.testing.assert_array_equal(got.ranges[: len(expected.ranges)], expected.ranges)
+        np.testing.assert_array_equal(got.weight_rows[: len(expected.ranges)], expected.weight_rows)
+        np.testing.assert_array_equal(got.weights_of_head, expected.weights_of_head)
         lone = got.ranges[len(expected.ranges) :]
         assert (lone[:, 1] - lone[:, 0] == 1).all()
 
