@@ -123,6 +123,18 @@ def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
     assert graphed.n_graphs == graphed.n_capacities == 2
 
 
+def test_graphs_of_longer_sentences_have_their_kernels_and_others_do_not(launched: list[str]) -> None:
+    of_long = "attention_backward_of_keys_dropped_32"
+    batches = [[Batch.from_token_ids([[5] * 70, [6]], [[7] * 3, [8] * 66])], SMALL[0]] * 2
+    graphed, one_by_one = (step_of(model_on_gpu(p_drop_attention=0.2), kind) for kind in (CapturedStep, LaunchedStep))
+    assert run(graphed, batches) == run(one_by_one, batches)
+    assert bits(graphed) == bits(one_by_one)
+    for micro_batches, expected in ((batches[0], 3), (batches[1], 0)):
+        launched.clear()
+        begin(graphed, 5, micro_batches)
+        assert launched.count(of_long) == expected
+
+
 def test_what_outlives_an_update_lies_in_no_memory_that_graphs_write_to(launched: list[str]) -> None:
     """Check the second capacity's table of positions, while the first one's graph is launched again."""
     batches = [LARGE, SMALL[0], LARGE, SMALL[1], LARGE, SMALL[2]]
