@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from autograd import KeyRanges, Segments
-from autograd.array import Array
-from autograd.tiles import ROWS, Tiles, count_tiles, keep_tiles, tiles_on_host
+from autograd.array import Array, IntArray
+from autograd.tiles import BLOCK_ROWS, SLOTS, Tiles, count_blocks, keep_tiles, tiles_on_host
 from minitransformer.model.batch import Batch, Orders
 from minitransformer.model.masks import BatchMasks
 
@@ -29,40 +29,41 @@ NO_LABEL = -1  # see ``cross_entropy``
 
 
 class Capacity(NamedTuple):
-    """The sizes of a fixed batch: source and target tokens, and tiles of attention for each side."""
+    """The sizes of a fixed batch: source and target tokens, and blocks of attention of short and long sentences."""
 
     source: int
     target: int
-    source_tiles: int
-    target_tiles: int
+    blocks: int
+    long_blocks: int
+    """0 if all sentences are short: then no kernel of long ones is launched."""
 
     @classmethod
     def of(cls, batches: Sequence[Batch], step: int) -> Capacity:
         """Return the smallest capacity that is large enough for each of the batches.
 
-        Token counts are rounded up to multiples of ``step``, and tile counts to a few sizes, so that few shapes occur.
+        Token counts are rounded up to multiples of ``step``, and block counts to a few sizes, so that few shapes occur.
         The capacity always includes one more source token, to which the filler tokens of the target side attend.
         """
         source = max(_rounded_up(batch.n_source_tokens + 1, step) for batch in batches)
         target = max(_rounded_up(max(1, batch.n_target_tokens), step) for batch in batches)
-        tiles = (
-            max(_power_of_two_times(n // ROWS + 1, count_tiles(_filled(segments, n).lengths)) for segments in sides)
-            for n, sides in (
-                (source, [batch.source for batch in batches]), (target, [batch.target for batch in batches]),
-            )
-        )  # fmt: skip
-        return cls(source, target, *tiles)
+        counts = [
+            count_blocks(queries.lengths, keys.lengths)
+            for batch in batches for queries, keys in _segments_of_masks(batch, source, target)
+        ]  # fmt: skip
+        blocks, long_blocks = (max(of_kind) for of_kind in zip(*counts, strict=True))
+        unit = max(source, target) // BLOCK_ROWS + 1
+        return cls(
+            source, target, _power_of_two_times(unit, blocks), long_blocks and _power_of_two_times(unit, long_blocks)
+        )
 
     def shapes(self) -> Shapes:
         """Return the shape and dtype of each array of a ``FixedBatch``."""
         ids = dict.fromkeys(OF_SOURCE, self.source) | dict.fromkeys(OF_TARGET, self.target)
         shapes: dict[str, tuple[tuple[int, ...], str]] = {name: ((n,), "int64") for name, n in ids.items()}
         shapes |= {f"{name}.order": ((ids[name],), "int32") for names in ORDERS.values() for name in names}
-        sides = {"encoder": (self.source_tiles, self.source_tiles, self.source),
-                 "decoder": (self.target_tiles, self.target_tiles, self.target),
-                 "source": (self.target_tiles, self.source_tiles, self.target)}  # fmt: skip
-        for name, (of_queries, of_keys, queries) in sides.items():
-            tiles = Tiles((of_queries, 4), (of_keys, 4), (queries, 2))
+        short, long = (self.blocks, 4 * SLOTS), (self.long_blocks, 4 * SLOTS)
+        for name, queries in (("encoder", self.source), ("decoder", self.target), ("source", self.target)):
+            tiles = Tiles(short, long, long, (queries, 2), (queries, 2), (1,))
             shapes |= {f"{name}.{part}": (shape, "int32") for part, shape in tiles._asdict().items()}
         return shapes
 
@@ -78,8 +79,21 @@ def _power_of_two_times(unit: int, least: int) -> int:
 
 
 def _filled(segments: Segments, n_tokens: int) -> Segments:
-    """Append one segment of filler tokens, so that there are ``n_tokens`` in all."""
-    return Segments.of_lengths(np.append(segments.lengths, n_tokens - segments.n_tokens))
+    """Append short segments of filler tokens, so that there are ``n_tokens`` in all."""
+    starts = np.arange(segments.n_tokens, n_tokens, BLOCK_ROWS)
+    return Segments.of_lengths(np.append(segments.lengths, np.minimum(n_tokens - starts, BLOCK_ROWS)))
+
+
+def _segments_of_masks(batch: Batch, n_source: int, n_target: int) -> tuple[tuple[Segments, Segments], ...]:
+    """Return the segments of queries and keys of the encoder's, the decoder's and the encoder-decoder attention.
+
+    In the last one all segments of filler queries have the same key, the first filler token of the source.
+    """
+    source, target = _filled(batch.source, n_source), _filled(batch.target, n_target)
+    n_fillers = len(target) - len(batch.target)
+    of_fillers = np.full(n_fillers, batch.n_source_tokens), np.ones(n_fillers, np.int64)
+    keys = Segments(*map(np.append, (batch.source.starts, batch.source.lengths), of_fillers))
+    return (source, source), (target, target), (target, keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,38 +142,36 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
         for of, order in zip(of_side, getattr(batch, name), strict=True):
             array = arrays[f"{of}.order"]
             array[: len(order)], array[len(order) :] = order, -1
-    for name, n_keys in (
-        ("encoder", batch.n_source_tokens), ("decoder", batch.n_target_tokens), ("source", batch.n_source_tokens),
+    for name, queries, keys in (
+        ("encoder", batch.source, batch.source), ("decoder", batch.target, batch.target),
+        ("source", batch.target, batch.source),
     ):  # fmt: skip
-        tiles = tiles_on_host(getattr(masks, name))
-        counting = tiles.of_keys[:, 0] < n_keys  # the gradients of filler keys are 0: skip them
-        for part, rows in tiles._replace(of_keys=tiles.of_keys * counting[:, None])._asdict().items():
+        tiles = tiles_on_host(getattr(masks, name), (queries.longest, keys.longest))  # dropout is that of the batch
+        for part, rows in tiles._asdict().items():
             array = arrays[f"{name}.{part}"]
             array[: len(rows)], array[len(rows) :] = rows, 0
     return masks
 
 
 def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | None) -> tuple[Batch, BatchMasks]:
-    """Append a segment of filler tokens to each side: without labels, each attending to one filler token only."""
-    source, target = _filled(batch.source, n_source), _filled(batch.target, n_target)
+    """Append filler tokens to each side: without labels, each attending to one filler token only."""
+    encoder, decoder, of_source = _segments_of_masks(batch, n_source, n_target)
     labels = np.append(batch.labels, np.full(n_target - len(batch.labels), NO_LABEL))
     padded = Batch(
-        np.resize(batch.source_ids, n_source), source, np.resize(batch.decoder_ids, n_target), labels, target
+        np.resize(batch.source_ids, n_source), encoder[0], np.resize(batch.decoder_ids, n_target), labels, decoder[0]
     )
-    masks = padded.masks(neighbourhood)
+    masks = batch.masks(neighbourhood)
     sources, targets = np.arange(batch.n_source_tokens, n_source), np.arange(batch.n_target_tokens, n_target)
     return padded, BatchMasks(
-        _attending(masks.encoder, sources),
-        _attending(masks.decoder, targets),
-        _attending(masks.source, np.full(len(targets), batch.n_source_tokens)),
+        _extended(masks.encoder, sources, *encoder),
+        _extended(masks.decoder, targets, *decoder),
+        _extended(masks.source, np.full(len(targets), batch.n_source_tokens), *of_source),
     )
 
 
-def _attending(mask: KeyRanges, keys: np.ndarray[Any, np.dtype[np.int64]]) -> KeyRanges:
-    """Let each of the last ``len(keys)`` queries attend to its one key in ``keys``; leave the others as they are."""
-    n = len(mask.first) - len(keys)
-    first, last = np.append(mask.first[:n], keys), np.append(mask.last[:n], keys + 1)
-    return KeyRanges(first, last, mask.queries, mask.keys)
+def _extended(mask: KeyRanges, keys: IntArray, of_queries: Segments, of_keys: Segments) -> KeyRanges:
+    """Append queries to a mask; each attends to its one key in ``keys``."""
+    return KeyRanges(np.append(mask.first, keys), np.append(mask.last, keys + 1), of_queries, of_keys)
 
 
 class BufferLayout:

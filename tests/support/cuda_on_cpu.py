@@ -26,7 +26,7 @@ def library(source: str) -> Any:
     folder = Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
     shim = folder / "shim.cpp"
     shim.write_text(f'#include "cuda_on_cpu.h"\n#include "{source}"\n', encoding="utf-8")
-    names = re.findall(r'extern "C"\s+void\s+(\w+)\(', _compile("-E", "-P", str(shim)))
+    names = re.findall(r'extern "C"\s+void\s+(\w+)\s*\(', _compile("-E", "-P", str(shim)))
     with shim.open("a", encoding="utf-8") as end:
         end.writelines(f"RUN_ON_CPU({name})\n" for name in names if not name.startswith("run_"))
     _compile("-O1", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas", "-Werror", str(shim),

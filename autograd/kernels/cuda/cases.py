@@ -148,7 +148,9 @@ def _attention(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
     here, there = Segments.of_lengths(sizes.lengths), Segments.of_lengths([n + 1 for n in sizes.lengths[::-1]])
     for width in of_attention.WIDTHS:
         for name, mask in {"all keys": _to_all(here, there), "causal": _causal(here)}.items():
-            yield Case(f"{name}, 3 heads of {width}", _heads(draw, mask, 3, width), {"mask": mask})
+            for kind, rate in {"": {}, " with dropout": {"rate": 0.3, "stream_id": STREAM_ID}}.items():
+                heads = _heads(draw, mask, 3, width)
+                yield Case(f"{name}{kind}, 3 heads of {width}", heads, {"mask": mask, **rate})
     many = Segments.of_lengths([17] * (sizes.wave // 512 + 1))  # each has two tiles; a warp computes a tile of a head
     for name, mask in {"all keys": _to_all(many, many), "causal": _causal(many)}.items():
         yield Case(f"{name}, {len(many)} sentences", _heads(draw, mask, 8, 16), {"mask": mask})

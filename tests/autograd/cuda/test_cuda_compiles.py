@@ -26,7 +26,9 @@ from autograd.kernels.cuda.nvrtc import compile_source, is_available, machine_co
 ASKED_FOR = {  # every name that Python can form
     adam.SOURCE: {adam.KERNEL},
     attention.SOURCE: {
-        attention.kernel_name(of_pass, width) for of_pass in attention.PASSES for width in attention.WIDTHS
+        attention.kernel_name(of_pass, width, drops)
+        for of_pass in attention.PASSES for width in attention.WIDTHS for drops in (False, True)
+        if of_pass != "backward" or width <= attention.WIDEST_IN_ONE_PASS
     },
     clip.SOURCE: {clip.SQUARES, clip.CLIP},
     cross_entropy.SOURCE: {cross_entropy.kernel_name(dtype) for dtype in STORAGE},
@@ -55,7 +57,7 @@ MOST_REGISTERS = {
     linear.SOURCE: 40,
     top_k.SOURCE: 64,
 }
-MOST_REGISTERS_OF_HEADS = {16: 96, 32: 144, 64: 192, 128: 255}
+MOST_REGISTERS_OF_HEADS = {16: 168, 32: 168, 64: 224, 128: 255}
 
 
 def most_registers(source: str, kernel: str) -> int:

@@ -143,6 +143,18 @@ def test_a_second_stream_leaves_the_bits_of_one(
     assert bits(on_two) == bits(on_one)
 
 
+def test_graphs_of_longer_sentences_have_their_kernels_and_others_do_not(launched: list[str]) -> None:
+    of_long = "attention_backward_of_keys_dropped_32"
+    batches = [[Batch.from_token_ids([[5] * 70, [6]], [[7] * 3, [8] * 66])], SMALL[0]] * 2
+    graphed, one_by_one = (step_of(model_on_gpu(p_drop_attention=0.2), kind) for kind in (CapturedStep, LaunchedStep))
+    assert run(graphed, batches) == run(one_by_one, batches)
+    assert bits(graphed) == bits(one_by_one)
+    for micro_batches, expected in ((batches[0], 3), (batches[1], 0)):
+        launched.clear()
+        begin(graphed, 5, micro_batches)
+        assert launched.count(of_long) == expected
+
+
 def test_what_outlives_an_update_lies_in_no_memory_that_graphs_write_to(launched: list[str]) -> None:
     """Check the second capacity's table of positions, while the first one's graph is launched again."""
     batches = [LARGE, SMALL[0], LARGE, SMALL[1], LARGE, SMALL[2]]
@@ -258,8 +270,10 @@ def test_a_result_waits_for_its_own_update_only(launched: list[str]) -> None:
     assert [numbers(result) for result in results] == expected
 
 
-def test_the_gradient_is_that_of_the_batch_alone_but_for_rounding(launched: list[str]) -> None:
-    updates, alone = step_of(model_on_gpu(), LaunchedStep), model_on_gpu()
+@pytest.mark.parametrize("changes", [{}, {"p_drop_attention": 0.4}], ids=str)
+def test_the_gradient_is_that_of_the_batch_alone_but_for_rounding(changes: dict[str, Any], launched: list[str]) -> None:
+    """Nor does padding change which elements and attention weights are dropped."""
+    updates, alone = step_of(model_on_gpu(**changes), LaunchedStep), model_on_gpu(**changes)
     loss = alone.loss(SMALL[0][0], RandomStream(TRAINING.seed, update=1))
     backward(loss)
     ((found_loss, norm),) = run(updates, SMALL[:1])
@@ -318,7 +332,7 @@ def lacking(*operations: str) -> str:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [({}, ""), ({"d_k": 24, "d_v": 24}, lacking("attention")), ({"d_model": 96}, lacking("add_norm", "layer_norm")),
-     ({"positions": "learned"}, ""), ({"p_drop_attention": 0.1}, lacking("attention")),
+     ({"positions": "learned"}, ""), ({"p_drop_attention": 0.1}, ""),
      ({"norm": "pre", "start": "zero"}, "")],
     ids=str,
 )  # fmt: skip
@@ -353,7 +367,7 @@ def test_nothing_is_captured_without_the_kernel_of(
 
 @pytest.mark.parametrize(
     "changes",
-    [{"start": "zero"}, {"start": "end", "norm": "pre", "softmax_bias": True},
+    [{"start": "zero"}, {"p_drop_attention": 0.3}, {"start": "end", "norm": "pre", "softmax_bias": True},
      {"positions": "learned", "max_positions": 8}],  # fewer than a batch is filled up with
     ids=str,
 )  # fmt: skip

@@ -62,7 +62,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("adam_update", [*ADAM, array(9), *SCALE], {}, False),
     ("attention", HEADS, MASK, True),
     ("attention", HEADS, {**MASK, "rate": 0.1, "stream_id": None}, True),
-    ("attention", HEADS, {**MASK, "rate": 0.1, "stream_id": STREAM_ID}, False),
+    ("attention", HEADS, {**MASK, "rate": 0.1, "stream_id": STREAM_ID}, True),
     ("attention", [array(7, 2, 64)] * 3, MASK, False),
     ("attention", [bf16(7, 2, 48)] * 3, MASK, False),
     ("attention", [*HEADS[:2], bf16(7, 2, 32)], MASK, False),
