@@ -30,12 +30,13 @@ class SearchError(UserError, FloatingPointError):
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """The settings of a search; the defaults are the paper's (section 6.1)."""
+    """The settings of a search; the defaults are the paper's (section 6.1), unless the model has others."""
 
     beam: int = 4
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
-    alpha: float = 0.6
-    """Exponent α of the length penalty; with 0, hypotheses are compared by log-probability alone."""
+    alpha: float | None = None
+    """Exponent α of the length penalty; with 0, hypotheses are compared by log-probability alone; None takes the
+    model's own."""
     n_best: int = 1
     """Translations returned for each sentence, best first."""
     max_extra_tokens: int = 50
@@ -48,10 +49,10 @@ class SearchConfig:
             raise ConfigError(
                 f"search: expected {MAX_BEAM:,} ≥ beam ≥ n_best ≥ 1; got beam {self.beam}, n_best {self.n_best}"
             )
-        if not 0 <= self.alpha <= MAX_ALPHA or self.max_extra_tokens < 1:
+        if (self.alpha is not None and not 0 <= self.alpha <= MAX_ALPHA) or self.max_extra_tokens < 1:
             raise ConfigError(
                 f"search: expected 0 ≤ alpha ≤ {MAX_ALPHA} and max_extra_tokens ≥ 1;"
-                f" got {self.alpha}, {self.max_extra_tokens}"
+                f" got alpha {self.alpha}, max_extra_tokens {self.max_extra_tokens}"
             )
         if self.normalisation not in (None, *get_args(Normalisation)):
             raise ConfigError(
@@ -59,12 +60,17 @@ class SearchConfig:
             )
 
     def for_model(self, config: ModelConfig) -> SearchConfig:
-        """Return these settings with the model's own length penalty, unless these settings have one."""
-        return dataclasses.replace(self, normalisation=self.normalisation or config.normalisation)
+        """Return these settings with the model's own length penalty and α, unless these settings have them."""
+        alpha = config.alpha if self.alpha is None else self.alpha
+        return dataclasses.replace(self, alpha=alpha, normalisation=self.normalisation or config.normalisation)
 
     def length_penalty(self, length: float | IntArray) -> Any:
-        """Return the divisor of log p for a length in tokens, end symbol included; it grows with the length."""
-        return (length if self.normalisation == "length" else (5 + length) / 6) ** self.alpha
+        """Return the divisor of log p for a length in tokens, end symbol included; it grows with the length.
+
+        Without an α of its own, the paper's is used.
+        """
+        alpha = ModelConfig.alpha if self.alpha is None else self.alpha
+        return (length if self.normalisation == "length" else (5 + length) / 6) ** alpha
 
 
 @dataclass(frozen=True)

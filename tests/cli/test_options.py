@@ -155,8 +155,8 @@ def test_every_preset_can_be_trained_with_the_conventions_of_every_system(preset
     ("text", "unknown", "known"),
     [
         (
-            "[training]\nshuffle = 3",
-            "'training.shuffle'",
+            "[training]\ncolour = 3",
+            "'training.colour'",
             "known here: max_updates, batch_tokens, n_micro_batches, warmup_steps",
         ),
         ("[training]\nwarmup_step = 3", "'training.warmup_step'", "did you mean 'training.warmup_steps'?"),
