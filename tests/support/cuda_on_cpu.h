@@ -1,10 +1,10 @@
 // Enough of CUDA to run a kernel on one core of a CPU: the threads of a block are fibres that take turns.
 //
-// A fibre runs until it waits at a barrier, so that what lies between two barriers runs in any order that the caller
-// chooses: most kernels that lack a barrier give different results forwards and backwards.  A barrier that some threads
-// never reach aborts, and does not hang.  An asynchronous copy fills its destination with NaN when it starts, and copies
-// when its thread waits for it; a thread that ends before aborts.  Not emulated: warps that run in lock step, and a warp
-// that runs ahead of the others by more than a barrier.
+// A fibre runs until it waits at a barrier.  A warp runs until all its threads wait for other warps, and only then the
+// next one runs, in the order that the caller chooses: most kernels that lack a barrier give different results forwards
+// and backwards.  A barrier that some threads never reach aborts, and does not hang.  An asynchronous copy fills its
+// destination with NaN when it starts, and copies when its thread waits for it; a thread that ends before aborts.  Not
+// emulated: warps that run in lock step, and warps that take turns between two barriers of the block.
 
 #pragma once
 
@@ -105,6 +105,20 @@ inline void enter() {
     ++progress;
 }
 
+// Lets each thread of a warp run to its next barrier; returns whether some have not finished before.
+inline bool run_threads(unsigned of_warp, bool backwards) {
+    const unsigned first = of_warp * kWarp, rest = fibres.size() - first, n = rest < kWarp ? rest : kWarp;
+    bool running = false;
+    for (unsigned i = 0; i < n; ++i) {
+        current = first + (backwards ? n - 1 - i : i);
+        if (fibres[current].finished) continue;
+        running = true;
+        threadIdx.x = current;
+        swapcontext(&scheduler, &fibres[current].context);
+    }
+    return running;
+}
+
 inline void run_block(bool backwards) {
     for (Fibre& fibre : fibres) {
         fibre.finished = false;
@@ -118,15 +132,16 @@ inline void run_block(bool backwards) {
     warps.assign((blockDim.x + kWarp - 1) / kWarp, Warp());
     for (bool running = true; running;) {
         running = false;
-        progress = 0;
-        for (unsigned i = 0; i < fibres.size(); ++i) {
-            current = backwards ? fibres.size() - 1 - i : i;
-            if (fibres[current].finished) continue;
-            running = true;
-            threadIdx.x = current;
-            swapcontext(&scheduler, &fibres[current].context);
+        bool any_progress = false;
+        for (unsigned i = 0; i < warps.size(); ++i) {
+            const unsigned of_warp = backwards ? warps.size() - 1 - i : i;
+            do {
+                progress = 0;
+                running |= run_threads(of_warp, backwards);
+                any_progress |= progress > 0;
+            } while (progress);
         }
-        if (running && !progress) fail("some threads wait at a barrier that others never reach");
+        if (running && !any_progress) fail("some threads wait at a barrier that others never reach");
     }
 }
 

@@ -24,6 +24,7 @@ MASKS = {
     "causal": causal_mask(SENTENCES),
     "neighbourhood": causal_mask(SENTENCES, 3),
     "source": encoder_decoder_mask(SENTENCES, Segments.of_lengths([20, 1, 15, 33])),
+    "a full block": causal_mask(Segments.of_lengths([64])),
     "long": causal_mask(Segments.of_lengths([70, 3, 130])),
     "long on one side": encoder_decoder_mask(Segments.of_lengths([5, 80, 7]), Segments.of_lengths([90, 20, 3])),
     "keys of no segment between": encoder_decoder_mask(
