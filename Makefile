@@ -1,7 +1,7 @@
 # make demo      train the demonstration and translate a sentence with it
 # make lint      ruff and mypy
 # make test      lint, type-check, test (minutes; nothing needed but what it installs)
-# make test-all  besides that the slow tests, the comparisons with PyTorch, and the branches that tests cover
+# make test-all  besides that the slow tests, the comparisons with PyTorch and CuPy, and the branches that tests cover
 # make mutants   change the code in a thousand places, one at a time: some test must notice each (long)
 # make bench     speed and memory beside those of PyTorch and CTranslate2, in turns (long; leave the machine alone)
 # make check-gpu the tests that need a CUDA device (and CuPy: pip install -e ".[cuda12]" or "[cuda13]")

@@ -7,12 +7,13 @@ from importlib.util import find_spec
 
 from autograd import ops
 from autograd.array import DeviceError, namespace, to_device, to_host
-from autograd.masks import AttentionMask, KeyIndices, KeyRanges, Segments
+from autograd.masks import AttentionMask, KeyIndices, KeyRanges, PaddedMask, Segments
 from autograd.op import ShapeError, op
 from autograd.ops.cross_entropy import SmoothedClasses
 from autograd.parameters import Layer, Parameter, ParameterBuffer, named_parameters
 from autograd.random import RandomStream
-from autograd.tensor import TapeError, Tensor, backward, no_tape
+from autograd.recording import no_tape
+from autograd.tensor import TapeError, Tensor, backward
 
 if find_spec("autograd.kernels"):  # without this package the reference operations run, more slowly
     import autograd.kernels  # noqa: F401
@@ -23,6 +24,7 @@ __all__ = [
     "KeyIndices",
     "KeyRanges",
     "Layer",
+    "PaddedMask",
     "Parameter",
     "ParameterBuffer",
     "RandomStream",

@@ -141,3 +141,26 @@ def to_device(x: Array, device: Device) -> Array:
 def to_host(x: Array) -> np.ndarray[Any, Any]:
     """Return ``x`` as a NumPy array: itself if it is one, else a copy (which waits for the device)."""
     return x if isinstance(x, np.ndarray) else np.asarray(x.get() if hasattr(x, "get") else x)
+
+
+class ReadLater:
+    """A copy of an array to the host that starts at once and is read later, so that the device need not wait.
+
+    On a GPU the copy goes to pinned memory on the current stream.  ``x`` must not change in place before ``read``.
+    """
+
+    def __init__(self, x: Array) -> None:
+        cupy = gpu_module(device_of(x))
+        self._host: np.ndarray[Any, Any] = x
+        self._copied: Any = None
+        if cupy is not None:
+            pinned = np.frombuffer(cupy.cuda.alloc_pinned_memory(x.nbytes), x.dtype, x.size)
+            self._host, self._copied = pinned.reshape(x.shape), cupy.cuda.Event(disable_timing=True)
+            x.get(out=self._host, blocking=False)
+            self._copied.record()
+
+    def read(self) -> np.ndarray[Any, Any]:
+        """Return the values; wait for the work that was enqueued before the copy, but for none after it."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._host

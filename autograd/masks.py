@@ -206,6 +206,19 @@ class KeyIndices(AttentionMask):
         return mask
 
 
+@dataclass(frozen=True, eq=False)
+class PaddedMask(AttentionMask):
+    """A mask given as the padded array itself, on the device of the queries, for keys that form no range.
+
+    Nothing is checked, because reading the mask would wait for the device: every query must attend to at least one key.
+    Shapes: padded_mask (B, longest query segment, longest key segment) bool; B segments of queries and of keys.
+    """
+
+    padded_mask: Array
+    queries: Segments
+    keys: Segments
+
+
 def pad(x: Array, segments: Segments) -> Array:
     """Pad packed (T, …) to (B, longest, …), with zeros after the end of each segment; a view where possible."""
     xp, stride = namespace(x), segments.stride_over(len(x))

@@ -17,7 +17,8 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from autograd.array import Array, Device, device_of
 from autograd.precision import in_float32, is_bfloat16
-from autograd.tensor import Backward, Gradient, Node, PendingGradient, Tensor, is_recording
+from autograd.recording import is_recording
+from autograd.tensor import Backward, Gradient, Node, PendingGradient, Tensor
 
 Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 

@@ -17,6 +17,7 @@ import numpy as np
 from autograd.array import Array, Device, namespace, namespace_of_device, to_device
 from autograd.precision import dtype_named
 from autograd.random import StreamId, named_stream_id, normal, uniform
+from autograd.side_work import wait_for_side_work
 from autograd.tensor import Gradient, PendingGradient, Tensor
 
 Initialiser: TypeAlias = Callable[[StreamId, tuple[int, ...]], Array]
@@ -55,8 +56,10 @@ class Parameter(Tensor):
         view = self.view_of(self.gradient_buffer.array if destination is None else destination)
         if destination is None:
             self.grad = view
+        if not first:
+            wait_for_side_work()  # the first gradient may have been written beside the backward pass
         if isinstance(gradient, PendingGradient):
-            store = gradient.write_to if first else gradient.add_to
+            store = gradient.write_beside if first else gradient.add_to
             store(view)
         elif first:
             view[...] = gradient

@@ -7,14 +7,13 @@ threads record independently, and the tape is freed with the result.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from autograd.array import Array, Device, device_of, namespace, to_host
+from autograd.side_work import wait_for_side_work
 
 
 class PendingGradient:
@@ -31,6 +30,10 @@ class PendingGradient:
         """Put the gradient into ``out``, a contiguous array of its shape and dtype."""
         out[...] = 0
         self.add_to(out)
+
+    def write_beside(self, out: Array) -> None:
+        """Put the gradient into ``out`` as ``write_to`` does; nothing accesses it before ``wait_for_side_work``."""
+        self.write_to(out)
 
     def add_to(self, out: Array) -> None:
         """Add the gradient to ``out``, in place.  Subclasses define it."""
@@ -164,28 +167,6 @@ class Tensor:
 Origin: TypeAlias = Node | Tensor
 
 
-class _Recording(threading.local):
-    enabled = True
-
-
-_recording = _Recording()
-
-
-def is_recording() -> bool:
-    """Return whether operations of this thread record a tape."""
-    return _recording.enabled
-
-
-@contextmanager
-def no_tape() -> Iterator[None]:
-    """Run operations of this thread without recording: nothing is kept for a backward pass."""
-    before, _recording.enabled = _recording.enabled, False
-    try:
-        yield
-    finally:
-        _recording.enabled = before
-
-
 def backward(result: Tensor, gradient: Array | None = None, *, into: Array | None = None) -> None:
     """Run the tape of ``result`` backwards and set d⟨gradient, result⟩/dleaf in every leaf that it depends on.
 
@@ -205,9 +186,17 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
     gradients: dict[Node, Array] = {result.node: _checked_seed(result, gradient)}
+    nodes = _in_order(result.node)
+    try:
+        _walk(nodes, gradients, into)
+    finally:
+        wait_for_side_work()
+
+
+def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -> None:
+    """Run the backward functions of the nodes, the last one first; ``gradients`` has that of the last node."""
     own: set[Node] = set()  # nodes whose gradient is an array made here, which may be changed in place
     reached: set[Tensor] = set()
-    nodes = _in_order(result.node)
     while nodes:
         node = nodes.pop()
         dy = gradients.pop(node, None)

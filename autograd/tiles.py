@@ -1,10 +1,8 @@
-"""Tiles of 16 rows for attention kernels.
-
-Each tile of queries has the range of keys that it needs, and each tile of keys the range of queries.
-"""
+"""Work lists of attention kernels: blocks of four slots of 16 queries and four slots of 16 keys."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -13,20 +11,35 @@ import numpy as np
 from autograd.array import Array, Device, IntArray, device_of, namespace
 from autograd.masks import KeyRanges, Segments
 
-ROWS = 16  # of a tile
+ROWS, SLOTS = 16, 4  # rows of a slot; slots of queries, and of keys, in a block
+BLOCK_ROWS = ROWS * SLOTS  # a segment is short if it has at most so many queries, and keys
 
 
 class Tiles(NamedTuple):
-    """Tiles of queries for the forward pass and dq, and tiles of keys for dk and dv.
+    """Lists of blocks, and what every query needs.
 
-    Shapes: of_queries and of_keys (tiles, 4) int32; ranges (T, 2) int32: ``first`` and ``last`` of every query.  The
-    four numbers of a tile are its first row, the end of its segment, and the first and the end of the keys (for a tile
-    of queries) or queries (for a tile of keys) that it needs.  A tile of zeros is empty.
+    A block has four slots of queries and four of keys.  A slot is the packed rows from ``first`` on, at most 16 and up
+    to ``end``.  Shapes: lists of blocks (n, 16) int32: the four ``first`` and the four ``end`` of the queries, then the
+    same of the keys.  An empty slot is (0, 0), and a block of zeros is empty.
+
+    - ``short``: blocks of one or several whole segments, so that no query sees a key of another block.
+    - ``long_queries``: blocks of 64 queries of a longer segment.  The keys that they need are those of the four slots,
+      then those of the slots moved by 64, and so on, until all are behind their ends.
+    - ``long_keys``: blocks of 64 keys of a longer segment; here the slots of queries move.
+
+    ranges (T, 2) int32 has ``first`` and ``last`` of every query.
+
+    Dropout numbers the weights as the reference's array of B segments, H heads, Q queries and K keys, padded to the
+    longest segments.  weight_rows (T, 2) int32 has for every query its segment b, and o = K · position − first key of
+    the segment; weights_of_head (1,) int32 is Q · K.  So the weight of key j has the index (b · H + h) · Q · K + o + j.
     """
 
-    of_queries: Array
-    of_keys: Array
+    short: Array
+    long_queries: Array
+    long_keys: Array
     ranges: Array
+    weight_rows: Array
+    weights_of_head: Array
 
 
 # Cached: every layer uses the same tiles.
@@ -46,40 +59,101 @@ def keep_tiles(mask: KeyRanges, tiles: Tiles) -> None:
     _tiles[mask] = {device_of(tiles.ranges): tiles}
 
 
-def count_tiles(lengths: IntArray) -> int:
-    """Return the number of tiles of segments of these lengths."""
-    return int((-(-lengths // ROWS)).sum())
+def count_blocks(queries: IntArray, keys: IntArray) -> tuple[int, int]:
+    """Return the numbers of short blocks and of long ones, the greater of both lists, of segments of these lengths."""
+    is_long = np.maximum(queries, keys) > BLOCK_ROWS
+    blocks, *_ = _placed(_slots_of(queries[~is_long]), _slots_of(keys[~is_long]))
+    long = (int((-(-lengths[is_long] // BLOCK_ROWS)).sum()) for lengths in (queries, keys))
+    return int(blocks.max(initial=-1)) + 1, max(long)
 
 
-def tiles_on_host(mask: KeyRanges) -> Tiles:
-    """Return the tiles of this mask, as NumPy arrays."""
-    of_queries = _tiles_of_segments(mask.queries, mask.keys)
-    if len(of_queries):
-        starts = of_queries[:, 0]
-        of_queries[:, 2] = np.minimum.reduceat(mask.first, starts)
-        of_queries[:, 3] = np.maximum.reduceat(mask.last, starts)
-    arrays = of_queries, _tiles_of_keys(mask), np.stack([mask.first, mask.last], 1)
+def tiles_on_host(mask: KeyRanges, longest: tuple[int, int] | None = None) -> Tiles:
+    """Return the tiles of this mask, as NumPy arrays.
+
+    ``longest`` are the lengths Q and K by which weights are numbered; by default those of the mask.
+    """
+    queries, keys = mask.queries, mask.keys
+    is_long = np.maximum(queries.lengths, keys.lengths) > BLOCK_ROWS
+    n_queries, n_keys = longest or (queries.longest, keys.longest)
+    segment, position = queries.segment_of_token, queries.position_in_segment
+    arrays = (
+        _short_blocks(queries, keys, np.flatnonzero(~is_long)),
+        _long_queries(mask, np.flatnonzero(is_long)),
+        _long_keys(mask, np.flatnonzero(is_long)),
+        np.stack([mask.first, mask.last], 1),
+        np.stack([segment, n_keys * position - keys.starts[segment]], 1),
+        np.array([n_queries * n_keys]),
+    )
     return Tiles(*(x.astype(np.int32) for x in arrays))
 
 
-def _tiles_of_keys(mask: KeyRanges) -> IntArray:
-    """Return the tiles of keys; each needs the queries from the first to the last that attend to one of its keys."""
-    tiles = _tiles_of_segments(mask.keys, mask.queries)
-    n_tiles, segment = -(-mask.keys.lengths // ROWS), mask.queries.segment_of_token
-    first_tile, start = (np.cumsum(n_tiles) - n_tiles)[segment], mask.keys.starts[segment]
-    first, last = (first_tile + (key - start) // ROWS for key in (mask.first, mask.last - 1))
-    n_seen = last - first + 1  # number of tiles, for every query
-    seen = np.repeat(first - np.cumsum(n_seen) + n_seen, n_seen) + np.arange(n_seen.sum())
-    query = np.repeat(mask.queries.tokens, n_seen)
-    tiles[:, 2:] = tiles[:, [3, 2]]  # so that a tile without queries has an empty range
-    np.minimum.at(tiles[:, 2], seen, query)
-    np.maximum.at(tiles[:, 3], seen, query + 1)
-    return tiles
+def _slots_of(lengths: IntArray) -> IntArray:
+    return -(-lengths // ROWS)
 
 
-def _tiles_of_segments(rows: Segments, others: Segments) -> IntArray:
-    n_tiles = -(-rows.lengths // ROWS)
-    segment = np.repeat(np.arange(len(rows)), n_tiles)
-    position = ROWS * (np.arange(len(segment)) - np.repeat(np.cumsum(n_tiles) - n_tiles, n_tiles))
-    ends = rows.starts + rows.lengths, others.starts, others.starts + others.lengths
-    return np.stack([rows.starts[segment] + position, *(end[segment] for end in ends)], axis=1)
+def _placed(of_queries: IntArray, of_keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the block of each segment and its first slots of queries and keys: a block is filled before the next."""
+    block = query_slot = key_slot = -1
+    placed = np.empty((3, len(of_queries)), np.int64)
+    for i, (n_queries, n_keys) in enumerate(zip(of_queries.tolist(), of_keys.tolist(), strict=True)):
+        if block < 0 or query_slot + n_queries > SLOTS or key_slot + n_keys > SLOTS:
+            block, query_slot, key_slot = block + 1, 0, 0
+        placed[:, i] = block, query_slot, key_slot
+        query_slot, key_slot = query_slot + n_queries, key_slot + n_keys
+    return placed[0], placed[1], placed[2]
+
+
+def _short_blocks(queries: Segments, keys: Segments, segments: IntArray) -> IntArray:
+    sides = queries, keys
+    block, *first_slots = _placed(*(_slots_of(side.lengths[segments]) for side in sides))
+    blocks = np.zeros((int(block.max(initial=-1)) + 1, 2, 2, SLOTS), np.int64)  # side, first or end, slot
+    for i, (side, first_slot) in enumerate(zip(sides, first_slots, strict=True)):
+        n_slots = _slots_of(side.lengths[segments])
+        of_slot = np.repeat(np.arange(len(segments)), n_slots)
+        number = np.arange(len(of_slot)) - np.repeat(np.cumsum(n_slots) - n_slots, n_slots)
+        start, length = (x[segments][of_slot] for x in (side.starts, side.lengths))
+        blocks[block[of_slot], i, 0, first_slot[of_slot] + number] = start + ROWS * number
+        blocks[block[of_slot], i, 1, first_slot[of_slot] + number] = start + length
+    return blocks.reshape(-1, 4 * SLOTS)
+
+
+def _slots(first: int, end: int) -> list[int]:
+    """Return the first rows and the ends of four slots from ``first`` on."""
+    rows = range(first, first + BLOCK_ROWS, ROWS)
+    return [row if row < end else 0 for row in rows] + [end if row < end else 0 for row in rows]
+
+
+def _moving_slots(first: int, end: int) -> list[int]:
+    """Return the same of slots that move by 64 rows: also those behind the end keep their numbers."""
+    return [*range(first, first + BLOCK_ROWS, ROWS), *[end] * SLOTS] if first < end else [0] * 2 * SLOTS
+
+
+def _as_blocks(rows: Iterable[list[int]]) -> IntArray:
+    return np.array(list(rows), np.int64).reshape(-1, 4 * SLOTS)
+
+
+def _long_queries(mask: KeyRanges, segments: IntArray) -> IntArray:
+    def block(first: int, end: int) -> list[int]:
+        last = min(first + BLOCK_ROWS, end)
+        keys = int(mask.first[first:last].min()), int(mask.last[first:last].max())
+        return _slots(first, end) + _moving_slots(*keys)
+
+    return _as_blocks(block(first, end) for _, first, end in _blocks_of(mask.queries, segments))
+
+
+def _long_keys(mask: KeyRanges, segments: IntArray) -> IntArray:
+    def block(segment: int, first: int, end: int) -> list[int]:
+        start = int(mask.queries.starts[segment])
+        own = slice(start, start + int(mask.queries.lengths[segment]))
+        seen = np.flatnonzero((mask.first[own] < first + BLOCK_ROWS) & (mask.last[own] > first))
+        queries = (start + int(seen[0]), start + int(seen[-1]) + 1) if len(seen) else (0, 0)
+        return _moving_slots(*queries) + _slots(first, end)
+
+    return _as_blocks(block(*of_segment) for of_segment in _blocks_of(mask.keys, segments))
+
+
+def _blocks_of(side: Segments, segments: IntArray) -> Iterable[tuple[int, int, int]]:
+    """Yield segment, first row and end for each 64 rows of these segments."""
+    for segment in segments.tolist():
+        start, end = int(side.starts[segment]), int(side.starts[segment] + side.lengths[segment])
+        yield from ((segment, first, end) for first in range(start, end, BLOCK_ROWS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from contest import describe_machine
@@ -12,14 +11,12 @@ from gpu_products import products
 from autograd.array import namespace_of_device
 from autograd.kernels.cuda import cublaslt
 
-PACKAGES = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "ml_dtypes", "torch", "triton", "nvidia-cuda-nvrtc", "mpi4py")
-
 
 def run(card: Card) -> bool:
     """Versions, the speed of copies and of a large product, then the models' own products."""
     describe_machine()
     works = [
-        card.attempt("versions", versions),
+        card.attempt("properties", properties),
         card.attempt("copy", lambda: copy(card, card.sizes.elements)),
         card.attempt("product of float32", lambda: large_product(card, "float32")),
         card.attempt("product of bfloat16", lambda: large_product(card, "bfloat16")),
@@ -29,22 +26,17 @@ def run(card: Card) -> bool:
     return all(works)
 
 
-def versions() -> dict[str, Any]:
-    """Of the card, its driver, and what runs on it."""
+def properties() -> dict[str, Any]:
+    """Return the card's properties, and the versions of libraries that it runs."""
     xp = namespace_of_device("cuda")
-    properties = xp.cuda.runtime.getDeviceProperties(0)
+    found = xp.cuda.runtime.getDeviceProperties(0)
     facts: dict[str, Any] = {
-        "card": properties["name"].decode(),
+        "card": found["name"].decode(),
         "cuBLASLt": cublaslt.version(),
         "CuPy": xp.__version__,
     }
-    for package in PACKAGES:
-        try:
-            facts[package] = version(package)
-        except PackageNotFoundError:
-            facts[package] = None
     for name in ("totalGlobalMem", "multiProcessorCount", "l2CacheSize", "major", "minor"):
-        facts[name] = properties.get(name)
+        facts[name] = found.get(name)
     return facts
 
 

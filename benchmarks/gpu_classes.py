@@ -23,11 +23,11 @@ def run(card: Card) -> bool:
     works = []
     for model in card.sizes.models:
         for tokens in card.sizes.tokens:
-            facts = {"stage": "classes", "model": model, "batch tokens": tokens}
+            facts = {"model": model, "batch tokens": tokens}
             works.append(card.attempt("ours by class", lambda of=(model, tokens): by_class(card, *of), **facts))
     model, tokens = next(iter(card.sizes.models)), card.sizes.tokens[0]
     for name in ("ours", "ours, without graphs", "PyTorch, eager", "PyTorch, packed, compiled"):
-        facts = {"stage": "classes", "model": model, "batch tokens": tokens, "name": name}
+        facts = {"model": model, "batch tokens": tokens, "name": name}
         works.append(card.attempt("by kernel", lambda name=name: by_kernel(card, name, model, tokens), **facts))
     return all(works)
 

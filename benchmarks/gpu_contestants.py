@@ -6,13 +6,11 @@ python benchmarks/gpu_contestants.py "ours" base 25000 --device cuda      (start
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from contest import serve
-from gpu_card import Card
+from gpu_card import Card, die_with_parent
 from workload import IdPairs, Workload
 
 from minitransformer import ModelConfig
@@ -63,9 +61,9 @@ CONTESTANTS: dict[str, Callable[..., Any]] = {
 
 
 def batches_of(card: Card, model: str, tokens: int) -> tuple[ModelConfig, list[IdPairs]]:
-    """The sentences that all of them train on."""
+    """Return the sentences that all of them train on, and that parity, classes and kernels are measured with."""
     config = card.sizes.models[model]
-    return config, Workload(config, tokens, N_BATCHES).batches()
+    return config, Workload(config, tokens, N_BATCHES, zipf=True).batches()
 
 
 def main() -> None:
@@ -76,7 +74,8 @@ def main() -> None:
     parser.add_argument("tokens", type=int)
     parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
     options = parser.parse_args()
-    card = Card(options.device, Path(os.devnull))
+    die_with_parent()
+    card = Card(options.device)
     if options.name.startswith("ours"):
         card.open()
     config, batches = batches_of(card, options.model, options.tokens)

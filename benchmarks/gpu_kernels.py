@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gpu_card import Card, draw
+from gpu_contestants import batches_of
 
 from autograd import Segments
 from autograd.array import namespace_of_device
@@ -15,13 +16,14 @@ from autograd.ops.add_norm import add_norm
 from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.ops.dropout import dropout
-from autograd.ops.embedding import embedding
+from autograd.ops.embedding import embedding, order_of
 from autograd.ops.layer_norm import layer_norm
 from autograd.precision import upcast
 from autograd.random import StreamId
 from autograd.tensor import written
 from minitransformer import ModelConfig
 from minitransformer.model.masks import causal_mask
+from minitransformer.model.symbols import END
 
 STREAM_ID = StreamId(seed=1, stream=1)
 
@@ -39,30 +41,32 @@ def run(card: Card) -> bool:
     """A line for every kernel and model."""
     works = []
     for model, config in card.sizes.models.items():
-        for case in cases(config, card.sizes.tokens[0]):
+        pairs = batches_of(card, model, card.sizes.tokens[0])[1][0]
+        for case in cases(config, [[*target, END] for _, target in pairs]):
             work = lambda case=case: times(card, case)  # noqa: E731 (a case at a time: memory is finite)
-            works.append(card.attempt(case.op.__name__, work, stage="kernels", model=model))
+            works.append(card.attempt(case.op.__name__, work, model=model))
     return all(works)
 
 
-def cases(config: ModelConfig, n_tokens: int) -> Iterator[Case]:
-    """Made one after the other, because memory is finite."""
-    d, words, one = config.d_model, config.vocabulary_size, 2 * n_tokens * config.d_model
+def cases(config: ModelConfig, sentences: list[list[int]]) -> Iterator[Case]:
+    """Yield one after the other, because memory is finite."""
+    segments = Segments.of_lengths([len(sentence) for sentence in sentences])
+    n_tokens, d, words = segments.n_tokens, config.d_model, config.vocabulary_size
+    one = 2 * n_tokens * d
     of_norm = draw(d, dtype="float32"), draw(d, dtype="float32")
     yield Case(layer_norm, (draw(n_tokens, d), *of_norm), {}, 5 * one)
     yield Case(
         add_norm, (draw(n_tokens, d), draw(n_tokens, d), *of_norm), {"rate": 0.1, "stream_id": STREAM_ID}, 8 * one
     )
     yield Case(dropout, (draw(n_tokens, d),), {"rate": 0.1, "stream_id": STREAM_ID}, 4 * one)
-    ids = namespace_of_device("cuda").asarray(np.random.default_rng(1).integers(0, words, n_tokens))
-    yield Case(embedding, (draw(words, d), ids), {}, 3 * one + 4 * words * d)
+    on_host, asarray = np.concatenate(sentences), namespace_of_device("cuda").asarray
+    ids = asarray(on_host)
+    yield Case(embedding, (draw(words, d), ids), {"order": asarray(order_of(on_host))}, 3 * one + 4 * words * d)
     yield Case(
         linear_cross_entropy, (draw(n_tokens, d), draw(words, d), None, ids), {"smoothing": 0.1}, 8 * n_tokens * words
     )
-    lengths = np.clip(np.exp(np.random.default_rng(1).normal(3.0, 0.5, max(2, n_tokens // 23))), 1, 100).astype(int)
-    mask = causal_mask(Segments.of_lengths(lengths))
-    heads = tuple(draw(lengths.sum(), config.n_heads, config.d_k) for _ in range(3))
-    yield Case(attention, heads, {"mask": mask}, 12 * heads[0].nbytes)
+    heads = tuple(draw(n_tokens, config.n_heads, config.d_k) for _ in range(3))
+    yield Case(attention, heads, {"mask": causal_mask(segments)}, 12 * heads[0].nbytes)
 
 
 def times(card: Card, case: Case) -> dict[str, Any]:

@@ -39,7 +39,6 @@ def run(card: Card) -> bool:
                     lambda ours=ours, name=name, precision=precision: compare(
                         card, config, batches[:1], name, precision, ours
                     ),
-                    stage="parity",
                 )
             )
     return all(works)

@@ -18,12 +18,20 @@ from gpu_card import Card
 from gpu_contestants import CONTESTANTS
 
 PROGRAM = str(Path(__file__).with_name("gpu_contestants.py"))
+SECONDS = {"cuda": 120, "cpu": 20}  # in which a contest can end, compilation included; with less it does not begin
 SECONDS_TO_END = 5  # are left over when the last round begins
+LEAST_ROUNDS = 3  # fewer are no result
 
 
 def run(card: Card) -> bool:
     """All contests; whoever cannot start, or fails, is recorded, and the others go on."""
-    return all([contest(card, model, tokens) for model in card.sizes.models for tokens in card.sizes.tokens])
+    return all(
+        [
+            card.attempt("contest", lambda of=(model, tokens): contest(card, *of), seconds=SECONDS[card.name],
+                         **{"model": model, "batch tokens": tokens})
+            for model in card.sizes.models for tokens in card.sizes.tokens
+        ]
+    )  # fmt: skip
 
 
 def names(card: Card, tokens: int) -> list[str]:
@@ -31,42 +39,39 @@ def names(card: Card, tokens: int) -> list[str]:
     return [name for name in CONTESTANTS if name != "ours, without graphs" or tokens == min(card.sizes.tokens)]
 
 
-def contest(card: Card, model: str, tokens: int) -> bool:
-    """One of them; returns whether all contestants came to its end."""
-    facts = {"stage": "timing", "model": model, "batch tokens": tokens}
+def contest(card: Card, model: str, tokens: int) -> dict[str, Any]:
+    """One of them.  Raises: TimeoutError if too few rounds could be made."""
+    failed: dict[str, str] = {}
     all_of_them = [
         Contestant(name, [PROGRAM, name, model, str(tokens), "--device", card.name]) for name in names(card, tokens)
     ]
     for contestant in all_of_them:
         contestant.begin()
-    ready = [c for c in all_of_them if comes_through(card, c.name, c.wait_until_ready, facts)]
-    longest = 0.0
-    for number in range(card.sizes.rounds):
-        if time.time() + longest + SECONDS_TO_END > card.ends:
-            break
+    ready = [c for c in all_of_them if comes_through(c.name, c.wait_until_ready, failed)]
+    longest, n_rounds = 0.0, 0
+    while n_rounds < card.sizes.rounds and time.time() + longest + SECONDS_TO_END < card.ends:
         start = time.time()
-        in_order = ready if number % 2 else ready[::-1]
-        ready = [c for c in in_order if comes_through(card, c.name, c.run, facts)][:: 1 if number % 2 else -1]
-        longest = max(longest, time.time() - start)
+        in_order = ready if n_rounds % 2 else ready[::-1]
+        ready = [c for c in in_order if comes_through(c.name, c.run, failed)][:: 1 if n_rounds % 2 else -1]
+        longest, n_rounds = max(longest, time.time() - start), n_rounds + 1
     held = memory_by_process()
     for contestant in ready:
         contestant.stop()
-    results = [
-        {**result(contestant, card.sizes.updates), "MB held": held.get(contestant.pid)}
-        for contestant in ready if contestant.seconds
-    ]  # fmt: skip
-    ours = next((facts_of_one["tokens/s"] for facts_of_one in results if facts_of_one["name"] == "ours"), float("nan"))
-    for facts_of_one in results:
-        card.record(**facts, **facts_of_one, ours_is_times_as_fast=ours / facts_of_one["tokens/s"])
-    return len(ready) == len(all_of_them)
+    if n_rounds < min(LEAST_ROUNDS, card.sizes.rounds):
+        raise TimeoutError(f"there was time for {n_rounds} rounds only")
+    results = [{**result(c, card.sizes.updates), "MB held": held.get(c.pid)} for c in ready if c.seconds]
+    ours = next((one["tokens/s"] for one in results if one["name"] == "ours"), None)
+    for one in results:
+        one["ours_is_times_as_fast"] = ours / one["tokens/s"] if ours else None
+    return {"contestants": results, **({"error": f"{failed}"} if failed else {})}
 
 
-def comes_through(card: Card, name: str, work: Any, facts: dict[str, Any]) -> bool:
-    """Whether ``work`` raises nothing; what it raises is recorded."""
+def comes_through(name: str, work: Any, failed: dict[str, str]) -> bool:
+    """Return whether ``work`` raises nothing; note what it raises."""
     try:
         work()
     except (RuntimeError, OSError, ValueError) as error:
-        card.record(**facts, name=name, error=str(error))
+        failed[name] = str(error)
         return False
     return True
 

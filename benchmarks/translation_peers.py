@@ -132,14 +132,19 @@ class TorchSearch:
     A source's keys and values are computed once and shared by its hypotheses, of which the first step has one only.
     """
 
-    def __init__(self, directory: Path, *, beam: int) -> None:
+    def __init__(self, directory: Path, *, beam: int, device: str = "cpu") -> None:
         self.config, weights = read_fused(directory)
-        self.model, self.beam = TorchTransformer(self.config).eval(), beam
+        self.model, self.beam, self.device = TorchTransformer(self.config).eval(), beam, device
         self.model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()}, assign=True)
+        self.model.to(device)
 
     @torch.inference_mode()
     def __call__(self, sources: list[list[int]], n_words: int) -> list[list[list[int]]]:
         """The ``beam`` best translations of so many words of each source, best first."""
+        with torch.device(self.device):
+            return self._search(sources, n_words)
+
+    def _search(self, sources: list[list[int]], n_words: int) -> list[list[list[int]]]:
         source, n = padded([[*ids, END] for ids in sources]), len(sources)
         mask = (source != PADDING)[:, None, None, :]
         encoded = self.model.encode(source)

@@ -1,4 +1,4 @@
-"""The same sentences for everybody: random words, with the lengths of real ones."""
+"""The same sentences for everybody: random words, with the lengths, and if wanted the frequencies, of real ones."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ class Workload:
     config: ModelConfig
     batch_tokens: int
     n_batches: int
+    zipf: bool = False
+    """Draw the r-th word with a probability proportional to 1/r, instead of all words equally often.
+
+    The rows of an embedding's gradient that many tokens share are the slow ones on a GPU; the tables for CPUs were
+    measured with words that are equally frequent.
+    """
 
     def pairs(self) -> IdPairs:
         """Enough pairs for the batches, of log-normal lengths: median 20 tokens, one in a hundred over 65."""
@@ -26,11 +32,16 @@ class Workload:
         n = 20 + 130 * self.n_batches * self.batch_tokens // 24 // 100
         lengths = np.clip(np.exp(random.normal(3.0, 0.5, n)), 1, 100)
         targets = np.clip(lengths * np.exp(random.normal(0, 0.15, n)), 1, 100)
-        words = self.config.vocabulary_size
         return [
-            (random.integers(3, words, int(s)).tolist(), random.integers(3, words, int(t)).tolist())
-            for s, t in zip(lengths, targets, strict=True)
+            (self._words(random, int(s)), self._words(random, int(t))) for s, t in zip(lengths, targets, strict=True)
         ]
+
+    def _words(self, random: np.random.Generator, n: int) -> list[int]:
+        """Draw n words: ids above those of the symbols, the most frequent first."""
+        if not self.zipf:
+            return list(random.integers(3, self.config.vocabulary_size, n).tolist())
+        cumulative = np.cumsum(1 / np.arange(1, self.config.vocabulary_size - 2))
+        return list((3 + np.searchsorted(cumulative, random.random(n) * cumulative[-1])).tolist())
 
     def batches(self) -> list[IdPairs]:
         """The pairs in batches of similar lengths."""

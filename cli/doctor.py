@@ -24,9 +24,10 @@ from minitransformer.config import RunConfig
 from minitransformer.system.placement import choose_placements
 from minitransformer.training.doctor.finding import Finding, merged
 from minitransformer.training.doctor.machine import machine, shared_memory
-from minitransformer.training.doctor.plan import plan
+from minitransformer.training.doctor.plan import plan, precision
 from minitransformer.training.doctor.replay import diagnosis
 from minitransformer.training.doctor.together import together
+from minitransformer.training.resolve import resolve
 from parallel.communicator import Communicator, SerialCommunicator
 from parallel.launch import LaunchError, communicator, n_launched_here, rank_launched
 from parallel.placement import Placement
@@ -100,10 +101,12 @@ def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
     """Return the findings: those of this rank alone, then those of all ranks together.  Every rank must call this."""
     choose_kernels(options.kernels)
     device, placements = placements_of_ranks(options.device, world)
-    training, planned = options.training, dataclasses.replace(options, device=device)
+    planned, why_no_bfloat16 = resolve(dataclasses.replace(options, device=device), world)
+    training = planned.training
     return [
         *machine(options.device, options.kernels, world, placements),
         *together(world, placements, device, training.n_micro_batches, training.sum),
+        precision(planned, why_no_bfloat16),
         *plan(planned, world, placements, try_largest=options.try_largest_batch),
     ]
 

@@ -43,7 +43,7 @@ class ParseOptions:
     slashes, nearly as in CRAFT; or "blanks"."""
     beam: int = PARSING.beam
     """Hypotheses kept alive for each sentence; 1 is greedy search, the fastest."""
-    alpha: float = PARSING.alpha
+    alpha: float | None = PARSING.alpha
     """Exponent of the length penalty."""
     threads: int | None = None
     """Threads to compute on; all cores if not given."""

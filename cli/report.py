@@ -35,8 +35,8 @@ class AttentionOptions:
     """File to write: .html for the page; .png, .svg or .pdf for a picture."""
     beam: int = SearchConfig.beam
     """Hypotheses kept alive while the model translates; 1 is greedy search."""
-    alpha: float = SearchConfig.alpha
-    """Exponent of the length penalty."""
+    alpha: float | None = SearchConfig.alpha
+    """Exponent of the length penalty; if not given, the model's."""
     kinds: tuple[PictureKind, ...] = ("encoder", "decoder", "encoder-decoder")
     """For a picture: kinds of attention to draw. "alignment" is encoder-decoder attention averaged over heads."""
     layers: tuple[int, ...] = ()

@@ -11,13 +11,15 @@ from typing import Annotated
 import tyro
 
 from cli.command import run_command, say
-from minitransformer.config import RunConfig
+from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.evaluation.audit import Language, audit
 from minitransformer.evaluation.bleu import bleu, chrf
+from minitransformer.evaluation.length_penalty import ALPHAS, Tried, store_alpha, try_alphas
+from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.scoring import CorpusScore, score_pairs
-from minitransformer.inference.translator import load_with_tokenizer
+from minitransformer.inference.translator import Translator, load_with_tokenizer
 from minitransformer.parsing.evalb import COLLINS, compare, with_tags_of
 from minitransformer.parsing.evalb_report import read_parameters, report
 from minitransformer.parsing.linear import WORD
@@ -26,8 +28,8 @@ from minitransformer.system.provenance import code_version
 from minitransformer.system.threads import available_cores
 
 DESCRIPTION = """Score translations: "bleu" compares a file of translations with references; "audit" does so under every
-convention used in papers; "pairs" gives the log-probability of given translations under a model; "trees"
-compares parsed trees with gold trees, as EVALB does."""
+convention used in papers; "tune-length" chooses the length penalty of a model; "pairs" gives the log-probability of
+given translations under a model; "trees" compares parsed trees with gold trees, as EVALB does."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,22 @@ class AuditOptions:
     """One or more files of reference translations, aligned line by line, detokenised."""
     language: Language = "de"
     """Language of the translations."""
+
+
+@dataclass(frozen=True)
+class TuneLengthOptions:
+    """Translate held-out text with several exponents of the length penalty, and store the best one with the model."""
+
+    source: tyro.conf.Positional[Path]
+    """File of source lines that the model was not trained on, such as validation text."""
+    reference: tyro.conf.Positional[Path]
+    """File of reference translations, aligned with the source lines."""
+    run: Path = RunConfig.run
+    """Directory of a training run."""
+    beam: int = SearchConfig.beam
+    """Hypotheses kept alive for each sentence."""
+    alphas: tuple[float, ...] = ALPHAS
+    """Exponents to try."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +101,7 @@ class TreesOptions:
 Options = (
     Annotated[BleuOptions, tyro.conf.subcommand("bleu")]
     | Annotated[AuditOptions, tyro.conf.subcommand("audit")]
+    | Annotated[TuneLengthOptions, tyro.conf.subcommand("tune-length")]
     | Annotated[PairsOptions, tyro.conf.subcommand("pairs")]
     | Annotated[TreesOptions, tyro.conf.subcommand("trees")]
 )
@@ -95,7 +114,7 @@ def main() -> int:
 
 def score(arguments: Sequence[str]) -> int:
     """Compute the scores that the options name; print scores on stdout, other lines on stderr."""
-    options: BleuOptions | AuditOptions | PairsOptions | TreesOptions = tyro.cli(
+    options: BleuOptions | AuditOptions | TuneLengthOptions | PairsOptions | TreesOptions = tyro.cli(
         Options, description=DESCRIPTION, args=list(arguments)
     )
     match options:
@@ -103,6 +122,8 @@ def score(arguments: Sequence[str]) -> int:
             return score_bleu(options)
         case AuditOptions():
             return score_audit(options)
+        case TuneLengthOptions():
+            return tune_length(options)
         case PairsOptions():
             return score_with_model(options)
         case TreesOptions():
@@ -142,6 +163,24 @@ def _read(options: BleuOptions | AuditOptions) -> tuple[list[str], list[list[str
     for path, lines in zip(options.references, references, strict=True):
         check_aligned((options.hypothesis, len(hypotheses)), (path, len(lines)))
     return hypotheses, references
+
+
+def tune_length(options: TuneLengthOptions) -> int:
+    """Print BLEU for each exponent, and store the best one with the model; of equal ones, the first."""
+    if not options.alphas:
+        raise ConfigError("score: name at least one exponent to try")
+    pairs = list(read_pairs(options.source, options.reference))
+    if not pairs:
+        raise CorpusError(f"{options.source}: is empty")
+    sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
+    search, tried = SearchConfig(beam=options.beam), list[Tried]()
+    for one in try_alphas(Translator.load(options.run), sources, references, search, options.alphas):
+        print(f"alpha {one.alpha:g}: {one.score}", flush=True)
+        tried.append(one)
+    best = max(tried, key=lambda one: one.score.value)
+    before = store_alpha(options.run, best.alpha)
+    say(f"stored alpha {best.alpha:g} in {options.run} (before: {before:g}); searches with this model now take it")
+    return 0
 
 
 def score_with_model(options: PairsOptions) -> int:

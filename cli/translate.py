@@ -39,8 +39,9 @@ class TranslateOptions:
     """Directory of a training run, or any directory with a model and its tokenizer."""
     beam: int = SearchConfig.beam
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
-    alpha: float = SearchConfig.alpha
-    """Exponent of the length penalty."""
+    alpha: float | None = SearchConfig.alpha
+    """Exponent of the length penalty; if not given, the model's, which is 0.6 unless minitransformer-score tune-length
+    has stored another."""
     normalisation: Normalisation | None = SearchConfig.normalisation
     """The length penalty: "gnmt", ((5 + length)/6)^alpha, or "length", length^alpha; if not given, the penalty in the
     model's configuration, which is "gnmt" unless the option compat of its training changed it."""

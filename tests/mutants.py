@@ -69,6 +69,7 @@ TESTS = {  # the nearest first: it kills most
     "autograd/ops/softmax.py": f"{UNIT}/test_softmax.py {OPS} -k softmax",
     "autograd/ops/top_k.py": f"{UNIT}/test_top_k.py {SEARCH}/test_beam.py",
     "autograd/op.py": f"{UNIT}/test_op.py {OPS} {UNIT}/test_random.py",
+    "autograd/recording.py": f"{UNIT}/test_tensor.py",
     "autograd/tensor.py": f"{UNIT}/test_tensor.py {UNIT}/test_parameters.py {OPS}",
     "autograd/masks.py": f"{UNIT}/test_masks.py {MODEL}/test_masking.py {MODEL}/test_packing.py",
     "autograd/optim.py": f"{UNIT}/test_adam.py {UNIT}/test_clip.py {TRAINER}",
@@ -107,6 +108,8 @@ TESTS = {  # the nearest first: it kills most
     "minitransformer/training/callbacks/log_stage.py": f"{STAGES} {TRAINER}",
     "minitransformer/training/callbacks/interrupt.py": f"{TRAINER} {LOOP}",
     "minitransformer/inference/beam.py": f"{SEARCH}/test_beam.py {SEARCH}/test_invariance.py",
+    "minitransformer/inference/device_search.py": f"{SEARCH}/test_device_search.py",
+    "minitransformer/inference/search.py": f"{SEARCH}/test_beam.py",
     "minitransformer/inference/cache.py": f"{SEARCH}/test_invariance.py {MODEL}/test_packing.py",
     "parallel/communicator.py": f"{TREE} {TRAINER}",
     "parallel/host_reducer.py": (

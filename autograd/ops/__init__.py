@@ -10,6 +10,7 @@ from autograd.ops.attention import attention
 from autograd.ops.cross_entropy import cross_entropy, linear_cross_entropy
 from autograd.ops.dropout import dropout
 from autograd.ops.embedding import embedding, embedding_with_positions
+from autograd.ops.feed_forward import feed_forward
 from autograd.ops.layer_norm import layer_norm
 from autograd.ops.linear import linear, linear_relu, linear_transposed, matmul
 from autograd.ops.linear_maps import linear_maps
@@ -26,6 +27,7 @@ __all__ = [
     "dropout",
     "embedding",
     "embedding_with_positions",
+    "feed_forward",
     "getitem",
     "layer_norm",
     "linear",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from autograd.array import Array, namespace
+from typing import Any
+
+import numpy as np
+
+from autograd.array import Array, IntArray, namespace
 from autograd.op import ShapeError, op
 from autograd.ops.arithmetic import add
 from autograd.ops.arithmetic import scale as scale_by
@@ -12,12 +16,15 @@ from autograd.tensor import Backward, Gradient, written
 
 
 @op
-def embedding(table: Array, ids: Array) -> tuple[Array, Backward]:
+def embedding(table: Array, ids: Array, *, order: Array | None = None) -> tuple[Array, Backward]:
     """Return rows of the table, y_t = E[ids_t]; the gradient is the scatter-add of dy over ids.
 
-    Shapes: table (W, D), ids (T,) integers.  Returns (T, D).
+    ``order`` (see ``order_of``) saves a kernel that adds the rows of equal ids together from sorting them.  The result
+    does not depend on it.  Where the order leaves a token out, dy must be 0.
+    Shapes: table (W, D), ids (T,) integers, order (T,).  Returns (T, D).
     Saves: the ids and the shape of the table.
     """
+    del order
     xp, shape = namespace(table), table.shape
 
     def backward(dy: Array) -> tuple[Array, None]:
@@ -26,6 +33,16 @@ def embedding(table: Array, ids: Array) -> tuple[Array, Backward]:
         return dtable, None
 
     return table[ids], backward
+
+
+def order_of(ids: IntArray) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return the indices of the ids, sorted by id: ids[order] never falls.  Equal ids keep their order.
+
+    An order that is longer than this, such as that of a buffer of fixed size, ends in −1.
+    """
+    if ids.size and ids.min() >= 0 and ids.max() < 2**16:
+        ids = ids.astype(np.uint16)  # for which NumPy has a radix sort
+    return np.argsort(ids, kind="stable").astype(np.int32)
 
 
 @op
@@ -38,20 +55,23 @@ def embedding_with_positions(
     scale: float,
     rate: float = 0.0,
     stream_id: StreamId | None = None,
+    order: Array | None = None,
+    order_of_positions: Array | None = None,
 ) -> tuple[Array, Backward]:
     """Return Dropout(scale · E[ids_t] + P[positions_t]); without a random stream id drop nothing.
 
     As one operation it can have a kernel that writes no intermediate results to memory.  Without such a kernel the
     operations run one after the other, each with its own kernel.
+    ``order`` and ``order_of_positions`` are the orders of ids and positions; see ``embedding``.
     Source: Vaswani et al. 2017, sections 3.4, 3.5 and 5.4.
     Shapes: table E (W, D), ids (T,) integers, encodings P (N, D), positions (T,) integers.  Returns (T, D).
     Saves: what ``embedding`` and ``dropout`` save.
     Raises: ShapeError if the arguments do not fit; with a random stream id, ValueError unless 0 ≤ rate < 1.
     """
     check_embedding_with_positions(table, ids, encodings, positions)
-    words, of_words = embedding.of_arrays(table, ids)
+    words, of_words = embedding.of_arrays(table, ids, order=order)
     scaled, of_scale = scale_by.of_arrays(words, factor=scale)
-    rows, of_rows = embedding.of_arrays(encodings, positions)
+    rows, of_rows = embedding.of_arrays(encodings, positions, order=order_of_positions)
     y, of_sum = add.of_arrays(scaled, rows)
     of_dropout: Backward | None = None
     if rate and stream_id:

@@ -5,7 +5,7 @@ from minitransformer.config.checks import ConfigError
 from minitransformer.config.data import DataConfig, LeafSymbols, TokenizerType
 from minitransformer.config.model import ModelConfig, Normalisation, NormPlacement, PositionLayout, Start, Tying
 from minitransformer.config.run import RunConfig
-from minitransformer.config.training import MAX_MICRO_BATCHES, Precision, TrainingConfig
+from minitransformer.config.training import MAX_MICRO_BATCHES, Precision, PrecisionChoice, TrainingConfig
 
 __all__ = [
     "MAX_MICRO_BATCHES",
@@ -17,6 +17,7 @@ __all__ = [
     "Normalisation",
     "PositionLayout",
     "Precision",
+    "PrecisionChoice",
     "RunConfig",
     "Start",
     "TokenizerType",

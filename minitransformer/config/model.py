@@ -34,7 +34,7 @@ _BOUNDS = {
     "vocabulary_size": (0, 2**31), "source_vocabulary_size": COUNT, "n_layers": (1, 1_000), "d_model": WIDTH,
     "d_ff": WIDTH, "n_heads": WIDTH, "d_k": WIDTH, "d_v": WIDTH, "p_drop": SHARE, "p_drop_attention": SHARE,
     "p_drop_relu": SHARE, "label_smoothing": SHARE, "max_positions": WIDTH, "first_position": (0, 2**16),
-    "layer_norm_eps": FACTOR, "attention_gain": FACTOR, "neighbourhood": (0, 2**31),
+    "layer_norm_eps": FACTOR, "attention_gain": FACTOR, "neighbourhood": (0, 2**31), "alpha": (0, 50),
 }  # fmt: skip
 
 
@@ -97,6 +97,8 @@ class ModelConfig:
     normalisation: Normalisation = "gnmt"
     """Length penalty of translations, unless a search sets another: ((5 + length)/6)^α as in the paper, or length^α
     as in fairseq, Marian and CTranslate2."""
+    alpha: float = 0.6
+    """Exponent α of the length penalty, unless a search sets another (section 6.1)."""
 
     def __post_init__(self) -> None:
         require_bounds("model", self, _BOUNDS)

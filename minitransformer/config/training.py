@@ -9,29 +9,40 @@ from minitransformer.config.checks import COUNT, FACTOR, SHARE, ConfigError, req
 from parallel.communicator import SentIn, SumOrder
 
 Precision = Literal["float32", "bfloat16"]
+PrecisionChoice = Literal["automatic", "float32", "bfloat16"]
+Schedule = Literal["paper", "linear"]
 MAX_MICRO_BATCHES = 1_024  # each costs a pass over all parameters
 
-_CHOICES = {"sum": SumOrder, "precision": Precision, "gradients_sent_in": SentIn}
+_CHOICES = {"sum": SumOrder, "precision": PrecisionChoice, "schedule": Schedule, "gradients_sent_in": SentIn}
 _BOUNDS = {
-    "max_updates": COUNT, "batch_tokens": COUNT, "n_micro_batches": (1, 2 * MAX_MICRO_BATCHES), "warmup_steps": COUNT,
+    "max_updates": COUNT, "batch_tokens": COUNT, "n_micro_batches": (0, 2 * MAX_MICRO_BATCHES), "warmup_steps": COUNT,
     "learning_rate_factor": FACTOR, "beta1": SHARE, "beta2": SHARE, "eps": FACTOR, "clip_norm": (1e-30, 1e30),
     "seed": (0, 2**64), "log_every": COUNT, "validate_every": COUNT, "checkpoint_every": COUNT,
-    "keep_checkpoints": COUNT, "average_checkpoints": COUNT,
+    "keep_checkpoints": COUNT, "subword_sampling": SHARE, "average_checkpoints": COUNT,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The hyperparameters of training; the defaults are the paper's (section 5)."""
+    """The hyperparameters of training; the defaults are the paper's (section 5).
+
+    ``n_micro_batches`` and ``precision`` are automatic by default.  ``minitransformer.training.resolve`` replaces these
+    by the values for the device before anything else reads them.
+    """
 
     max_updates: int = 100_000
     """Total number of updates of the parameters."""
     batch_tokens: int = 25_000
     """Tokens in a global batch: at most this many source tokens and this many target tokens, end symbols included."""
-    n_micro_batches: int = 8
-    """Number of micro-batches of a global batch, a power of two; their gradients are added in a fixed order."""
+    n_micro_batches: int = 0
+    """Number of micro-batches of a global batch, a power of two; their gradients are added in a fixed order.  0: what
+    the run began with, or for a new run one per process on GPUs, and on CPUs 8, or 2 for batches of less than 4,000
+    tokens."""
     warmup_steps: int = 4_000
     """Updates of linear warm-up; then the learning rate falls with the inverse square root of the step."""
+    schedule: Schedule = "paper"
+    """The learning rate after warm-up.  "paper": it falls with the inverse square root of the step.  "linear": it falls
+    linearly to 0 at the last update, which is better for short trainings whose length is known."""
     learning_rate_factor: float = 1.0
     """Constant factor on the paper's schedule."""
     beta1: float = 0.9
@@ -49,9 +60,14 @@ class TrainingConfig:
     gradients_sent_in: SentIn = "float32"
     """Type of gradients in messages between machines or GPUs: "bfloat16" halves the size of the messages.  Gradients
     are added in float32.  They are not rounded in shared memory, or if NCCL or MPI chooses the order."""
-    precision: Precision = "float32"
+    precision: PrecisionChoice = "automatic"
     """Type of weights and activations.  With "bfloat16" the GPU's tensor cores multiply them and add in float32; a CPU
-    is slower with it.  Updates are computed, and everything is saved, in float32."""
+    is slower with it.  Updates are computed, and everything is saved, in float32.  "automatic": what the run began
+    with, or for a new run bfloat16 on a GPU that has kernels for it, else float32."""
+    subword_sampling: float = 0.0
+    """Segment the training text anew in every epoch, which helps with little text; 0 keeps one segmentation.  For a BPE
+    tokenizer, the probability that a merge is skipped (BPE-dropout).  For a unigram one, the exponent of a
+    segmentation's probability."""
     seed: int = 1
     """Seed of everything random: initial weights, order of sentences, dropout."""
     log_every: int = 50
@@ -71,7 +87,7 @@ class TrainingConfig:
         require(
             self.n_micro_batches & (self.n_micro_batches - 1) == 0,
             "training.n_micro_batches",
-            "a power of two",
+            "a power of two, or 0",
             self.n_micro_batches,
         )
         if self.average_checkpoints > self.keep_checkpoints:

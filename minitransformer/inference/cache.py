@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autograd import KeyRanges, Segments, Tensor, namespace, to_host
-from autograd.array import Array
+from autograd import KeyRanges, Segments, Tensor, namespace
+from autograd.array import Array, IntArray
 from autograd.masks import pad
 from minitransformer.model.layers import KeysValues
 
@@ -85,7 +85,7 @@ class Memory:
             self._masks[n_queries] = KeyRanges(first, first + np.repeat(self._lengths, n_queries), queries, positions)
         return self._masks[n_queries]
 
-    def select(self, sentences: Array) -> None:
-        """Select these sentences, in this order."""
-        self._arrays = [[x[sentences] for x in layer] for layer in self._arrays]
-        self._lengths, self._masks = self._lengths[to_host(sentences)], {}
+    def select(self, sentences: IntArray, on_device: Array) -> None:
+        """Select these sentences, in this order; their indices are given on the host, and on the model's device."""
+        self._arrays = [[x[on_device] for x in layer] for layer in self._arrays]
+        self._lengths, self._masks = self._lengths[sentences], {}

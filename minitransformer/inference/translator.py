@@ -68,10 +68,13 @@ class Translator:
         lines: Sequence[str],
         *,
         beam: int = SearchConfig.beam,
-        alpha: float = SearchConfig.alpha,
+        alpha: float | None = SearchConfig.alpha,
         n_threads: int | None = None,
     ) -> list[str]:
-        """Return the best translation of each line; the translation of an empty line is empty."""
+        """Return the best translation of each line; the translation of an empty line is empty.
+
+        ``alpha`` is the exponent of the length penalty; None takes the model's.
+        """
         config = SearchConfig(beam=beam, alpha=alpha)
         return [best[0].text for best in self.n_best(lines, config, n_threads=n_threads)]
 

@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from autograd import Segments
 from autograd.array import Array, IntArray
+from autograd.ops.embedding import order_of
 from minitransformer.model.masks import BatchMasks, causal_mask, encoder_decoder_mask, self_attention_mask
 from minitransformer.model.symbols import END, START
 
 Ids = Sequence[int] | np.ndarray[Any, Any]  # of one sentence, without start and end symbols
 IdPair = tuple[Ids, Ids]
+
+
+class Orders(NamedTuple):
+    """The orders of the token ids of a side and of their positions, if they are known: see ``ops.embedding``."""
+
+    ids: Array | None = None
+    positions: Array | None = None
+
+
+NO_ORDERS = Orders()
 
 
 class ModelInput(Protocol):
@@ -30,12 +41,20 @@ class ModelInput(Protocol):
         """(S,) the position of each source token in its sentence."""
 
     @property
+    def source_orders(self) -> Orders:
+        """The orders of ``source_ids`` and ``source_positions``."""
+
+    @property
     def decoder_ids(self) -> Array:
         """(T,) the decoder's input tokens."""
 
     @property
     def target_positions(self) -> Array:
         """(T,) the position of each decoder input in its sentence."""
+
+    @property
+    def target_orders(self) -> Orders:
+        """The orders of ``decoder_ids`` and ``target_positions``."""
 
     @property
     def labels(self) -> Array:
@@ -93,6 +112,16 @@ class Batch:
     def target_positions(self) -> IntArray:
         """(T,) the position of each decoder input in its sentence."""
         return self.target.position_in_segment
+
+    @cached_property
+    def source_orders(self) -> Orders:
+        """The orders of ``source_ids`` and ``source_positions``."""
+        return Orders(order_of(self.source_ids), order_of(self.source_positions))
+
+    @cached_property
+    def target_orders(self) -> Orders:
+        """The orders of ``decoder_ids`` and ``target_positions``."""
+        return Orders(order_of(self.decoder_ids), order_of(self.target_positions))
 
     def masks(self, neighbourhood: int | None) -> BatchMasks:
         """Return the attention masks; ``neighbourhood``, if given, limits self-attention to so many tokens a side."""

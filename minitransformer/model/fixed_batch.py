@@ -16,51 +16,58 @@ import numpy as np
 
 from autograd import KeyRanges, Segments
 from autograd.array import Array, IntArray
-from autograd.tiles import ROWS, Tiles, count_tiles, keep_tiles, tiles_on_host
-from minitransformer.model.batch import Batch
+from autograd.tiles import BLOCK_ROWS, SLOTS, Tiles, count_blocks, keep_tiles, tiles_on_host
+from minitransformer.model.batch import Batch, Orders
 from minitransformer.model.masks import BatchMasks
 
 Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]  # name of an array → its shape and dtype
 
 OF_SOURCE, OF_TARGET = ("source_ids", "source_positions"), ("decoder_ids", "target_positions", "labels")
+ORDERS = {"source_orders": OF_SOURCE, "target_orders": OF_TARGET[:2]}  # name in a batch → the arrays in this order
 ALIGNMENT = 256  # bytes
 NO_LABEL = -1  # see ``cross_entropy``
 
 
 class Capacity(NamedTuple):
-    """The sizes of a fixed batch: source and target tokens, and tiles of attention for each side."""
+    """The sizes of a fixed batch: source and target tokens, and blocks of attention of short and long sentences."""
 
     source: int
     target: int
-    source_tiles: int
-    target_tiles: int
+    blocks: int
+    long_blocks: int
+    """0 if all sentences are short: then no kernel of long ones is launched."""
 
     @classmethod
     def of(cls, lengths: Sequence[IntArray], step: int) -> Capacity:
         """Return the smallest capacity that is large enough for each of the batches with sentences of these lengths.
 
-        Token counts are rounded up to multiples of ``step``, and tile counts to a few sizes, so that few shapes occur.
+        Token counts are rounded up to multiples of ``step``, and block counts to a few sizes, so that few shapes occur.
         The capacity always includes one more source token, to which the filler tokens of the target side attend.
         It needs no token ids.  So a rank can compute the capacity of batches that other ranks read.
         Shapes: lengths (B, 2) for a batch of B pairs: source and target tokens, end symbols included.
         """
         source = max(_rounded_up(int(of_batch[:, 0].sum()) + 1, step) for of_batch in lengths)
         target = max(_rounded_up(max(1, int(of_batch[:, 1].sum())), step) for of_batch in lengths)
-        tiles = (
-            max(_power_of_two_times(n // ROWS + 1, _tiles_with_filler(of_batch[:, side], n)) for of_batch in lengths)
-            for side, n in enumerate((source, target))
+        segments = [(Segments.of_lengths(of_batch[:, 0]), Segments.of_lengths(of_batch[:, 1])) for of_batch in lengths]
+        counts = [
+            count_blocks(queries.lengths, keys.lengths)
+            for sides in segments
+            for queries, keys in _segments_of_masks(*sides, source, target)
+        ]
+        blocks, long_blocks = (max(of_kind) for of_kind in zip(*counts, strict=True))
+        unit = max(source, target) // BLOCK_ROWS + 1
+        return cls(
+            source, target, _power_of_two_times(unit, blocks), long_blocks and _power_of_two_times(unit, long_blocks)
         )
-        return cls(source, target, *tiles)
 
     def shapes(self) -> Shapes:
         """Return the shape and dtype of each array of a ``FixedBatch``."""
         ids = dict.fromkeys(OF_SOURCE, self.source) | dict.fromkeys(OF_TARGET, self.target)
         shapes: dict[str, tuple[tuple[int, ...], str]] = {name: ((n,), "int64") for name, n in ids.items()}
-        sides = {"encoder": (self.source_tiles, self.source_tiles, self.source),
-                 "decoder": (self.target_tiles, self.target_tiles, self.target),
-                 "source": (self.target_tiles, self.source_tiles, self.target)}  # fmt: skip
-        for name, (of_queries, of_keys, queries) in sides.items():
-            tiles = Tiles((of_queries, 4), (of_keys, 4), (queries, 2))
+        shapes |= {f"{name}.order": ((ids[name],), "int32") for names in ORDERS.values() for name in names}
+        short, long = (self.blocks, 4 * SLOTS), (self.long_blocks, 4 * SLOTS)
+        for name, queries in (("encoder", self.source), ("decoder", self.target), ("source", self.target)):
+            tiles = Tiles(short, long, long, (queries, 2), (queries, 2), (1,))
             shapes |= {f"{name}.{part}": (shape, "int32") for part, shape in tiles._asdict().items()}
         return shapes
 
@@ -75,14 +82,24 @@ def _power_of_two_times(unit: int, least: int) -> int:
     return unit
 
 
-def _tiles_with_filler(lengths: IntArray, n_tokens: int) -> int:
-    """Return the number of tiles of sentences, and of one segment of filler tokens up to ``n_tokens``."""
-    return count_tiles(np.append(lengths, n_tokens - lengths.sum()))
-
-
 def _filled(segments: Segments, n_tokens: int) -> Segments:
-    """Append one segment of filler tokens, so that there are ``n_tokens`` in all."""
-    return Segments.of_lengths(np.append(segments.lengths, n_tokens - segments.n_tokens))
+    """Append short segments of filler tokens, so that there are ``n_tokens`` in all."""
+    starts = np.arange(segments.n_tokens, n_tokens, BLOCK_ROWS)
+    return Segments.of_lengths(np.append(segments.lengths, np.minimum(n_tokens - starts, BLOCK_ROWS)))
+
+
+def _segments_of_masks(
+    source: Segments, target: Segments, n_source: int, n_target: int
+) -> tuple[tuple[Segments, Segments], ...]:
+    """Return the segments of queries and keys of the encoder's, the decoder's and the encoder-decoder attention.
+
+    In the last one all segments of filler queries have the same key, the first filler token of the source.
+    """
+    filled_source, filled_target = _filled(source, n_source), _filled(target, n_target)
+    n_fillers = len(filled_target) - len(target)
+    of_fillers = np.full(n_fillers, source.n_tokens), np.ones(n_fillers, np.int64)
+    keys = Segments(*map(np.append, (source.starts, source.lengths), of_fillers))
+    return (filled_source, filled_source), (filled_target, filled_target), (filled_target, keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +111,10 @@ class FixedBatch:
 
     source_ids: Array
     source_positions: Array
+    source_orders: Orders
     decoder_ids: Array
     target_positions: Array
+    target_orders: Orders
     labels: Array
     of_model: BatchMasks
 
@@ -107,7 +126,8 @@ class FixedBatch:
         """
         for name, of_name in masks._asdict().items():
             keep_tiles(of_name, Tiles(*(arrays[f"{name}.{part}"] for part in Tiles._fields)))
-        return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, of_model=masks)
+        orders = {name: Orders(*(arrays[f"{of}.order"] for of in of_side)) for name, of_side in ORDERS.items()}
+        return cls(**{name: arrays[name] for name in (*OF_SOURCE, *OF_TARGET)}, **orders, of_model=masks)
 
     def masks(self, neighbourhood: int | None) -> BatchMasks:
         """Return the masks given to ``of``, which must be for this neighbourhood.  Their tiles are on the device."""
@@ -124,38 +144,40 @@ def fill(arrays: Mapping[str, np.ndarray[Any, Any]], batch: Batch, neighbourhood
         ("source_positions", batch.n_source_tokens), ("target_positions", batch.n_target_tokens),
     ):  # fmt: skip
         arrays[name][n_tokens:] = 0  # a position that every learned table has
-    for name, n_keys in (
-        ("encoder", batch.n_source_tokens), ("decoder", batch.n_target_tokens), ("source", batch.n_source_tokens),
+    for name, of_side in ORDERS.items():  # without filler tokens, whose gradients are 0
+        for of, order in zip(of_side, getattr(batch, name), strict=True):
+            array = arrays[f"{of}.order"]
+            array[: len(order)], array[len(order) :] = order, -1
+    for name, queries, keys in (
+        ("encoder", batch.source, batch.source), ("decoder", batch.target, batch.target),
+        ("source", batch.target, batch.source),
     ):  # fmt: skip
-        tiles = tiles_on_host(getattr(masks, name))
-        counting = tiles.of_keys[:, 0] < n_keys  # the gradients of filler keys are 0: skip them
-        for part, rows in tiles._replace(of_keys=tiles.of_keys * counting[:, None])._asdict().items():
+        tiles = tiles_on_host(getattr(masks, name), (queries.longest, keys.longest))  # dropout is that of the batch
+        for part, rows in tiles._asdict().items():
             array = arrays[f"{name}.{part}"]
             array[: len(rows)], array[len(rows) :] = rows, 0
     return masks
 
 
 def _padded(batch: Batch, n_source: int, n_target: int, neighbourhood: int | None) -> tuple[Batch, BatchMasks]:
-    """Append a segment of filler tokens to each side: without labels, each attending to one filler token only."""
-    source, target = _filled(batch.source, n_source), _filled(batch.target, n_target)
+    """Append filler tokens to each side: without labels, each attending to one filler token only."""
+    encoder, decoder, of_source = _segments_of_masks(batch.source, batch.target, n_source, n_target)
     labels = np.append(batch.labels, np.full(n_target - len(batch.labels), NO_LABEL))
     padded = Batch(
-        np.resize(batch.source_ids, n_source), source, np.resize(batch.decoder_ids, n_target), labels, target
+        np.resize(batch.source_ids, n_source), encoder[0], np.resize(batch.decoder_ids, n_target), labels, decoder[0]
     )
-    masks = padded.masks(neighbourhood)
+    masks = batch.masks(neighbourhood)
     sources, targets = np.arange(batch.n_source_tokens, n_source), np.arange(batch.n_target_tokens, n_target)
     return padded, BatchMasks(
-        _attending(masks.encoder, sources),
-        _attending(masks.decoder, targets),
-        _attending(masks.source, np.full(len(targets), batch.n_source_tokens)),
+        _extended(masks.encoder, sources, *encoder),
+        _extended(masks.decoder, targets, *decoder),
+        _extended(masks.source, np.full(len(targets), batch.n_source_tokens), *of_source),
     )
 
 
-def _attending(mask: KeyRanges, keys: np.ndarray[Any, np.dtype[np.int64]]) -> KeyRanges:
-    """Let each of the last ``len(keys)`` queries attend to its one key in ``keys``; leave the others as they are."""
-    n = len(mask.first) - len(keys)
-    first, last = np.append(mask.first[:n], keys), np.append(mask.last[:n], keys + 1)
-    return KeyRanges(first, last, mask.queries, mask.keys)
+def _extended(mask: KeyRanges, keys: IntArray, of_queries: Segments, of_keys: Segments) -> KeyRanges:
+    """Append queries to a mask; each attends to its one key in ``keys``."""
+    return KeyRanges(np.append(mask.first, keys), np.append(mask.last, keys + 1), of_queries, of_keys)
 
 
 class BufferLayout:

@@ -13,7 +13,8 @@ from autograd.ops.linear import pack_weight
 from autograd.parameters import glorot_uniform, ones, scaled_normal, zeros
 from autograd.random import StreamId
 from minitransformer.config import ModelConfig
-from minitransformer.model.positions import PositionalEncoding
+from minitransformer.model.batch import NO_ORDERS, Orders
+from minitransformer.model.positions import PositionalEncoding, SamePosition
 
 AnyLayer = TypeVar("AnyLayer", bound=Layer)
 KeysValues: TypeAlias = tuple[Tensor, Tensor]  # (S, H, K) and (S, H, V)
@@ -81,12 +82,18 @@ class Embedding(Layer):
         self.weight = Parameter((n_words, d_model), scaled_normal)
         self.scale = math.sqrt(d_model)
 
-    def __call__(self, ids: Array) -> Tensor:
-        """Look up the row of each id.  Shapes: ids (T,) → (T, D)."""
-        return ops.embedding(self.weight, to_device(ids, self.weight.device)) * self.scale
+    def __call__(self, ids: Array, order: Array | None = None) -> Tensor:
+        """Look up the row of each id; for ``order`` see ``ops.embedding``.  Shapes: ids (T,) → (T, D)."""
+        return ops.embedding(self.weight, to_device(ids, self.weight.device), order=order) * self.scale
 
     def with_positions(
-        self, ids: Array, encoding: PositionalEncoding, positions: Array, rate: float, random: RandomStream | None
+        self,
+        ids: Array,
+        encoding: PositionalEncoding,
+        positions: Array | SamePosition,
+        rate: float,
+        random: RandomStream | None,
+        orders: Orders = NO_ORDERS,
     ) -> Tensor:
         """Look up the row of each id, add the encoding of its position, and apply dropout.
 
@@ -97,6 +104,7 @@ class Embedding(Layer):
         return ops.embedding_with_positions(
             self.weight, to_device(ids, device), table, rows,
             scale=self.scale, rate=rate, stream_id=stream_id_of_mask(rate, random),
+            order=orders.ids, order_of_positions=orders.positions,
         )  # fmt: skip
 
     def logits(self, x: Tensor) -> Tensor:
@@ -160,8 +168,10 @@ class FeedForward(Layer):
         self.output = Linear(config.d_ff, config.d_model, bias=True)
 
     def __call__(self, x: Tensor, random: RandomStream | None = None) -> Tensor:
-        hidden = ops.linear_relu(x, self.hidden.weight, self.hidden.bias)
-        return self.output(drop(hidden, self.p_drop, random))
+        hidden, output = self.hidden, self.output
+        if random and self.p_drop:
+            return output(drop(ops.linear_relu(x, hidden.weight, hidden.bias), self.p_drop, random))
+        return ops.feed_forward(x, hidden.weight, hidden.bias, output.weight, output.bias)
 
 
 class Residual(Layer):

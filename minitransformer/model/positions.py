@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,16 +19,32 @@ class PositionError(UserError, ValueError):
     """An error: a sentence is longer than the learned table of positions."""
 
 
+class SamePosition(NamedTuple):
+    """The position that all ``n_tokens`` tokens have, as in a step of a search.
+
+    It is a number of the host, so on a GPU nothing is copied, and a table of the right length is known.
+    """
+
+    position: int
+    n_tokens: int
+
+    def rows(self, first_position: int, device: Device) -> Array:
+        """Return the row (n_tokens,) of each token in a table that begins with position −``first_position``."""
+        return namespace_of_device(device).full(self.n_tokens, self.position + first_position, np.int64)
+
+
 class PositionalEncoding(Layer, ABC):
     """A table of encodings, of which each position has one row."""
 
     @abstractmethod
-    def table_and_rows(self, positions: Array, dtype: Any, device: Device) -> tuple[Tensor | Array, Array]:
+    def table_and_rows(
+        self, positions: Array | SamePosition, dtype: Any, device: Device
+    ) -> tuple[Tensor | Array, Array]:
         """Return the table (N, D) and the row (T,) of each token's position (T,) in its sentence."""
 
-    def add_to(self, x: Tensor, positions: Array) -> Tensor:
-        """Add to x (T, D) the encoding of each token's position (T,) in its sentence."""
-        return x + ops.embedding(*self.table_and_rows(positions, x.dtype, x.device))
+    def add_to(self, x: Tensor, positions: Array | SamePosition, order: Array | None = None) -> Tensor:
+        """Add to x (T, D) the encoding of each token's position (T,) in its sentence; see ``ops.embedding``."""
+        return x + ops.embedding(*self.table_and_rows(positions, x.dtype, x.device), order=order)
 
 
 class LearnedPositions(PositionalEncoding):
@@ -38,12 +54,14 @@ class LearnedPositions(PositionalEncoding):
         self.first_position, self.longest_sentence = config.first_position, config.longest_sentence
         self.weight = Parameter((config.max_positions, config.d_model), scaled_normal)
 
-    def table_and_rows(self, positions: Array, dtype: Any, device: Device) -> tuple[Tensor, Array]:
+    def table_and_rows(self, positions: Array | SamePosition, dtype: Any, device: Device) -> tuple[Tensor, Array]:
         """Implement ``PositionalEncoding``.
 
         Positions on a GPU are not checked, because reading them would wait: a training run checks all its sentences
-        before the first update.
+        before the first update, and a search limits the length of its translations.
         """
+        if isinstance(positions, SamePosition):
+            return self.weight, positions.rows(self.first_position, device)
         if device_of(positions) == "cpu" and positions.max(initial=0) >= self.longest_sentence:
             raise PositionError(
                 f"positions: a sentence of {positions.max() + 1} tokens is longer than the learned table,"
@@ -62,13 +80,16 @@ class SinusoidalPositions(PositionalEncoding):
     def __init__(self, config: ModelConfig) -> None:
         self.d_model, self.layout, self.first_position = config.d_model, config.positions, config.first_position
 
-    def table_and_rows(self, positions: Array, dtype: Any, device: Device) -> tuple[Array, Array]:
+    def table_and_rows(self, positions: Array | SamePosition, dtype: Any, device: Device) -> tuple[Array, Array]:
         """Implement ``PositionalEncoding``."""
-        # On a GPU the number of positions is an upper bound that needs no waiting.
-        farthest = len(positions) if device_of(positions) == "cuda" else positions.max(initial=0)
+        if isinstance(positions, SamePosition):
+            rows, farthest = positions.rows(self.first_position, device), positions.position
+        else:
+            # On a GPU the number of positions is an upper bound that needs no waiting.
+            farthest = len(positions) if device_of(positions) == "cuda" else positions.max(initial=0)
+            rows = to_device(positions + self.first_position, device)
         n_rows = 1 << int(farthest + self.first_position).bit_length()  # a power of two: few distinct tables are cached
-        table = _table(n_rows, self.d_model, self.layout, np.dtype(dtype).name, device)
-        return table, to_device(positions + self.first_position, device)
+        return _table(n_rows, self.d_model, self.layout, np.dtype(dtype).name, device), rows
 
 
 @cache  # all together at most twice the largest; never evicted, because captured CUDA graphs keep reading them

@@ -21,17 +21,17 @@ from autograd import (
     to_device,
     to_host,
 )
-from autograd.array import Array, BoolArray, Device, FloatArray, IntArray
+from autograd.array import Array, Device, IntArray
 from autograd.kernel_choice import register_kernels
 from autograd.ops.linear import pack_weight
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import linear_top_k
 from autograd.parameters import Allocate, zeros
 from minitransformer.config import ModelConfig
-from minitransformer.model.batch import Batch, ModelInput
+from minitransformer.model.batch import NO_ORDERS, Batch, ModelInput, Orders
 from minitransformer.model.files import load_model_files, require_enough_weights, save_model_files
 from minitransformer.model.layers import Embedding, KeysValues, drop, layer_with_packed_weights
-from minitransformer.model.positions import positions_of
+from minitransformer.model.positions import SamePosition, positions_of
 from minitransformer.model.stacks import Decoder, Encoder, KeyValueCache
 from minitransformer.model.symbols import END, START
 from minitransformer.system.errors import UserError
@@ -94,41 +94,53 @@ class Transformer(Layer):
         """The number of trained values."""
         return self.parameters.n_parameters
 
-    def encode(self, ids: IntArray, positions: IntArray, mask: KeyRanges, random: RandomStream | None = None) -> Tensor:
+    def encode(
+        self,
+        ids: IntArray,
+        positions: IntArray,
+        mask: KeyRanges,
+        random: RandomStream | None = None,
+        orders: Orders = NO_ORDERS,
+    ) -> Tensor:
         """Compute the encoder's output (S, D) from packed source ids (S,) and their positions in their sentences."""
-        x = self.source_embedding.with_positions(ids, self.source_positions, positions, self.config.p_drop, random)
+        x = self.source_embedding.with_positions(
+            ids, self.source_positions, positions, self.config.p_drop, random, orders
+        )
         return self.encoder(x, mask, random)
 
     def decode(
         self,
-        ids: IntArray,
-        positions: IntArray,
+        ids: Array,
+        positions: Array | SamePosition,
         memory: list[KeysValues],
         self_mask: AttentionMask,
         source_mask: AttentionMask,
         random: RandomStream | None = None,
         caches: list[KeyValueCache] | None = None,
+        orders: Orders = NO_ORDERS,
     ) -> Tensor:
         """Compute the decoder's output (T, D) from its inputs (T,) and their positions in their sentences.
 
         With ``caches``, one key/value cache for each layer, the ids are the newest token of each sequence only.
         """
-        x = self._embedded_targets(ids, positions, random)
+        x = self._embedded_targets(ids, positions, random, orders)
         return self.decoder(x, memory, self_mask, source_mask, random, caches)
 
-    def _embedded_targets(self, ids: IntArray, positions: IntArray, random: RandomStream | None) -> Tensor:
+    def _embedded_targets(
+        self, ids: IntArray, positions: IntArray | SamePosition, random: RandomStream | None, orders: Orders
+    ) -> Tensor:
         """Return the decoder's input (T, D) for ids (T,) and their positions, after dropout.
 
         ``config.start`` determines the embedding of the start symbol.
         """
         embedding, encoding, rate = self.target_embedding, self.target_positions, self.config.p_drop
         if self.config.start == "zero":
-            x = embedding(ids)
+            x = embedding(ids, orders.ids)
             x = x * to_device((ids != START)[:, None].astype(x.dtype), self.device)
-            return drop(encoding.add_to(x, positions), rate, random)
+            return drop(encoding.add_to(x, positions, orders.positions), rate, random)
         if self.config.start == "end":
-            ids = namespace(ids).where(ids == START, END, ids)
-        return embedding.with_positions(ids, encoding, positions, rate, random)
+            ids = namespace(ids).where(ids == START, END, ids)  # which keeps their order: no id is between these two
+        return embedding.with_positions(ids, encoding, positions, rate, random, orders)
 
     def project(self, decoded: Tensor) -> Tensor:
         """Compute unnormalised log-probabilities (T, W) of the next token from the decoder's output (T, D)."""
@@ -136,15 +148,15 @@ class Transformer(Layer):
         logits = self.projection.logits(decoded) if by_columns is None else ops.linear(decoded, by_columns, None)
         return logits if self.softmax_bias is None else logits + self.softmax_bias
 
-    def top_k(self, decoded: Tensor, *, n: int, forbidden: BoolArray) -> tuple[FloatArray, IntArray]:
-        """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the host.
+    def top_k(self, decoded: Tensor, *, n: int, forbidden: Array) -> tuple[Array, Array]:
+        """Return log p (nats) and ids of the n best next tokens that are not forbidden, best first, on the device.
 
-        Shapes: decoded (T, D), forbidden (T, W) or (1, W); returns two (T, n).
+        Shapes: decoded (T, D), forbidden (T, W) or (1, W); returns two (T, n), float64 and int64.
         """
         by_columns = self._projection_by_columns
         weight = self.projection.weight.value.T if by_columns is None else by_columns
         bias = None if self.softmax_bias is None else self.softmax_bias.value
-        found: tuple[FloatArray, IntArray] = linear_top_k(decoded.value, weight, bias, n=n, forbidden=forbidden)
+        found: tuple[Array, Array] = linear_top_k(decoded.value, weight, bias, n=n, forbidden=forbidden)
         return found
 
     def for_search(self, *, int8: bool = False) -> Transformer:
@@ -176,8 +188,14 @@ class Transformer(Layer):
     def decoded(self, batch: ModelInput, random: RandomStream | None = None) -> Tensor:
         """Compute the decoder's output at every target token.  Shapes: returns (T, D), packed in sentence order."""
         masks = batch.masks(self.config.neighbourhood)
-        memory = self.decoder.memory(self.encode(batch.source_ids, batch.source_positions, masks.encoder, random))
-        return self.decode(batch.decoder_ids, batch.target_positions, memory, masks.decoder, masks.source, random)
+        encoded = self.encode(
+            batch.source_ids, batch.source_positions, masks.encoder, random, orders=batch.source_orders
+        )
+        memory = self.decoder.memory(encoded)
+        return self.decode(
+            batch.decoder_ids, batch.target_positions, memory, masks.decoder, masks.source, random,
+            orders=batch.target_orders,
+        )  # fmt: skip
 
     def logits(self, batch: Batch, random: RandomStream | None = None) -> Tensor:
         """Compute unnormalised log-probabilities of next tokens.  Shapes: returns (T, W), packed in sentence order."""

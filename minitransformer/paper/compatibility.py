@@ -138,7 +138,7 @@ def _measured(model: Transformer, batch: Batch) -> tuple[float, Array]:
     return float(model.loss(batch)) / batch.n_target_tokens, model.log_probabilities(batch)
 
 
-def penalties(system: str, lengths: Sequence[int], *, alpha: float = SearchConfig.alpha) -> list[float]:
+def penalties(system: str, lengths: Sequence[int], *, alpha: float = ModelConfig.alpha) -> list[float]:
     """Return a system's length penalties, which divide log-probabilities of translations of these lengths in tokens."""
     config = SearchConfig(alpha=alpha, normalisation=conventions_of(system).normalisation)
     return [float(config.length_penalty(length)) for length in lengths]

@@ -29,7 +29,7 @@ from minitransformer.training.step import StepResult, TrainingStep, count_target
 from parallel.communicator import Communicator
 
 STEPS = 32  # number of capacities of a side, up to the tokens of a whole batch
-MOST_GRAPHS = 128  # kept at once; the next one replaces the one that was used least recently
+MOST_GRAPHS = 256  # kept at once; the next one replaces the one that was used least recently
 N_SLOTS = 2  # slots of pinned memory and of its copies on the device: one is read while the other is written
 _N_OUTCOME = 3  # loss, norm and scale: see ``autograd.optim.clip``
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation

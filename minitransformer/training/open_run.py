@@ -14,7 +14,8 @@ from minitransformer.system.placement import choose_placements
 from minitransformer.system.provenance import code_version
 from minitransformer.training.callbacks.checkpoint_stage import require_same_parameters
 from minitransformer.training.largest_batch import try_largest_batch
-from minitransformer.training.run_data import check_lengths, shared_data, sized
+from minitransformer.training.resolve import resolve
+from minitransformer.training.run_data import check_lengths, shared_data, sized, training_pairs
 from minitransformer.training.trainer import Trainer, reducer_for
 from minitransformer.training.validation import Validation
 from parallel.agreement import check_agreement
@@ -27,7 +28,7 @@ SAME_START = "Start all ranks with the same code, options and data"
 
 @dataclass(frozen=True)
 class OpenRun:
-    """The data and the trainer of a run, ready to train."""
+    """The data and the trainer of a run, ready to train.  ``config`` has no automatic settings."""
 
     config: RunConfig
     world: Communicator
@@ -38,17 +39,19 @@ class OpenRun:
 def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     """Prepare the data if it is missing, build the model, resume from the last checkpoint, try the largest batch.
 
+    First the automatic settings are replaced by their values, which all that follows reads, checks and saves.
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
     DeviceError; DisagreementError before ranks share memory for a model.
     """
     _require_same(world, {"code": code_version(), **config.settings()})
     choose_kernels(config.kernels)
     placements = choose_placements(config.device, world)
+    config, why_no_bfloat16 = resolve(config, world)
     data = shared_data(config, world)
-    _require_same(world, {"prepared data": data.digest})
+    _require_same(world, {"prepared data": data.digest, **config.settings()})
     n_threads = 1 if config.device == "cuda" else cores_of(world.rank, placements)
     trainer = _build_trainer(config, world, data, n_threads)
-    _log_setup(trainer, placements, n_threads)
+    _log_setup(trainer, placements, n_threads, why_no_bfloat16)
     _resume(trainer)
     if trainer.state.step < config.training.max_updates:
         try_largest_batch(trainer)
@@ -70,10 +73,11 @@ def _build_trainer(config: RunConfig, world: Communicator, data: PreparedData, n
     )  # fmt: skip
     check_lengths(model.config, data)
     validation = Validation.of(data, n_threads=n_threads) if world.rank == 0 else None
-    return Trainer(model, data.store("train"), validation, training, config.run, world, reducer, n_threads=n_threads)
+    store = training_pairs(training, data)
+    return Trainer(model, store, validation, training, config.run, world, reducer, n_threads=n_threads)
 
 
-def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int) -> None:
+def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int, why_no_bfloat16: str) -> None:
     world = trainer.world
     _log.info(
         f"{trainer.model.n_parameters:,} parameters, {len(trainer.store):,} training pairs;"
@@ -82,7 +86,7 @@ def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int) ->
     if world.size > 1:
         for line in (*describe(placements), trainer.reducer.description):
             _log.info(line)
-    for line in (*_idle(trainer.config, world, n_threads), *_slower_on_gpu(trainer)):
+    for line in (*_idle(trainer.config, world, n_threads), *_slower_on_gpu(trainer, why_no_bfloat16)):
         _log.warning(line)
 
 
@@ -100,11 +104,13 @@ def _idle(training: TrainingConfig, world: Communicator, n_threads: int) -> Iter
         )
 
 
-def _slower_on_gpu(trainer: Trainer) -> Iterator[str]:
+def _slower_on_gpu(trainer: Trainer, why_no_bfloat16: str) -> Iterator[str]:
     """Yield a line for each thing that makes updates slower on a GPU than they could be."""
     if trainer.model.device == "cpu":
         return
-    if trainer.config.precision == "float32":
+    if trainer.config.precision == "float32" and why_no_bfloat16:
+        yield f"slower in float32: {why_no_bfloat16}"
+    elif trainer.config.precision == "float32":
         yield "slower in float32 (training.precision): bfloat16 uses the GPU's tensor cores and fewer bytes"
     elif trainer.why_not_captured:
         yield f"slower without a CUDA graph, kernel by kernel: {trainer.why_not_captured}"
@@ -112,7 +118,7 @@ def _slower_on_gpu(trainer: Trainer) -> Iterator[str]:
     if n > 1:
         yield (
             f"slower in {n} micro-batches, one after the other (training.n_micro_batches):"
-            f" {max(1, trainer.config.n_micro_batches // n)} would be faster, if its memory suffices"
+            f" {max(1, trainer.config.n_micro_batches // n)} would be faster in a new run, if its memory suffices"
         )
 
 

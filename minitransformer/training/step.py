@@ -71,12 +71,7 @@ class TrainingStep:
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of update number ``step``, from 1."""
-        return learning_rate(
-            step,
-            d_model=self.gradient.model.config.d_model,
-            warmup_steps=self.config.warmup_steps,
-            factor=self.config.learning_rate_factor,
-        )
+        return learning_rate(step, self.gradient.model.config.d_model, self.config)
 
     def scalars(self, step: int, n_tokens: int) -> Array:
         """Return the numbers of update number ``step``: see ``Adam.scalars``."""

@@ -119,6 +119,7 @@ class ndarray:  # noqa: N801  (CuPy's name)
 def _read(how: str) -> None:
     """Read a value, which waits for the device."""
     fake_streams.refuse(how)
+    fake_streams.run_late(fake_streams.get_current_stream())
     fake_cuda.CALLS.append(("read", how))
 
 
@@ -133,6 +134,17 @@ def _placed(values: Any) -> tuple[Any, Any]:
     aligned = buffer.view(values.dtype).reshape(values.shape)
     aligned[...] = values
     return aligned, block
+
+
+def _waiting(name: str) -> Callable[..., ndarray]:
+    """Return a function that waits for the device: it sorts, or its result's shape depends on values."""
+    function = _on_arguments(getattr(np, name))
+
+    def wait(*arguments: Any, **keywords: Any) -> Any:
+        _read(name)
+        return function(*arguments, **keywords)
+
+    return wait
 
 
 def _operand(x: Any) -> Any:
@@ -267,18 +279,19 @@ _ARITHMETIC = (
 )
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _METHODS = (
-    "all", "any", "argmax", "argmin", "argsort", "astype", "copy", "dot", "max", "mean", "min", "ravel", "repeat",
+    "all", "any", "argmax", "argmin", "astype", "copy", "dot", "max", "mean", "min", "ravel", "repeat",
     "reshape", "squeeze", "std", "sum", "swapaxes", "take", "transpose", "var", "view",
 )  # fmt: skip
 _FUNCTIONS = (
-    "abs", "absolute", "all", "any", "arange", "argmax", "argsort", "argwhere", "ascontiguousarray",
-    "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "exp", "expand_dims", "flatnonzero",
+    "abs", "absolute", "all", "any", "arange", "argmax", "ascontiguousarray",
+    "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "exp", "expand_dims",
     "flip", "full", "full_like", "isfinite", "isnan", "log", "log1p", "logical_and", "logical_not", "matmul", "max",
-    "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "nonzero", "ones", "ones_like", "outer", "partition",
+    "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "ones", "ones_like", "outer",
     "prod", "repeat", "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes",
     "take", "take_along_axis", "tanh", "tensordot", "tile", "transpose", "tril", "triu", "var", "where", "zeros",
     "zeros_like",
 )  # fmt: skip
+_WAITING = ("argpartition", "argsort", "argwhere", "flatnonzero", "nonzero", "partition", "sort")
 
 for _name in _ARITHMETIC:
     _python_name = f"{_name}_" if _name in ("and", "or") else _name
@@ -293,6 +306,8 @@ for _name in _METHODS:
     setattr(ndarray, _name, _method(_name))
 for _name in _FUNCTIONS:
     globals()[_name] = _on_arguments(getattr(np, _name), moves=_name in _MOVES)
+for _name in _WAITING:
+    globals()[_name] = _waiting(_name)
 
 
 def array(x: Any, dtype: Any = None) -> ndarray:

@@ -10,6 +10,7 @@ from draws import normal
 from masks import STREAM_ID
 
 from autograd import ShapeError, Tensor, backward, ops
+from autograd.ops.embedding import order_of
 from autograd.testing import check_gradients
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])  # the kernel, the reference
@@ -66,3 +67,13 @@ def test_arguments_that_do_not_fit_are_an_error_that_names_their_shapes(shapes: 
         ops.embedding_with_positions(
             np.ones(table), np.zeros(ids, int), np.ones(encodings), np.zeros(positions, int), scale=1.0
         )
+
+
+@pytest.mark.parametrize("most", [3, 2**16 - 1, 2**16, 2**40])
+@pytest.mark.parametrize("least", [0, -2])
+def test_the_order_of_ids_sorts_them_and_keeps_that_of_equal_ones(least: int, most: int) -> None:
+    ids = np.random.default_rng(1).permutation([most, least, 1, 2] * 9)
+    order = order_of(ids)
+    assert order.dtype == np.int32
+    assert [(ids[i], i) for i in order] == sorted((id_, i) for i, id_ in enumerate(ids))
+    assert order_of(ids[:0]).tolist() == []

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import fake_cuda
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from textbook import log_softmax
 
+from autograd import to_device, to_host
 from autograd.kernels.cpu.library import library
 from autograd.ops.linear import pack_weight
 from autograd.ops.top_k import linear_top_k, top
@@ -26,16 +29,30 @@ needs_compiler = pytest.mark.skipif(not library().functions, reason="no C compil
 def test_of_equal_numbers_the_first_are_taken(seed: int, n_columns: int, n: int, n_values: int) -> None:
     random = np.random.default_rng(seed)
     x = np.where(random.random((5, n_columns)) < 0.2, -np.inf, random.integers(0, n_values, (5, n_columns)))
-    values, columns = top(x, n)
+    before = x.copy()
+    values, columns = top(x, n=n)
     order = np.argsort(-x, axis=1, kind="stable")[:, :n]
     np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
-    np.testing.assert_array_equal(columns, order)
+    finite = values > -np.inf
+    np.testing.assert_array_equal(columns[finite], order[finite])
+    assert ((columns >= 0) & (columns < n_columns)).all()
+    np.testing.assert_array_equal(x, before)
 
 
-def test_nan_is_less_than_every_number() -> None:
-    values, columns = top(np.array([[1, np.nan, 3, 2], [np.nan, np.nan, np.nan, 1]]), 2)
-    np.testing.assert_array_equal(values, [[3, 2], [1, np.nan]])
-    np.testing.assert_array_equal(columns, [[2, 3], [3, 0]])
+def test_nan_counts_as_minus_infinity() -> None:
+    values, columns = top(np.array([[1, np.nan, 3, 2], [np.nan, np.nan, np.nan, 1]]), n=2)
+    np.testing.assert_array_equal(values, [[3, 2], [1, -np.inf]])
+    assert (columns[0].tolist(), columns[1, 0]) == ([2, 3], 3)
+
+
+def test_on_a_device_nothing_is_read_and_the_results_stay_there(cupy: Any) -> None:
+    x = np.random.default_rng(1).standard_normal((5, 40))
+    on_device, weight, forbidden = (to_device(each, "cuda") for each in (x, np.eye(40), mask(40, [3])))
+    fake_cuda.CALLS.clear()
+    found = linear_top_k(on_device, weight, None, n=6, forbidden=forbidden)
+    assert fake_cuda.CALLS == []
+    for there, here in zip(found, linear_top_k(x, np.eye(40), None, n=6, forbidden=mask(40, [3])), strict=True):
+        np.testing.assert_array_equal(to_host(there), here)
 
 
 def mask(n_columns: int, never: Sequence[int]) -> np.ndarray:

@@ -12,6 +12,7 @@ from small_run import Trained, plain
 
 from cli.doctor import doctor
 from cli.train import read_options
+from minitransformer.config.automatic import resolved
 from minitransformer.data.prepare import PreparedData
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.doctor import memory
@@ -34,7 +35,7 @@ def plain_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found_of(trained: Trained, *options: str, n_processes: int = 1, try_largest: bool = False) -> list[Finding]:
     placements = [Placement(frozenset({0, 1}), host="a")] * n_processes
-    config = read_options([*trained.arguments, *options])
+    config = resolved(read_options([*trained.arguments, *options]), 1, "")
     return memory.memory(config, SerialCommunicator(), placements, try_largest=try_largest)
 
 
@@ -43,7 +44,7 @@ def megabytes(text: str) -> float:
 
 
 def test_the_prediction_is_that_of_training(trained: Trained) -> None:
-    config = read_options(trained.arguments)
+    config = resolved(read_options(trained.arguments), 1, "")
     lengths = PreparedData.open(config.data_directory).store("train").lengths
     footprint, _ = predict(Transformer.load(trained.run), config.training, lengths, n_threads=2)
     (finding,) = found_of(trained)
@@ -79,7 +80,8 @@ def test_the_process_that_has_least_to_spare_is_logged(trained: Trained, monkeyp
             return [(1e30, Finding("memory", "of rank 0")), value] if isinstance(value, tuple) else [value]
 
     placements = [Placement(frozenset({0}), host="a"), Placement(frozenset({0}), host="b")]
-    (finding,) = memory.memory(read_options(trained.arguments), Second(), placements, try_largest=False)
+    config = resolved(read_options(trained.arguments), 1, "")
+    (finding,) = memory.memory(config, Second(), placements, try_largest=False)
     assert finding.found.startswith("rank 1, which has the least left: about ")
 
 

@@ -155,8 +155,8 @@ def test_every_preset_can_be_trained_with_the_conventions_of_every_system(preset
     ("text", "unknown", "known"),
     [
         (
-            "[training]\nshuffle = 3",
-            "'training.shuffle'",
+            "[training]\ncolour = 3",
+            "'training.colour'",
             "known here: max_updates, batch_tokens, n_micro_batches, warmup_steps",
         ),
         ("[training]\nwarmup_step = 3", "'training.warmup_step'", "did you mean 'training.warmup_steps'?"),
@@ -183,7 +183,7 @@ def test_an_unknown_key_names_the_file_and_the_similar_key_or_all(
         ("training = 3", "training must be a table of settings; got 3"),
         ('[training]\nseed = "1"', "training.seed must be a whole number; got '1'"),
         ('device = "gpu"', "device must be one of ('cpu', 'cuda'); got 'gpu'"),
-        ("[training]\nn_micro_batches = 3", "training.n_micro_batches must be a power of two; got 3"),
+        ("[training]\nn_micro_batches = 3", "training.n_micro_batches must be a power of two, or 0; got 3"),
         ("preset = 3", "preset must be one of ('tiny', 'small', "),
         (
             'compat = ["marian"]',
@@ -284,7 +284,7 @@ def test_an_option_without_its_value_is_refused(name: str, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--training.n-micro-batches", "3"], "n_micro_batches must be a power of two; got 3"),
+        (["--training.n-micro-batches", "3"], "n_micro_batches must be a power of two, or 0; got 3"),
         (["--training.max-updates", "0"], "max_updates must be at least 1 and less than"),
         (["--training.batch-tokens", str(10**19)], "batch_tokens must be at least 1"),
         (["--data.vocabulary-size", str(10**10)], "vocabulary_size must be at least 1"),

@@ -17,6 +17,7 @@ from toy_treebank import toy_tree
 from cli.prepare import prepare_data
 from cli.train import read_options, train
 from minitransformer.config import DataConfig, RunConfig, presets
+from minitransformer.config.automatic import resolved
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.parsing.parser import PARSING
 
@@ -45,12 +46,20 @@ def test_the_model_is_the_papers(name: str) -> None:
 def test_training_is_the_papers(name: str) -> None:
     """Sections 5.1 to 5.4 and 6.1: batches, updates, warm-up, Adam; checkpoints ten minutes apart, 5 or 20 averaged."""
     training, size = recipe(name).training, size_of(name)
-    assert (training.batch_tokens, training.n_micro_batches, training.warmup_steps) == (25_000, 8, 4_000)
+    assert (training.batch_tokens, training.warmup_steps) == (25_000, 4_000)
+    assert resolved(recipe(name), 1, "").training.n_micro_batches == 8
     assert training.max_updates == {"base": 100_000, "big": 300_000}[size]
     assert (training.beta1, training.beta2, training.eps) == (0.9, 0.98, 1e-9)
     assert (training.learning_rate_factor, training.clip_norm) == (1, None)
     assert training.average_checkpoints == {"base": 5, "big": 20}[size]
     assert training.checkpoint_every * STEP_SECONDS[size] == 600
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_on_gpus_every_process_has_one_micro_batch_in_bfloat16(name: str) -> None:
+    for n_gpus in (1, 8):
+        training = resolved(dataclasses.replace(recipe(name), device="cuda"), n_gpus, "").training
+        assert (training.n_micro_batches, training.precision) == (n_gpus, "bfloat16")
 
 
 @pytest.mark.parametrize(("name", "words"), list(zip(NAMES, [37_000, 37_000, 32_000, 32_000], strict=True)))

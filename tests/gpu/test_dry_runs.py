@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,11 @@ import cuda_on_cpu
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])}
+STAGES = [
+    "numerics", "sameness", "parity", "timing", "decoding", "multi30k", "ceilings", "classes", "kernels", "questions",
+]  # fmt: skip
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler (g++)"),
@@ -21,38 +29,88 @@ pytestmark = [
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-
-
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
-def test_every_stage_of_the_benchmark_ends_well(tmp_path: Path) -> None:
-    results = tmp_path / "results.jsonl"
-    done = run_python("benchmarks/gpu.py", "--device", "cpu", "--seconds", "3000", "--out", str(results))
-    rows: list[dict[str, Any]] = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    assert [row for row in rows if "error" in row] == []
-    assert done.returncode == 0, done.stdout + done.stderr
-    ended = {row["stage"]: row["ended"] for row in rows if "ended" in row}
-    assert ended == dict.fromkeys(
-        ["questions", "ceilings", "numerics", "sameness", "parity", "timing", "classes", "kernels"], "well"
+        [sys.executable, *arguments], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False
     )
-    speeds = [row["tokens/s"] for row in rows if "tokens/s" in row]
-    assert len(speeds) == 5 + 6
-    assert min(speeds) > 0
 
 
-def test_a_stage_that_fails_is_recorded_and_the_next_one_runs(tmp_path: Path) -> None:
-    """There is no model of that name in a dry run, and no time for anything."""
-    results = tmp_path / "results.jsonl"
-    done = run_python("benchmarks/gpu.py", "sameness", "numerics", "--models", "big", "--seconds", "0.1",
-                      "--device", "cpu", "--out", str(results))  # fmt: skip
-    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+def command(results: Path, *stages: str, seconds: float = 3_000) -> list[str]:
+    return ["benchmarks/gpu.py", *stages, "--device", "cpu", "--seconds", str(seconds), "--out", str(results)]
+
+
+def rows_of(results: Path) -> list[dict[str, Any]]:
+    return list(json.loads(results.read_text(encoding="utf-8"))["rows"])
+
+
+def items_of(results: Path) -> list[tuple[str, str, str]]:
+    """What has a result, in order."""
+    return [
+        (row["stage"], row["what"], str(row.get("dtype"))) for row in rows_of(results)
+        if "what" in row and "begun" not in row
+    ]  # fmt: skip
+
+
+@needs_torch
+def test_every_stage_of_the_benchmark_ends_well_in_order_and_none_is_run_twice(tmp_path: Path) -> None:
+    results = tmp_path / "gpu.json"
+    done = run_python(*command(results))
+    content = json.loads(results.read_text(encoding="utf-8"))
+    assert content["failed"] == {}
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(content["stages"]) == STAGES
+    assert {stage for stage, ended in content["stages"].items() if ended == "well"} == {*STAGES} - {"multi30k"}
+    assert content["stages"]["multi30k"].startswith("skipped")
+    contests = [row["contestants"] for row in content["rows"] if "contestants" in row]
+    assert [len(contestants) for contestants in contests] == [5, 6]
+    assert min(one["tokens/s"] for contestants in contests for one in contestants) > 0
+    decoded = [row["same translations"] for row in content["rows"] if row["stage"] == "decoding" and "beam" in row]
+    assert decoded == [1, 3]
+    items = items_of(results)
+    again = run_python(*command(results, seconds=60))
+    assert again.returncode == 0, again.stdout
+    assert items_of(results) == items
+
+
+def test_a_stage_without_time_is_recorded_and_the_next_one_too(tmp_path: Path) -> None:
+    results = tmp_path / "gpu.json"
+    done = run_python(*command(results, "sameness", "numerics", seconds=0.1))
     assert done.returncode == 1
-    assert [row["stage"] for row in rows if "ended" in row] == ["sameness", "numerics"]
-    assert all("stopped" in row["ended"] or "no time" in row["ended"] for row in rows if "ended" in row)
+    stages = json.loads(results.read_text(encoding="utf-8"))["stages"]
+    assert list(stages) == ["sameness", "numerics"]
+    assert all("its time was over" in ended for ended in stages.values())
+
+
+def child_of(process: subprocess.Popen[bytes]) -> int:
+    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()[0])
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if holds():
+            return
+        time.sleep(0.1)
+    pytest.fail("waited in vain")
+
+
+@pytest.mark.parametrize("killed", ["runner", "stage"])
+def test_what_is_killed_goes_on_with_what_has_no_result(tmp_path: Path, killed: str) -> None:
+    results = tmp_path / "gpu.json"
+    process = subprocess.Popen([sys.executable, *command(results, "numerics")], cwd=ROOT, env=ENVIRONMENT)
+    wait_until(lambda: results.exists() and len(items_of(results)) >= 5)
+    stage = child_of(process)
+    os.kill(process.pid if killed == "runner" else stage, signal.SIGKILL)
+    if killed == "runner":
+        process.wait()
+        wait_until(lambda: not Path(f"/proc/{stage}").exists())
+    first = items_of(results)
+    if killed == "runner":
+        assert run_python(*command(results, "numerics")).returncode == 0
+    else:
+        assert process.wait() == 0
+    items = items_of(results)
+    assert items[: len(first)] == first
+    assert len(items) == len(set(items)) > len(first)
+    assert json.loads(results.read_text(encoding="utf-8"))["stages"] == {"numerics": "well"}
 
 
 def test_the_tests_that_need_a_gpu_pass_on_its_stand_in() -> None:

@@ -17,6 +17,7 @@ from torch_transformer import TorchTransformer, torch_weights
 from autograd import backward
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.config import TrainingConfig
 from minitransformer.training.schedule import learning_rate
 
 TOLERANCE = {"float64": 1e-8, "float32": 1e-4}
@@ -138,7 +139,7 @@ def losses_of_training(model: Transformer, weights: Mapping[str, Any], n_updates
         our_loss = model.loss(batch) / batch.n_target_tokens
         their_loss = twin.loss(sources, targets) / batch.n_target_tokens
         backward(our_loss)
-        ours.step(learning_rate(step, d_model=model.config.d_model, warmup_steps=6), step)
+        ours.step(learning_rate(step, model.config.d_model, TrainingConfig(warmup_steps=6)), step)
         adam.zero_grad()
         their_loss.backward()
         adam.step()

@@ -22,7 +22,7 @@ NOT_OF_CUPY = {  # imports and helpers of the stand-in
     "annotations", "Any", "Callable", "Iterator", "SimpleNamespace",
     "cuda.Event.let_pass", "cuda.Memory.used", "cuda.MemoryPool.take_back",
 }  # fmt: skip
-WITHOUT_STAND_IN = {"cuda.function.Module.get_function", "cuda.function.Module.load", "cuda.Device.compute_capability"}
+WITHOUT_STAND_IN = {"cuda.function.Module.get_function", "cuda.function.Module.load"}
 ARGUMENTS = {
     "copyto": ["where"],
     "cuda.Graph.launch": ["stream"],

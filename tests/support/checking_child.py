@@ -33,11 +33,17 @@ def unusable(*arguments: Any) -> None:
     raise RuntimeError("illegal address")
 
 
-def run(reference: Any, fault: str, *arguments: Any, **static: Any) -> Any:
+def end_or_hang(fault: str) -> None:
     if fault == "aborts":
         os.abort()
+    if fault.startswith("is ended by "):
+        os.kill(os.getpid(), int(fault.removeprefix("is ended by ")))
     if fault == "hangs":
         time.sleep(1_000)
+
+
+def run(reference: Any, fault: str, *arguments: Any, **static: Any) -> Any:
+    end_or_hang(fault)
     if fault == "raises":
         raise RuntimeError("out of\nluck")
     if fault == "makes CUDA unusable":

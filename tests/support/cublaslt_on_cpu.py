@@ -16,7 +16,7 @@ import fake_streams
 import pytest
 from cuda_on_cpu import COMPILER, KEPT_IN
 
-from autograd.kernels.cuda import algorithms, cublaslt, products
+from autograd.kernels.cuda import algorithms, cublaslt, products, side_stream
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
@@ -47,7 +47,7 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self._attributes: dict[int, dict[int, Any]] = {}
-        self._of_graphs: set[int | None] = set()  # descriptors that the stand-in needs at launch, as no GPU does
+        self._kept: set[int | None] = set()  # descriptors that the stand-in needs when it computes, as no GPU does
         self.refuse: Callable[[str, tuple[Any, ...]], bool] = lambda name, arguments: False
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -59,15 +59,17 @@ class Recorder:
             if short == "MatmulDescSetAttribute":
                 operation, attribute, value, _ = arguments
                 self._attributes.setdefault(operation.value, {})[attribute] = value._obj
-            if short.endswith("Destroy") and arguments[0].value in self._of_graphs:
+            if short.endswith("Destroy") and arguments[0].value in self._kept:
                 return 0
             if short == "MatmulDescDestroy":
                 self._attributes.pop(arguments[0].value, None)
-            if short == "Matmul" and fake_streams.is_captured(arguments[-1]):
+            if short == "Matmul" and fake_streams.is_late(arguments[-1]):
                 attributes = dict(self._attributes[arguments[1].value])
-                self._of_graphs |= {x.value for x in arguments if isinstance(x, ctypes.c_void_p)}
+                self._kept |= {x.value for x in arguments if isinstance(x, ctypes.c_void_p)}
                 fake_streams.do(functools.partial(self._multiply, arguments, attributes), arguments[-1])
                 return 0
+            if short == "Matmul":
+                fake_streams.begin(arguments[-1])
             return getattr(library(), name)(*arguments)
 
         return call
@@ -91,6 +93,8 @@ def forget() -> None:
     """What products keep for the whole process: of another library, or of another stand-in for CuPy, it is wrong."""
     for cached in (cublaslt.handle, products._prepared, products._workspace, algorithms.choices_of):
         cached.cache_clear()
+    side_stream.of_thread.__dict__.clear()
+    side_stream.of_thread.__init__()
 
 
 def install(monkeypatch: pytest.MonkeyPatch, directory: Path) -> Recorder:

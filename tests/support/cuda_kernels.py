@@ -20,10 +20,11 @@ from autograd.kernels.cuda import (
     layer_norm,
     linear,
     register_all,
+    top_k,
 )
 from autograd.op import Kernels
 
-MODULES = (adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear)
+MODULES = (adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear, top_k)
 register_all()
 DISPATCHERS: dict[str, Kernels[Any]] = kernels_for("cuda")
 KERNELS = {

@@ -1,9 +1,10 @@
 // Enough of CUDA to run a kernel on one core of a CPU: the threads of a block are fibres that take turns.
 //
-// A fibre runs until it waits at a barrier, so that what lies between two barriers runs in any order that the caller
-// chooses: most kernels that lack a barrier give different results forwards and backwards.  A barrier that some threads
-// never reach aborts, and does not hang.  Not emulated: anything asynchronous, warps that run in lock step, and a warp
-// that runs ahead of the others by more than a barrier.
+// A fibre runs until it waits at a barrier.  A warp runs until all its threads wait for other warps, and only then the
+// next one runs, in the order that the caller chooses: most kernels that lack a barrier give different results forwards
+// and backwards.  A barrier that some threads never reach aborts, and does not hang.  An asynchronous copy fills its
+// destination with NaN when it starts, and copies when its thread waits for it; a thread that ends before aborts.  Not
+// emulated: warps that run in lock step, and warps that take turns between two barriers of the block.
 
 #pragma once
 
@@ -28,6 +29,10 @@ struct dim3 {
     unsigned x = 1, y = 1, z = 1;
 };
 
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace cuda_on_cpu {
@@ -39,16 +44,23 @@ struct Barrier {
     unsigned waiting = 0, generation = 0;
 };
 
+struct Copy {  // of 16 bytes
+    void* to;
+    const void* from;  // nullptr: zeros
+};
+
 struct Fibre {
     ucontext_t context;
     std::vector<char> stack = std::vector<char>(kStack);
     bool finished = false;
+    std::vector<Copy> copies;
 };
 
 struct Warp {
     Barrier barrier;
     double slots[kWarp];
     unsigned fragments[kWarp][6];
+    const void* rows[kWarp];
 };
 
 inline std::vector<Fibre> fibres;
@@ -58,6 +70,15 @@ inline ucontext_t scheduler;
 inline unsigned current, progress;
 inline void (*body)(void*);
 inline void* body_argument;
+
+inline void fail(const char* reason) {
+    std::fprintf(stderr, "block %u,%u: %s\n", blockIdx.x, blockIdx.y, reason);
+    std::abort();
+}
+
+inline void check_alignment(const void* x) {
+    if (reinterpret_cast<size_t>(x) % 16) fail("an address is no multiple of 16");
+}
 
 inline void wait(Barrier& barrier, unsigned size) {
     const unsigned generation = barrier.generation;
@@ -79,8 +100,23 @@ inline unsigned warp_size() {
 
 inline void enter() {
     body(body_argument);
+    if (!fibres[current].copies.empty()) fail("a thread has ended without waiting for its copies");
     fibres[current].finished = true;
     ++progress;
+}
+
+// Lets each thread of a warp run to its next barrier; returns whether some have not finished before.
+inline bool run_threads(unsigned of_warp, bool backwards) {
+    const unsigned first = of_warp * kWarp, rest = fibres.size() - first, n = rest < kWarp ? rest : kWarp;
+    bool running = false;
+    for (unsigned i = 0; i < n; ++i) {
+        current = first + (backwards ? n - 1 - i : i);
+        if (fibres[current].finished) continue;
+        running = true;
+        threadIdx.x = current;
+        swapcontext(&scheduler, &fibres[current].context);
+    }
+    return running;
 }
 
 inline void run_block(bool backwards) {
@@ -96,18 +132,16 @@ inline void run_block(bool backwards) {
     warps.assign((blockDim.x + kWarp - 1) / kWarp, Warp());
     for (bool running = true; running;) {
         running = false;
-        progress = 0;
-        for (unsigned i = 0; i < fibres.size(); ++i) {
-            current = backwards ? fibres.size() - 1 - i : i;
-            if (fibres[current].finished) continue;
-            running = true;
-            threadIdx.x = current;
-            swapcontext(&scheduler, &fibres[current].context);
+        bool any_progress = false;
+        for (unsigned i = 0; i < warps.size(); ++i) {
+            const unsigned of_warp = backwards ? warps.size() - 1 - i : i;
+            do {
+                progress = 0;
+                running |= run_threads(of_warp, backwards);
+                any_progress |= progress > 0;
+            } while (progress);
         }
-        if (running && !progress) {
-            std::fprintf(stderr, "block %u,%u: some threads wait at a barrier that others never reach\n", blockIdx.x, blockIdx.y);
-            std::abort();
-        }
+        if (running && !any_progress) fail("some threads wait at a barrier that others never reach");
     }
 }
 
@@ -157,9 +191,33 @@ T __shfl_xor_sync(unsigned, T value, unsigned mask) {
     return cuda_on_cpu::exchange(value, (threadIdx.x % cuda_on_cpu::kWarp) ^ mask);
 }
 
+template <typename T>
+T __shfl_sync(unsigned, T value, unsigned from) {
+    return cuda_on_cpu::exchange(value, from);
+}
+
+template <typename Of>
+int reduce_over_warp(int value, Of of) {
+    for (unsigned distance = 16; distance; distance /= 2) value = of(value, __shfl_xor_sync(0, value, distance));
+    return value;
+}
+
+inline int __reduce_min_sync(unsigned, int value) {
+    return reduce_over_warp(value, [](int x, int y) { return x < y ? x : y; });
+}
+inline int __reduce_max_sync(unsigned, int value) {
+    return reduce_over_warp(value, [](int x, int y) { return x > y ? x : y; });
+}
+inline int __any_sync(unsigned, int value) {
+    return reduce_over_warp(value != 0, [](int x, int y) { return x | y; });
+}
+
+// The functions that mma.cuh defines for a GPU.
+#define TENSOR_CORES
+
 // c (16, 8) += A (16, 16) B (16, 8) of 16-bit numbers; fragments as in mma.cuh.
-#define MMA_M16N8K16
-inline void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+inline void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    const unsigned b[2] = {b0, b1};
     cuda_on_cpu::Warp& mine = cuda_on_cpu::warp();
     const unsigned lane = threadIdx.x % cuda_on_cpu::kWarp;
     std::memcpy(mine.fragments[lane], a, sizeof a);
@@ -177,9 +235,57 @@ inline void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], const unsigned (
     cuda_on_cpu::wait(mine.barrier, cuda_on_cpu::kWarp);
 }
 
+template <bool kTransposed>
+void load_matrices(unsigned (&x)[4], const void* row) {
+    cuda_on_cpu::Warp& mine = cuda_on_cpu::warp();
+    const unsigned lane = threadIdx.x % cuda_on_cpu::kWarp, group = lane / 4, first = lane % 4 * 2;
+    cuda_on_cpu::check_alignment(row);
+    mine.rows[lane] = row;
+    cuda_on_cpu::wait(mine.barrier, cuda_on_cpu::kWarp);
+    for (unsigned i = 0; i < 4; ++i) {
+        const auto number = [&](unsigned r, unsigned column) {
+            unsigned short bits;
+            std::memcpy(&bits, static_cast<const char*>(mine.rows[8 * i + r]) + 2 * column, sizeof bits);
+            return static_cast<unsigned>(bits);
+        };
+        x[i] = kTransposed ? number(first + 1, group) << 16 | number(first, group)
+                           : number(group, first + 1) << 16 | number(group, first);
+    }
+    cuda_on_cpu::wait(mine.barrier, cuda_on_cpu::kWarp);
+}
+
+inline void start_copy(void* to, const void* from, bool exists) {
+    cuda_on_cpu::check_alignment(to);
+    cuda_on_cpu::check_alignment(from);
+    std::memset(to, 0xFF, 16);
+    cuda_on_cpu::fibres[cuda_on_cpu::current].copies.push_back({to, exists ? from : nullptr});
+}
+
+inline void finish_copies() {
+    for (const cuda_on_cpu::Copy& copy : cuda_on_cpu::fibres[cuda_on_cpu::current].copies)
+        if (copy.from)
+            std::memcpy(copy.to, copy.from, 16);
+        else
+            std::memset(copy.to, 0, 16);
+    cuda_on_cpu::fibres[cuda_on_cpu::current].copies.clear();
+}
+
+inline float power_of_two(float x) { return std::exp2(x); }
+
+inline unsigned pack(float low, float high) {
+    const auto rounded = [](float x) {
+        unsigned bits;
+        std::memcpy(&bits, &x, sizeof bits);
+        return (x != x ? 0x7fffu << 16 : bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    };
+    return rounded(high) << 16 | rounded(low);
+}
+
 inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
     return static_cast<unsigned long long>(static_cast<unsigned __int128>(x) * y >> 64);
 }
+
+inline int min(int x, int y) { return x < y ? x : y; }
 
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 
@@ -193,6 +299,16 @@ inline unsigned __float_as_uint(float value) {
     unsigned bits;
     std::memcpy(&bits, &value, sizeof bits);
     return bits;
+}
+
+// Two float32 numbers in 16 bits each, to the nearest, ties to even; a NaN is 0x7fff, as cvt.rn.bf16x2.f32 makes it.
+#define BF16_PAIR
+inline unsigned bf16_pair(float low, float high) {
+    const auto half = [](float x) {
+        const unsigned bits = __float_as_uint(x);
+        return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    };
+    return half(high) << 16 | half(low);
 }
 
 #define RUN_ON_CPU(kernel)                                                                                        \

@@ -39,7 +39,7 @@ def compile_into(folder: Path, source: str) -> Path:
     """Compile a source file to a library in the folder."""
     shim, compiled = folder / f"{source}.cpp", folder / f"{source}.so"
     shim.write_text(f'#include "cuda_on_cpu.h"\n#include "{source}"\n', encoding="utf-8")
-    names = re.findall(r'extern "C"\s+void\s+(\w+)\(', _compile("-E", "-P", str(shim)))
+    names = re.findall(r'extern "C"\s+void\s+(\w+)\s*\(', _compile("-E", "-P", str(shim)))
     with shim.open("a", encoding="utf-8") as end:
         end.writelines(f"RUN_ON_CPU({name})\n" for name in names if not name.startswith("run_"))
     _compile("-O1", "-shared", "-fPIC", "-Wall", "-Wno-unknown-pragmas", "-Werror", str(shim), "-o", str(compiled))
@@ -54,22 +54,25 @@ def _compile(*options: str) -> str:
 
 
 class Guarded:
-    """A copy of an array with guards around it."""
+    """A copy of an array with guards around it, at an address that is aligned as the array's is."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         assert array.flags.c_contiguous, "a kernel was given an array that is not contiguous"
         self.array = array
-        self.bytes = np.full(array.nbytes + 2 * GUARD, PATTERN, np.uint8)
+        self.bytes = np.full(array.nbytes + 3 * GUARD, PATTERN, np.uint8)
+        self.start = GUARD + (array.ctypes.data - self.bytes.ctypes.data) % GUARD
         self.inside[...] = array.reshape(-1).view(np.uint8)
 
     @property
     def inside(self) -> np.ndarray[Any, Any]:
-        return self.bytes[GUARD : GUARD + self.array.nbytes]
+        return self.bytes[self.start : self.start + self.array.nbytes]
 
     def finish(self) -> None:
         """Copy back what the kernel has left; nothing else may have changed."""
-        assert (self.bytes[:GUARD] == PATTERN).all(), "a kernel wrote before the beginning of an array"
-        assert (self.bytes[GUARD + self.array.nbytes :] == PATTERN).all(), "a kernel wrote behind the end of an array"
+        assert (self.bytes[: self.start] == PATTERN).all(), "a kernel wrote before the beginning of an array"
+        assert (self.bytes[self.start + self.array.nbytes :] == PATTERN).all(), (
+            "a kernel wrote behind the end of an array"
+        )
         if self.array.flags.writeable:
             self.array.reshape(-1).view(np.uint8)[...] = self.inside
         else:
@@ -84,7 +87,7 @@ def launch(source: str, kernel: str, n_blocks: int, n_threads: int, *arguments: 
     assert 0 < n_threads <= 1024
     guarded = [Guarded(x) if isinstance(x, np.ndarray) else None for x in arguments]
     values = [
-        ctypes.c_void_p(None if x is None else g.bytes.ctypes.data + GUARD) if x is None or g else _scalar(x)
+        ctypes.c_void_p(None if x is None else g.inside.ctypes.data) if x is None or g else _scalar(x)
         for x, g in zip(arguments, guarded, strict=True)
     ]
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))

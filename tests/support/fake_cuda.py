@@ -88,6 +88,8 @@ class MemoryPointer:
 class Device:
     """The current one, if no number is given."""
 
+    compute_capability = "90"
+
     def __init__(self, number: int | None = None) -> None:
         self.id = _current.number if number is None else number
 

@@ -2,11 +2,14 @@
 
 The current stream computes at once.  What is late on a GPU is late here too, where code could rely on it: copies that
 another stream was given run when somebody waits for an event behind them, and read the host's memory then; copies to
-the host arrive when the host waits.  While a stream is captured nothing runs: it is kept, and run by every launch of
-the graph, on the same memory.  What CuPy refuses then, or what would leave a graph in memory that others are given, is
-refused: to read a value, to copy from the host, to wait, to allocate outside a pool of the graph's own.  After that
-there is no graph of the capture, as in CUDA; and a stream cannot be left before its capture has been ended.  A pool
-gives memory to the next array as soon as it is free, and graphs that have used it still write to it.
+the host arrive when the host waits.  A second stream, which waits for an event of the current one, computes late, too:
+when a stream waits for an event behind its work.  A stream within another one must have waited for all that the other
+was given.  While a stream is captured nothing runs: it is kept, and run by every launch of the graph, on the same
+memory.  A stream that waits for an event of a capture is captured with it, and must be waited for before the capture
+ends.  What CuPy refuses then, or what would leave a graph in memory that others are given, is refused: to read a value,
+to copy from the host, to wait, to allocate outside a pool of the graph's own.  After that there is no graph of the
+capture, as in CUDA; and a stream cannot be left before its capture has been ended.  A pool gives memory to the next
+array as soon as it is free, and graphs that have used it still write to it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import fake_cuda
@@ -38,6 +41,10 @@ class Stream:
     def __init__(self, *, non_blocking: bool = False) -> None:
         self.ptr, self.non_blocking, self.capturing = next(Stream._pointers), non_blocking, False
         self.late: list[Work] = []
+        self.n_begun = 0  # work that was late and is no more
+        self.n_given = 0  # work that was given to it
+        self.seen: dict[int, int] = {}  # by address: how much of a stream's work it has waited for
+        self.origin: Stream | None = None  # the stream whose capture it is part of
         self.was_refused = False
 
     def __enter__(self) -> Stream:
@@ -46,7 +53,7 @@ class Stream:
 
     def __exit__(self, *error: object) -> None:
         _current.pop()
-        if self.ptr in _capturing:
+        if _capturing.get(self.ptr) and self.origin is self:
             raise CaptureError("a capture was begun and not ended")
 
     def begin_capture(self) -> None:
@@ -54,15 +61,28 @@ class Stream:
             raise RuntimeError("cannot capture on the default (legacy) stream")
         if self.capturing:
             raise CaptureError("the stream is being captured already")
-        self.capturing, self.was_refused, self.work = True, False, list[Work]()
+        self.was_refused, self.work = False, list[Work]()
+        self._join_capture(self)
+
+    def _join_capture(self, origin: Stream) -> None:
+        self.capturing, self.origin = True, origin
         _capturing[self.ptr] = self
 
     def end_capture(self) -> Graph:
-        if _capturing.pop(self.ptr, None) is None:
-            raise CaptureError("the stream is not being captured")
-        self.capturing = False
+        if self.origin is not self:
+            raise CaptureError("the stream is not being captured, or as part of another stream's capture")
+        members = [stream for stream in _capturing.values() if stream.origin is self]
+        is_joined = not any(stream.late for stream in members if stream is not self)
+        for stream in members:
+            del _capturing[stream.ptr]
+            stream.capturing, stream.origin = False, None
+            if stream is not self:
+                stream.n_begun += len(stream.late)
+                stream.late.clear()
         if self.was_refused:
             raise CaptureError("operation failed due to a previous error during capture")
+        if not is_joined:
+            raise CaptureError("capturing stream has unjoined work")
         return Graph(self.work)
 
     def is_capturing(self) -> bool:
@@ -74,21 +94,30 @@ class Stream:
         return event
 
     def wait_event(self, event: Event) -> None:
-        refuse("wait_event")
-        event.let_pass()
+        """Wait; within a capture only for an event of that capture, which a stream joins by waiting for it."""
+        if self.origin is None and event.origin and event.origin.origin is event.origin:
+            self._join_capture(event.origin)
+        if self.origin is not event.origin:
+            refuse("wait_event", self)
+            raise CaptureError("dependency created on uncaptured work in another stream, or on an earlier capture")
+        self.seen[event.stream.ptr] = max(event.n_given, self.seen.get(event.stream.ptr, 0))
+        if self is not get_current_stream():
+            _second[self.ptr] = self
+        if event.stream is not self:
+            event.let_pass(self.origin.work.append if self.origin else None)
 
     def synchronize(self) -> None:
         refuse("synchronize")
         refuse("synchronize", self)
         fake_cuda.CALLS.append(("synchronize",))
-        _run_all(self.late)
+        run_late(self)
 
 
 class Event:
     """A place in a stream."""
 
     def __init__(self, **how: bool) -> None:
-        self._before: list[Work] = []
+        self.stream, self.origin, self.n_given, self._end = get_current_stream(), None, 0, 0
         self.number, self.ptr = -1, id(self)
 
     def record(self, stream: Stream | None = None) -> None:
@@ -97,12 +126,12 @@ class Event:
         fake_cuda.CALLS.append(("event",))
         if fake_cuda.nccl.is_stuck:
             fake_cuda.NEVER_REACHED.add(self.ptr)
-        self._before = stream.late  # shared with later events, so that what has run is gone for all
-        self._n_before = len(stream.late)
+        self.stream, self.origin, self.n_given = stream, stream.origin, stream.n_given
+        self._end = stream.n_begun + len(stream.late)
 
-    def let_pass(self) -> None:
-        """Run what stands before it."""
-        _run_all(self._before, self._n_before)
+    def let_pass(self, take: Callable[[Work], None] | None = None) -> None:
+        """Run what stands before it, or give it to ``take``."""
+        _begin(self.stream, self._end, take)
 
     def synchronize(self) -> None:
         refuse("synchronize")
@@ -111,9 +140,19 @@ class Event:
         self.let_pass()
 
 
-def _run_all(late: list[Work], n: int | None = None) -> None:
-    for _ in range(len(late) if n is None else min(n, len(late))):
-        late.pop(0)()
+def run_late(stream: Stream) -> None:
+    """Run what is late on the stream: somebody waits for its end."""
+    _begin(stream, stream.n_begun + len(stream.late))
+
+
+def _begin(stream: Stream, end: int, take: Callable[[Work], None] | None = None) -> None:
+    while stream.n_begun < end:
+        stream.n_begun += 1
+        work = stream.late.pop(0)
+        if take:
+            take(work)
+        else:
+            work()
 
 
 class Graph:
@@ -126,7 +165,7 @@ class Graph:
         refuse("a launch of a graph")
         fake_cuda.CALLS.append(("graph", len(self.work)))
         for run in self.work:
-            run()
+            do(run, stream.ptr if stream else None)
 
 
 class MemoryPool:
@@ -218,6 +257,7 @@ _allocators: list[Allocator | None] = [None]
 _current: list[Stream] = []
 _pools: list[Any] = []
 _capturing: dict[int, Stream] = {}  # by address
+_second: dict[int, Stream] = {}  # streams that compute late, by address
 _blocks = weakref.WeakValueDictionary[int, Block]()  # by the identity of their memory's owners
 _default: list[MemoryPool] = []
 
@@ -226,6 +266,7 @@ def reset() -> None:
     """As a process begins."""
     _current[:], _pools[:] = [Stream()], []
     _capturing.clear()
+    _second.clear()
     _allocators[:] = [None]
     _default[:] = [MemoryPool()]
     _current[0].ptr = 7
@@ -255,25 +296,41 @@ def is_capturing() -> bool:
 def refuse(what: str, stream: Stream | None = None) -> None:
     """To be called before what a captured stream cannot do."""
     stream = stream or get_current_stream()
-    if stream.ptr in _capturing:
-        stream.was_refused = True
+    if stream.origin:
+        stream.origin.was_refused = True
         raise CaptureError(f"operation not permitted when stream is capturing: {what}")
 
 
 def do(work: Work, address: int | None = None) -> None:
-    """Run ``work`` now, or whenever the graph that is being captured is launched.
+    """Run ``work`` now, or late if it is a second stream's, or whenever the captured graph is launched.
 
     The stream is the current one, unless its address is given.
     """
-    stream = _capturing.get(get_current_stream().ptr if address is None else address)
-    if stream:
+    address = get_current_stream().ptr if address is None else address
+    stream = _capturing.get(address) or _second.get(address)
+    begin(address)
+    if stream is None:
+        work()
+    elif stream.origin is stream:
         stream.work.append(work)
     else:
-        work()
+        stream.late.append(work)
 
 
-def is_captured(address: int) -> bool:
-    return address in _capturing
+def begin(address: int) -> None:
+    """Count work that is given to the stream at an address; refuse it if that stream has not waited for the first."""
+    stream = get_current_stream()
+    if stream.ptr != address:
+        return
+    first = _current[-2] if len(_current) > 1 else stream
+    if stream is not first and stream.origin is not stream and stream.seen.get(first.ptr, 0) < first.n_given:
+        raise RuntimeError("this stream has not waited for what the first stream was given before")
+    stream.n_given += 1
+
+
+def is_late(address: int) -> bool:
+    """Whether the stream at this address computes later than it is given work."""
+    return address in _capturing or address in _second
 
 
 def n_capturing() -> int:
@@ -283,14 +340,19 @@ def n_capturing() -> int:
 def allocate() -> None:
     """To be called for every fresh array."""
     if is_capturing() and (not _pools or _pools[-1] == get_default_memory_pool().malloc):
-        get_current_stream().was_refused = True
+        with suppress(CaptureError):
+            refuse("an allocation")
         raise CaptureError("memory of a graph must come from a pool of its own, or others are given it later")
 
 
 def made(compute: Callable[[], Any], sources: list[Any], wrap: Callable[[Any], Any]) -> Any:
     """``wrap`` of what ``compute`` returns; what is no view of a source is computed when the graph is launched."""
-    if not is_capturing():
-        return wrap(compute())
+    address = get_current_stream().ptr
+    if not is_late(address):
+        result = compute()
+        if not any(np.may_share_memory(result, source) for source in sources):
+            begin(address)
+        return wrap(result)
     with np.errstate(all="ignore"):  # what is read has not been computed
         result = np.asarray(compute())
     array = wrap(result)

@@ -125,7 +125,9 @@ def sum_in_a_graph(world: Communicator, directory: Path, deviation: str) -> list
         calls[1] = functools.partial(transport.bcast_array, second)
     if deviates and deviation == "partner":
         calls[1] = functools.partial(transport.sendrecv_array, second, cupy.zeros(2), 0)
+    before = cupy.cuda.get_current_stream().record()
     with stream:
+        stream.wait_event(before)
         if not (deviates and deviation == "not captured"):
             stream.begin_capture()
         for call in calls:

@@ -107,7 +107,7 @@ class SearchWithoutCache(_Search):
 
     def _select(self, sentences: Any) -> None:
         self.cache_index = self.cache_index[sentences]
-        self.memory.select(sentences)
+        self.memory.select(sentences, sentences)
 
 
 def search_without_cache(

@@ -14,13 +14,13 @@ from autograd.tensor import Backward, PendingGradient
 _embed, _add_rows_to_table = Function("embed"), Function("add_rows_to_table")
 
 
-def _is_supported(table: Array, ids: Array) -> bool:
+def _is_supported(table: Array, ids: Array, **static: object) -> bool:
     """Return whether the table is for C and all ids are rows, counted from 0; NumPy handles or refuses other ids."""
     return is_for_c(table) and table.ndim == 2 and (not ids.size or (ids.min() >= 0 and ids.max() < len(table)))
 
 
 @embedding.kernel("cpu", supports=_is_supported)
-def embedding_with_pending_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
+def embedding_with_pending_gradient(table: Array, ids: Array, *, order: Array | None = None) -> tuple[Array, Backward]:
     """Compute the reference's result; the cost of the gradient does not depend on the size of the table.
 
     Saves: what the reference saves.
@@ -44,6 +44,8 @@ def embedding_with_positions_in_c(
     scale: float,
     rate: float = 0.0,
     stream_id: StreamId | None = None,
+    order: Array | None = None,
+    order_of_positions: Array | None = None,
 ) -> tuple[Array, Backward]:
     """Compute the reference's result; its gradients are added row by row.
 

@@ -3,7 +3,8 @@
 import importlib
 
 MODULES = (
-    "adam", "attention", "clip", "cross_entropy", "dropout", "embedding", "layer_norm", "linear", "linear_maps",
+    "adam", "arithmetic", "attention", "clip", "cross_entropy", "dropout", "embedding", "feed_forward", "layer_norm",
+    "linear", "linear_maps", "top_k",
 )  # fmt: skip
 
 

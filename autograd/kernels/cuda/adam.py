@@ -11,6 +11,7 @@ from autograd.precision import is_bfloat16
 
 SOURCE, KERNEL = "adam.cu", "adam_update_bf16"
 THREADS = 256
+ELEMENTS_OF_A_THREAD = 4
 
 
 def _is_supported(
@@ -44,6 +45,6 @@ def adam_update_in_one_pass(
     constants = (np.float32(x) for x in (beta1, beta2, 1 - beta1, 1 - beta2, eps))
     if n:
         launch(
-            SOURCE, KERNEL, -(-n // THREADS), THREADS,
+            SOURCE, KERNEL, -(-n // (THREADS * ELEMENTS_OF_A_THREAD)), THREADS,
             values, gradients, m, v, low_precision, np.int64(n), scalars, scale, *constants,
         )  # fmt: skip

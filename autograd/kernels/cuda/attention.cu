@@ -1,219 +1,262 @@
-// Attention of packed tokens over key ranges; a warp computes 16 rows of one head; see autograd.ops.attention.
+// Attention of packed tokens over key ranges; see autograd.ops.attention.
 //
-// A tile (first, end, first_other, end_other) has 16 rows of one sentence from first on, up to end, and needs the rows
-// first_other ... end_other - 1 of the other side.  No array of the size queries times keys is in memory: Dao et al. 2022
-// (FlashAttention), algorithms 1 and 4, here without shared memory, because sentences are short.
+// A block of four warps computes one head of four slots of 16 queries, over slots of 16 keys in shared memory; see
+// autograd.tiles for which slots come together.  No array of the size queries times keys is in global memory: Dao et
+// al. 2022 (FlashAttention), algorithms 1 and 4.  Scores are in units of log 2, because the GPU computes powers of 2.
 
-#include "mma.cuh"
+#include "attention.cuh"
+#include "attention_long.cuh"
 
-constexpr int kWarps = 4;
-
-struct Tile {
-    int first, end, first_other, end_other;
-};
-
-struct Task {  // of a warp
-    Tile tile;
-    int head;
-    bool exists;
-
-    __device__ Task(const Tile* tiles, int n_tiles, int n_heads) {
-        const long long index = static_cast<long long>(blockIdx.x) * kWarps + threadIdx.x / 32;
-        exists = index / n_heads < n_tiles;
-        tile = exists ? tiles[index / n_heads] : Tile{0, 0, 0, 0};
-        head = static_cast<int>(index % n_heads);
-    }
-};
-
-struct KeyRange {
-    int first, last;
-    __device__ __forceinline__ bool has(int key) const { return first <= key && key < last; }
-    // The gradient of a score divided by its weight; exactly 0 for a single key, whose weight is 1 for any score.
-    __device__ __forceinline__ float of_score(float of_weight, float along) const {
-        return last - first > 1 ? of_weight - along : 0.0f;
-    }
-};
-
-__device__ __forceinline__ KeyRange range_of(const KeyRange* ranges, int row, int end) {
-    return row < end ? ranges[row] : KeyRange{0, 0};
-}
-
-template <typename Of>
-__device__ __forceinline__ float reduce_over_group(float x) {  // the four lanes that share rows
-    x = Of::of(x, __shfl_xor_sync(kWholeWarp, x, 1));
-    return Of::of(x, __shfl_xor_sync(kWholeWarp, x, 2));
-}
-
-template <int kWidth>
-__device__ void forward(const bf16* q, const bf16* k, const bf16* v, const Tile* tiles, const KeyRange* ranges, bf16* y,
-                        float* log_normalisers, int n_tiles, int n_heads, float scale) {
-    const Task task(tiles, n_tiles, n_heads);
-    if (!task.exists) return;  // a whole warp
-    const Tile tile = task.tile;
-    const Rows<kWidth> queries(q, task.head, n_heads, tile.end);
-    const Rows<kWidth> keys(k, task.head, n_heads, tile.end_other), values(v, task.head, n_heads, tile.end_other);
-    const LeftRows<kWidth> a(queries, tile.first);
-    KeyRange sees[2];
+// Scores of 64 keys become weights, relative to the greatest score so far; the earlier sums are corrected.
+template <int kWidth, bool kDrops>
+struct Softmax {
     float greatest[2], total[2] = {0, 0}, sum[kWidth / 8][4] = {};
+
+    __device__ __forceinline__ Softmax() { greatest[0] = greatest[1] = Max::kNeutral; }
+
+    __device__ __forceinline__ void add(float (&score)[kSlots][2][4], const Queries<kDrops>& queries, const Slots& keys,
+                                        int offset, const SharedRows<kWidth>& values, float scale,
+                                        const Dropout& dropout) {
+        float shift[2], of_lane[2] = {0, 0};
+        correct(score, scale, shift);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int row = tile.first + lane_group() + 8 * half;
-        sees[half] = range_of(ranges, row, tile.end);
-        greatest[half] = Max::kNeutral;
+        for (int slot = 0; slot < kSlots; ++slot) {
+            if (!queries.meet(keys, slot, offset)) continue;  // a whole warp
+            queries.draw(dropout, keys.first[slot] + offset);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                float& s = score[slot][i / 4][i % 4];
+                s = power_of_two(s * scale - shift[half_of(i)]);
+                of_lane[half_of(i)] += s;
+                if (!queries.keep(dropout, half_of(i), column_of(i))) s = 0.0f;
+            }
+            unsigned weights[4];
+            as_a(score[slot], weights);
+            add_product(sum, weights, values, slot);
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) total[half] += reduce_over_group<Sum>(of_lane[half]);
     }
-    for (int key = tile.first_other; key < tile.end_other; key += 16) {
-        float score[2][4] = {}, correction[2];
-        add_product_of_rows(score, a, keys, key);
+
+private:
+    __device__ __forceinline__ void correct(const float (&score)[kSlots][2][4], float scale, float (&shift)[2]) {
+        float correction[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            float greater = greatest[half], sum_here = 0;
+            float greater = greatest[half];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                float& s = score[i / 2][2 * half + i % 2];
-                s *= scale;
-                if (sees[half].has(key + 8 * (i / 2) + 2 * lane_of_group() + i % 2)) greater = Max::of(greater, s);
-            }
+            for (int i = 0; i < kSlots * 4; ++i)
+                greater = Max::of(greater, score[i / 4][i / 2 % 2][2 * half + i % 2]);
             greater = reduce_over_group<Max>(greater);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                float& s = score[i / 2][2 * half + i % 2];
-                s = sees[half].has(key + 8 * (i / 2) + 2 * lane_of_group() + i % 2) ? expf(s - greater) : 0.0f;
-                sum_here += s;
-            }
-            correction[half] = expf(greatest[half] - greater);
-            total[half] = total[half] * correction[half] + reduce_over_group<Sum>(sum_here);
+            shift[half] = greater == Max::kNeutral ? 0.0f : greater * scale;  // no key so far: all weights become 0
+            correction[half] = power_of_two(greatest[half] * scale - shift[half]);
+            total[half] *= correction[half];
             greatest[half] = greater;
         }
 #pragma unroll
         for (int i = 0; i < kWidth / 8 * 4; ++i) sum[i / 4][i % 4] *= correction[i % 4 / 2];
-        unsigned weights[4];
-        as_a(score, weights);
-        add_product(sum, weights, values, key);
     }
-    store_rows<kWidth>(y, task.head, n_heads, tile.first, tile.end, sum, 1 / total[0], 1 / total[1]);
+};
+
+template <int kWidth, bool kDrops>
+__device__ void forward(const bf16* q, const bf16* k, const bf16* v, const Block* blocks, const KeyRange* ranges,
+                        bf16* y, float* log_normalisers, int n_heads, float scale, const Dropout& dropout) {
+    alignas(16) __shared__ bf16 of_keys[SharedRows<kWidth>::kSize], of_values[SharedRows<kWidth>::kSize];
+    __shared__ Draws draws[kDrops ? kSlots : 1];
+    const SharedRows<kWidth> keys{of_keys}, values{of_values};
+    const Block& block = blocks[blockIdx.x / n_heads];
+    const int head = blockIdx.x % n_heads;
+    if (block.is_empty()) return;
+    const Slots key_slots = block.keys;  // in registers
+    keys.start_copies(k, head, n_heads, block.keys, 0);
+    values.start_copies(v, head, n_heads, block.keys, 0);
+    const Queries<kDrops> queries(block.queries, ranges, head, n_heads, draws[kDrops ? threadIdx.x / 32 : 0], dropout);
+    const LeftRows<kWidth> a(q, head, n_heads, queries.row, queries.end);
+    Softmax<kWidth, kDrops> softmax;
+    for (int offset = 0;;) {
+        finish_copies();
+        __syncthreads();
+        float score[kSlots][2][4];
+        compute_scores(score, queries, a, keys, key_slots, offset);
+        softmax.add(score, queries, key_slots, offset, values, scale * kLog2OfE, dropout);
+        __syncthreads();
+        offset += kBlockRows;
+        if (!is_any(key_slots, offset)) break;
+        keys.start_copies(k, head, n_heads, block.keys, offset);
+        values.start_copies(v, head, n_heads, block.keys, offset);
+    }
+    store_rows<kWidth>(y, head, n_heads, queries.row, queries.end, softmax.sum, dropout.scale / softmax.total[0],
+                       dropout.scale / softmax.total[1], keys);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int row = tile.first + lane_group() + 8 * half;
-        if (lane_of_group() == 0 && row < tile.end)
-            log_normalisers[static_cast<long long>(row) * n_heads + task.head] = greatest[half] + logf(total[half]);
-    }
+    for (int half = 0; half < 2; ++half)
+        if (lane_of_group() == 0 && queries.row_of(half) < queries.end)
+            log_normalisers[static_cast<long long>(queries.row_of(half)) * n_heads + head] =
+                softmax.greatest[half] * (scale * kLog2OfE) + log2f(softmax.total[half]);
 }
 
-__device__ __forceinline__ float dot(unsigned x, unsigned y) {
-    const bf16 x0{static_cast<unsigned short>(x)}, x1{static_cast<unsigned short>(x >> 16)};
-    const bf16 y0{static_cast<unsigned short>(y)}, y1{static_cast<unsigned short>(y >> 16)};
-    return load(x0) * load(y0) + load(x1) * load(y1);
-}
+// What a warp leaves in backward: the kept weights and the gradients of scores, of 16 queries and 64 keys.
+struct OfScores {
+    unsigned kept[kSlots][4], gradient[kSlots][4];
+};
 
-// Computes dq, and <dy, y> of every query for backward_of_keys: ds = p (dp - <dy, y>).
-template <int kWidth>
-__device__ void backward_of_queries(const bf16* q, const bf16* k, const bf16* v, const bf16* y, const bf16* dy,
-                                    const Tile* tiles, const KeyRange* ranges, const float* log_normalisers, bf16* dq,
-                                    float* of_outputs, int n_tiles, int n_heads, float scale) {
-    const Task task(tiles, n_tiles, n_heads);
-    if (!task.exists) return;  // a whole warp
-    const Tile tile = task.tile;
-    const Rows<kWidth> queries(q, task.head, n_heads, tile.end), outputs(y, task.head, n_heads, tile.end);
-    const Rows<kWidth> of_y(dy, task.head, n_heads, tile.end);
-    const Rows<kWidth> keys(k, task.head, n_heads, tile.end_other), values(v, task.head, n_heads, tile.end_other);
-    const LeftRows<kWidth> a(queries, tile.first), a_dy(of_y, tile.first);
-    float along[2] = {0, 0}, log_normaliser[2], sum[kWidth / 8][4] = {};
+// Computes the weights and the gradients of scores; a query's <dy, y> is the sum of p dp over its keys, all of which
+// are here.
+template <int kWidth, bool kDrops>
+__device__ __forceinline__ void differentiate(OfScores& result, float (&weight)[kSlots][2][4],
+                                              float (&of_weight)[kSlots][2][4], const Queries<kDrops>& queries,
+                                              const Slots& keys, const float (&log_normaliser)[2], float scale,
+                                              const Dropout& dropout) {
+    float along[2] = {0, 0};
 #pragma unroll
-    for (int step = 0; step < kWidth / 16; ++step) {
-        unsigned of_y_here[4], y_here[4];
-        a_dy.as_a(step, of_y_here);
-        outputs.as_a(tile.first, step, y_here);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) along[i % 2] += dot(of_y_here[i], y_here[i]);
-    }
-    KeyRange sees[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int row = tile.first + lane_group() + 8 * half;
-        const long long index = static_cast<long long>(row) * n_heads + task.head;
-        along[half] = reduce_over_group<Sum>(along[half]);
-        sees[half] = range_of(ranges, row, tile.end);
-        log_normaliser[half] = row < tile.end ? log_normalisers[index] : 0.0f;
-        if (lane_of_group() == 0 && row < tile.end) of_outputs[index] = along[half];
-    }
-    for (int key = tile.first_other; key < tile.end_other; key += 16) {
-        float score[2][4] = {}, of_weight[2][4] = {};
-        add_product_of_rows(score, a, keys, key);
-        add_product_of_rows(of_weight, a_dy, values, key);
+    for (int slot = 0; slot < kSlots; ++slot) {
+        if (!queries.meet(keys, slot, 0)) continue;  // a whole warp
+        float kept[2][4];
+        queries.draw(dropout, keys.first[slot]);
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-            const int half = i % 4 / 2, column = key + 8 * (i / 4) + 2 * lane_of_group() + i % 2;
-            float& s = score[i / 4][i % 4];
-            const float weight = sees[half].has(column) ? expf(s * scale - log_normaliser[half]) : 0.0f;
-            s = weight * sees[half].of_score(of_weight[i / 4][i % 4], along[half]);
+            float &w = weight[slot][i / 4][i % 4], &d = of_weight[slot][i / 4][i % 4];
+            const bool keeps = queries.keep(dropout, half_of(i), column_of(i));
+            w = power_of_two(w * (scale * kLog2OfE) - log_normaliser[half_of(i)]);
+            d = keeps ? d * dropout.scale : 0.0f;
+            kept[i / 4][i % 4] = keeps ? w : 0.0f;
+            along[half_of(i)] += w * d;
         }
-        unsigned of_score[4];
-        as_a(score, of_score);
-        add_product(sum, of_score, keys, key);
+        as_a(kept, result.kept[slot]);
     }
-    store_rows<kWidth>(dq, task.head, n_heads, tile.first, tile.end, sum, scale, scale);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) along[half] = reduce_over_group<Sum>(along[half]);
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+        if (!queries.meet(keys, slot, 0)) continue;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            float& w = weight[slot][i / 4][i % 4];
+            w *= queries.sees[half_of(i)].of_score(of_weight[slot][i / 4][i % 4], along[half_of(i)]);
+        }
+        as_a(weight[slot], result.gradient[slot]);
+    }
 }
 
-// Computes dk and dv: the same with keys as rows.
-template <int kWidth>
-__device__ void backward_of_keys(const bf16* q, const bf16* k, const bf16* v, const bf16* dy, const Tile* tiles,
-                                 const KeyRange* ranges, const float* log_normalisers, const float* of_outputs,
-                                 bf16* dk, bf16* dv, int n_tiles, int n_heads, float scale) {
-    const Task task(tiles, n_tiles, n_heads);
-    if (!task.exists) return;  // a whole warp
-    const Tile tile = task.tile;
-    const Rows<kWidth> keys(k, task.head, n_heads, tile.end), values(v, task.head, n_heads, tile.end);
-    const Rows<kWidth> queries(q, task.head, n_heads, tile.end_other), of_y(dy, task.head, n_heads, tile.end_other);
-    const LeftRows<kWidth> a(keys, tile.first), a_v(values, tile.first);
+// Computes dq, dk and dv of a block that has all keys of its queries and all queries of its keys.
+template <int kWidth, bool kDrops>
+__device__ void backward(const bf16* q, const bf16* k, const bf16* v, const bf16* dy, const Block* blocks,
+                         const KeyRange* ranges, const float* log_normalisers, bf16* dq, bf16* dk, bf16* dv,
+                         int n_heads, float scale, const Dropout& dropout) {
+    static_assert(kWidth <= kBlockRows, "the matrices of scores replace keys and values");
+    alignas(16) __shared__ bf16 of_q[SharedRows<kWidth>::kSize], of_dy[SharedRows<kWidth>::kSize];
+    alignas(16) __shared__ bf16 first_matrix[SharedRows<kBlockRows>::kSize];
+    alignas(16) __shared__ bf16 second_matrix[SharedRows<kBlockRows>::kSize];
+    __shared__ Draws draws[kDrops ? kSlots : 1];
+    __shared__ bool met[kSlots][kSlots];  // slots of queries and of keys
+    const SharedRows<kWidth> rows_q{of_q}, rows_dy{of_dy}, rows_k{first_matrix}, rows_v{second_matrix};
+    const SharedRows<kBlockRows> weights{first_matrix}, of_scores{second_matrix};
+    const Block& block = blocks[blockIdx.x / n_heads];
+    const int head = blockIdx.x % n_heads, warp = threadIdx.x / 32;
+    if (block.is_empty()) return;
+    const Slots key_slots = block.keys;  // in registers
+    rows_q.start_copies(q, head, n_heads, block.queries, 0);
+    rows_k.start_copies(k, head, n_heads, block.keys, 0);
+    rows_dy.start_copies(dy, head, n_heads, block.queries, 0);
+    rows_v.start_copies(v, head, n_heads, block.keys, 0);
+    const Queries<kDrops> queries(block.queries, ranges, head, n_heads, draws[kDrops ? warp : 0], dropout);
+    if (lane() < kSlots) met[warp][lane()] = queries.meet(block.keys, lane(), 0);
+    float log_normaliser[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = queries.row_of(half);
+        log_normaliser[half] = row < queries.end ? log_normalisers[static_cast<long long>(row) * n_heads + head] : 0.0f;
+    }
+    finish_copies();
+    __syncthreads();
+
+    OfScores of_warp = {};
+    {
+        float weight[kSlots][2][4], of_weight[kSlots][2][4] = {};
+        compute_scores(weight, queries, LeftSlot<kWidth>(rows_q, warp), rows_k, key_slots, 0);
+        const LeftSlot<kWidth> a_dy(rows_dy, warp);
+#pragma unroll
+        for (int slot = 0; slot < kSlots; ++slot)
+            if (queries.meet(key_slots, slot, 0)) add_product_of_rows(of_weight[slot], a_dy, rows_v, slot);
+        differentiate<kWidth>(of_warp, weight, of_weight, queries, key_slots, log_normaliser, scale, dropout);
+    }
+    float sum[kWidth / 8][4] = {};
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot)
+        if (queries.meet(key_slots, slot, 0)) add_product(sum, of_warp.gradient[slot], rows_k, slot);
+    __syncthreads();  // until keys and values have been read
+    store_rows<kWidth>(dq, head, n_heads, queries.row, queries.end, sum, scale, scale, of_scores);
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+        weights.store_a(warp, slot, of_warp.kept[slot]);
+        of_scores.store_a(warp, slot, of_warp.gradient[slot]);
+    }
+    __syncthreads();
+
     float of_keys[kWidth / 8][4] = {}, of_values[kWidth / 8][4] = {};
-    for (int query = tile.first_other; query < tile.end_other; query += 16) {
-        float weight[2][4] = {}, of_score[2][4] = {};
-        add_product_of_rows(weight, a, queries, query);
-        add_product_of_rows(of_score, a_v, of_y, query);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            const int row = query + 8 * (i / 4) + 2 * lane_of_group() + i % 2;
-            const int key = tile.first + lane_group() + 8 * (i % 4 / 2);
-            const long long index = static_cast<long long>(row) * n_heads + task.head;
-            const KeyRange sees = range_of(ranges, row, tile.end_other);
-            const bool seen = sees.has(key);
-            float &w = weight[i / 4][i % 4], &d = of_score[i / 4][i % 4];
-            w = seen ? expf(w * scale - log_normalisers[index]) : 0.0f;
-            d = seen ? w * sees.of_score(d, of_outputs[index]) : 0.0f;
-        }
-        unsigned a_of_query[4];
-        as_a(weight, a_of_query);
-        add_product(of_values, a_of_query, of_y, query);
-        as_a(of_score, a_of_query);
-        add_product(of_keys, a_of_query, queries, query);
+#pragma unroll 1
+    for (int slot = 0; slot < kSlots; ++slot) {
+        if (!met[slot][warp]) continue;  // a whole warp
+        unsigned transposed[4];
+        weights.as_transposed_a(slot, warp, transposed);
+        add_product(of_values, transposed, rows_dy, slot);
+        of_scores.as_transposed_a(slot, warp, transposed);
+        add_product(of_keys, transposed, rows_q, slot);
     }
-    store_rows<kWidth>(dk, task.head, n_heads, tile.first, tile.end, of_keys, scale, scale);
-    store_rows<kWidth>(dv, task.head, n_heads, tile.first, tile.end, of_values, 1, 1);
+    __syncthreads();  // until all weights have been read
+    const int key = block.keys.first[warp], end = block.keys.end[warp];
+    store_rows<kWidth>(dk, head, n_heads, key, end, of_keys, scale, scale, weights);
+    store_rows<kWidth>(dv, head, n_heads, key, end, of_values, dropout.scale, dropout.scale, weights);
 }
 
-#define ATTENTION(width)                                                                                             \
-    extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                        \
-        attention_forward_##width(const bf16* q, const bf16* k, const bf16* v, const Tile* tiles,                    \
-                                  const KeyRange* ranges, bf16* y, float* log_normalisers, int n_tiles, int n_heads, \
-                                  float scale) {                                                                     \
-        forward<width>(q, k, v, tiles, ranges, y, log_normalisers, n_tiles, n_heads, scale);                         \
-    }                                                                                                                \
-    extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_backward_of_queries_##width(                 \
-        const bf16* q, const bf16* k, const bf16* v, const bf16* y, const bf16* dy, const Tile* tiles,               \
-        const KeyRange* ranges, const float* log_normalisers, bf16* dq, float* of_outputs, int n_tiles, int n_heads, \
-        float scale) {                                                                                               \
-        backward_of_queries<width>(q, k, v, y, dy, tiles, ranges, log_normalisers, dq, of_outputs, n_tiles, n_heads, \
-                                   scale);                                                                           \
-    }                                                                                                                \
-    extern "C" __global__ void __launch_bounds__(32 * kWarps) attention_backward_of_keys_##width(                    \
-        const bf16* q, const bf16* k, const bf16* v, const bf16* dy, const Tile* tiles, const KeyRange* ranges,      \
-        const float* log_normalisers, const float* of_outputs, bf16* dk, bf16* dv, int n_tiles, int n_heads,         \
-        float scale) {                                                                                               \
-        backward_of_keys<width>(q, k, v, dy, tiles, ranges, log_normalisers, of_outputs, dk, dv, n_tiles, n_heads,   \
-                                scale);                                                                              \
+// Kernels with and without dropout have the same arguments; those without ignore the last ones.
+#define DROPOUT_ARGUMENTS                                                                                           \
+    word seed, word stream, word update, const word *update_at, word micro_batch, const WeightRow *weight_rows,     \
+        const int *of_head, int threshold, float scale_of_kept
+#define DROPOUT(drops)                                                                                              \
+    drops ? Dropout{stream_id_of(seed, stream, update, update_at, micro_batch), weight_rows, *of_head, threshold,   \
+                    scale_of_kept}                                                                                  \
+          : Dropout { {}, nullptr, 0, 0, 1.0f }
+// `blocks` must be able to run at once on a multiprocessor: this limits registers.
+#define KERNEL(name, blocks) extern "C" __global__ void __launch_bounds__(kThreads, blocks) attention_##name
+#define FORWARD(width, suffix, drops)                                                                               \
+    KERNEL(forward##suffix##_##width, width <= 64 ? 3 : 2)                                                          \
+    (const bf16* q, const bf16* k, const bf16* v, const Block* blocks, const KeyRange* ranges, bf16* y,             \
+     float* log_normalisers, int n_heads, float scale, DROPOUT_ARGUMENTS) {                                         \
+        forward<width, drops>(q, k, v, blocks, ranges, y, log_normalisers, n_heads, scale, DROPOUT(drops));         \
     }
+#define BACKWARD_IN_TWO_PASSES(width, suffix, drops)                                                                \
+    KERNEL(backward_of_queries##suffix##_##width, 2)                                                                \
+    (const bf16* q, const bf16* k, const bf16* v, const bf16* y, const bf16* dy, const Block* blocks,               \
+     const KeyRange* ranges, const float* log_normalisers, bf16* dq, float* of_outputs, int n_heads, float scale,   \
+     DROPOUT_ARGUMENTS) {                                                                                           \
+        backward_of_queries<width, drops>(q, k, v, y, dy, blocks, ranges, log_normalisers, dq, of_outputs, n_heads, \
+                                          scale, DROPOUT(drops));                                                   \
+    }                                                                                                               \
+    KERNEL(backward_of_keys##suffix##_##width, 2)                                                                   \
+    (const bf16* q, const bf16* k, const bf16* v, const bf16* dy, const Block* blocks, const KeyRange* ranges,      \
+     const float* log_normalisers, const float* of_outputs, bf16* dk, bf16* dv, int n_heads, float scale,           \
+     DROPOUT_ARGUMENTS) {                                                                                           \
+        backward_of_keys<width, drops>(q, k, v, dy, blocks, ranges, log_normalisers, of_outputs, dk, dv, n_heads,   \
+                                       scale, DROPOUT(drops));                                                      \
+    }
+#define BACKWARD(width, suffix, drops)                                                                              \
+    KERNEL(backward##suffix##_##width, 4)                                                                           \
+    (const bf16* q, const bf16* k, const bf16* v, const bf16* dy, const Block* blocks, const KeyRange* ranges,      \
+     const float* log_normalisers, bf16* dq, bf16* dk, bf16* dv, int n_heads, float scale, DROPOUT_ARGUMENTS) {     \
+        backward<width, drops>(q, k, v, dy, blocks, ranges, log_normalisers, dq, dk, dv, n_heads, scale,            \
+                               DROPOUT(drops));                                                                     \
+    }
+#define BOTH(KIND, width)                                                                                           \
+    KIND(width, , false)                                                                                            \
+    KIND(width, _dropped, true)
+#define ATTENTION(width)                                                                                            \
+    BOTH(FORWARD, width)                                                                                            \
+    BOTH(BACKWARD_IN_TWO_PASSES, width)
 
 ATTENTION(16)
 ATTENTION(32)
 ATTENTION(64)
 ATTENTION(128)
+BOTH(BACKWARD, 16)
+BOTH(BACKWARD, 32)
+BOTH(BACKWARD, 64)

@@ -8,25 +8,28 @@ import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import launch
+from autograd.kernels.cuda.dropout import numbers_of
 from autograd.masks import AttentionMask, KeyRanges
 from autograd.ops.attention import attention, check_shapes
+from autograd.ops.dropout import threshold_and_scale
 from autograd.random import StreamId
 from autograd.tensor import Backward
-from autograd.tiles import tiles_of
+from autograd.tiles import Tiles, tiles_of
 
 SOURCE = "attention.cu"
 WIDTHS = (16, 32, 64, 128)
-PASSES = ("forward", "backward_of_queries", "backward_of_keys")
-WARPS, THREADS = 4, 128  # in a block; each warp computes one tile of one head
+PASSES = ("forward", "backward_of_queries", "backward_of_keys", "backward")
+THREADS = 128  # of a block: a warp for each slot of ``autograd.tiles``
+WIDEST_IN_ONE_PASS = 64  # wider heads do not fit into shared memory
 
 
-def kernel_name(of_pass: str, width: int) -> str:
-    """Return the name of the kernel of one of ``PASSES`` for heads of this width."""
-    return f"attention_{of_pass}_{width}"
+def kernel_name(of_pass: str, width: int, drops: bool) -> str:
+    """Return the name of the kernel of one of ``PASSES`` for heads of this width, with or without dropout."""
+    return f"attention_{of_pass}{'_dropped' if drops else ''}_{width}"
 
 
-def _empty_gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
-    """Allocate dq, dk and dv; dk and dv are set to 0, because some keys may belong to no segment.
+def _empty_gradients(q: Array, k: Array, v: Array, mask: KeyRanges) -> tuple[Array, Array, Array]:
+    """Allocate dq, dk and dv; dk and dv are set to 0 if some keys may belong to no segment.
 
     If their shapes are equal they are slices of one array, in reverse order, like the parameters of self-attention.  So
     the gradients of the weights can be computed as one stack of products.
@@ -35,52 +38,70 @@ def _empty_gradients(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]
     if q.shape != k.shape:
         return xp.empty_like(q), xp.zeros_like(k), xp.zeros_like(v)
     dv, dk, dq = together = xp.empty((3, *q.shape), q.dtype)
-    together[:2] = 0
+    if mask.keys is not mask.queries:
+        together[:2] = 0
     return dq, dk, dv
 
 
 def _is_supported(
     q: Array, k: Array, v: Array, *, mask: AttentionMask, rate: float = 0.0, stream_id: StreamId | None = None
 ) -> bool:
+    del rate, stream_id
     stored = all(str(x.dtype) == "bfloat16" and x.flags.c_contiguous for x in (q, k, v))
     widths = q.shape[-1] == v.shape[-1] and q.shape[-1] in WIDTHS
-    return stored and widths and isinstance(mask, KeyRanges) and not (rate and stream_id)
+    return stored and widths and isinstance(mask, KeyRanges)
+
+
+def _dropout_arguments(tiles: Tiles, rate: float, stream_id: StreamId | None) -> tuple[Array | np.generic | None, ...]:
+    """Return the last arguments of every kernel, which a kernel without dropout ignores."""
+    threshold, scale = threshold_and_scale(rate)
+    return (
+        *numbers_of(stream_id or StreamId(0, 0)), tiles.weight_rows, tiles.weights_of_head, np.int32(threshold),
+        np.float32(scale),
+    )  # fmt: skip
 
 
 @attention.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
 def attention_in_tiles(
-    q: Array, k: Array, v: Array, *, mask: KeyRanges, **no_dropout: object
+    q: Array, k: Array, v: Array, *, mask: KeyRanges, rate: float = 0.0, stream_id: StreamId | None = None
 ) -> tuple[Array, Backward]:
-    """Compute the reference's result, 16 queries by 16 keys at a time, with a running maximum and sum for softmax.
+    """Compute the reference's result, 64 keys at a time, with a running maximum and sum for softmax.
 
-    Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4.
-    Saves: q, k, v, y, and the logarithm of the softmax denominator of every query and head (T, H).
+    Weights are dropped where the reference drops them; the backward pass draws again.
+    Source: Dao et al. 2022 (FlashAttention), algorithms 1 and 4; short segments have one backward kernel, others two.
+    Saves: q, k, v, y, and the logarithm to base 2 of the softmax denominator of every query and head (T, H).
     """
     check_shapes(q, k, v, mask)
     xp, tiles, (n_queries, n_heads, width) = namespace(q), tiles_of(mask, q), q.shape
+    drops = bool(rate and stream_id)
+    dropout = _dropout_arguments(tiles, rate if drops else 0.0, stream_id)
     y, log_normalisers = xp.empty_like(q), xp.empty((n_queries, n_heads), np.float32)
 
-    def run(of_pass: str, of_rows: Array, *arrays: Array) -> None:
-        n_tiles = len(of_rows)
-        if n_tiles:
+    def run(of_pass: str, blocks: Array, *arrays: Array) -> None:
+        if len(blocks):
             launch(
-                SOURCE, kernel_name(of_pass, width), -(-n_tiles * n_heads // WARPS), THREADS, *arrays,
-                np.int32(n_tiles), np.int32(n_heads), np.float32(1 / math.sqrt(width)),
+                SOURCE, kernel_name(of_pass, width, drops), len(blocks) * n_heads, THREADS, *arrays, np.int32(n_heads),
+                np.float32(1 / math.sqrt(width)), *dropout,
             )  # fmt: skip
 
-    run("forward", tiles.of_queries, q, k, v, tiles.of_queries, tiles.ranges, y, log_normalisers)
+    for blocks in (tiles.short, tiles.long_queries):
+        run("forward", blocks, q, k, v, blocks, tiles.ranges, y, log_normalisers)
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dy = xp.ascontiguousarray(dy, dtype=q.dtype)
-        dq, dk, dv = _empty_gradients(q, k, v)
-        along = xp.empty_like(log_normalisers)
-        run(
-            "backward_of_queries", tiles.of_queries,
-            q, k, v, y, dy, tiles.of_queries, tiles.ranges, log_normalisers, dq, along,
-        )  # fmt: skip
-        run(
-            "backward_of_keys", tiles.of_keys, q, k, v, dy, tiles.of_keys, tiles.ranges, log_normalisers, along, dk, dv
-        )  # fmt: skip
+        dq, dk, dv = _empty_gradients(q, k, v, mask)
+
+        def in_two_passes(queries: Array, keys: Array) -> None:
+            along = xp.empty_like(log_normalisers)
+            run("backward_of_queries", queries, q, k, v, y, dy, queries, tiles.ranges, log_normalisers, dq, along)
+            run("backward_of_keys", keys, q, k, v, dy, keys, tiles.ranges, log_normalisers, along, dk, dv)
+
+        if width <= WIDEST_IN_ONE_PASS:
+            run("backward", tiles.short, q, k, v, dy, tiles.short, tiles.ranges, log_normalisers, dq, dk, dv)
+        else:
+            in_two_passes(tiles.short, tiles.short)
+        if len(tiles.long_keys):
+            in_two_passes(tiles.long_queries, tiles.long_keys)
         return dq, dk, dv
 
     return y, backward

@@ -10,6 +10,7 @@ import numpy as np
 from autograd.kernels.cuda import attention as of_attention
 from autograd.kernels.cuda import layer_norm as of_norm
 from autograd.masks import KeyRanges, Segments
+from autograd.ops.embedding import order_of
 from autograd.precision import rounded
 from autograd.random import StreamId
 
@@ -67,6 +68,13 @@ class Case(NamedTuple):
 Cases: TypeAlias = Callable[[Draw, CaseSizes], Iterator[Case]]
 
 
+def _add(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
+    if draw.dtype != "bfloat16":
+        return
+    for n in sizes.lengths:
+        yield Case(f"{n} × 63", (draw(n, 63), draw(n, 63)), {})
+
+
 def _layer_norm(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
     for n, width in _rows_and_widths(sizes):
         yield Case(f"{n} × {width}", (draw(n, width), draw.float32(width), draw.float32(width)), {})
@@ -89,14 +97,20 @@ def _dropout(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
 
 
 def _embedding(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
-    for n in (*sizes.lengths, sizes.wave // 256 + 1):  # a block of 256 threads adds a row
-        yield Case(f"{n} of 37 × 65", (draw(37, 65), draw.integers(37, n)), {})
+    for n in (*sizes.lengths, sizes.wave // 32 + 1):  # a warp adds a row, or several of equal ids
+        for width in (64, 65):
+            ids = draw.integers(37, n)
+            yield Case(f"{n} of 37 × {width}", (draw(37, width), ids), {"order": order_of(ids)})
 
 
 def _embedding_with_positions(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
-    for n in sizes.lengths:
-        arguments = draw(37, 65), draw.integers(37, n), draw(41, 65), draw.integers(41, n)
-        yield Case(f"{n} of 37 × 65", arguments, {"scale": 8.0, "rate": 0.1, "stream_id": STREAM_ID})
+    for n in (*sizes.lengths, 16 * sizes.wave // 64 + 1):  # a thread computes 16 elements
+        for width in (64, 65):
+            ids, positions = draw.integers(37, n), draw.integers(41, n)
+            static = {"scale": 8.0, "rate": 0.1, "stream_id": STREAM_ID}
+            orders = {"order": order_of(ids), "order_of_positions": order_of(positions)}
+            arguments = draw(37, width), ids, draw(41, width), positions
+            yield Case(f"{n} of 37 × {width}", arguments, static | orders)
 
 
 def _linear(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
@@ -118,12 +132,12 @@ def _linear_transposed(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
 
 def _shapes_of_products(sizes: CaseSizes) -> Iterator[tuple[int, int, int]]:
     yield from ((n, *widths) for n in sizes.lengths for widths in ((64, 128), (33, 65)))
-    yield sizes.wave // 64 + 1, 64, 2_048  # a block of 256 threads adds 256 rows of 32 columns
+    yield sizes.wave // 64 + 1, 64, 2_048  # many blocks, each of 256 rows of 128 columns
 
 
 def _linear_cross_entropy(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
     for n_words in sizes.vocabularies:
-        for n in (1, sizes.wave // 1_024 + 1):  # a block of 1,024 threads computes a row
+        for n in (1, sizes.wave // 512 + 1):  # a block of 512 threads computes a row
             arguments = draw(n, 64), draw(n_words, 64, scale=1 / 8), None, draw.integers(n_words, n)
             yield Case(f"{n} × {n_words}", arguments, {"smoothing": 0.1})
 
@@ -134,7 +148,9 @@ def _attention(draw: Draw, sizes: CaseSizes) -> Iterator[Case]:
     here, there = Segments.of_lengths(sizes.lengths), Segments.of_lengths([n + 1 for n in sizes.lengths[::-1]])
     for width in of_attention.WIDTHS:
         for name, mask in {"all keys": _to_all(here, there), "causal": _causal(here)}.items():
-            yield Case(f"{name}, 3 heads of {width}", _heads(draw, mask, 3, width), {"mask": mask})
+            for kind, rate in {"": {}, " with dropout": {"rate": 0.3, "stream_id": STREAM_ID}}.items():
+                heads = _heads(draw, mask, 3, width)
+                yield Case(f"{name}{kind}, 3 heads of {width}", heads, {"mask": mask, **rate})
     many = Segments.of_lengths([17] * (sizes.wave // 512 + 1))  # each has two tiles; a warp computes a tile of a head
     for name, mask in {"all keys": _to_all(many, many), "causal": _causal(many)}.items():
         yield Case(f"{name}, {len(many)} sentences", _heads(draw, mask, 8, 16), {"mask": mask})
@@ -157,6 +173,7 @@ def _causal(segments: Segments) -> KeyRanges:
 
 
 CASES: dict[str, Cases] = {
+    "add": _add,
     "add_norm": _add_norm,
     "attention": _attention,
     "dropout": _dropout,

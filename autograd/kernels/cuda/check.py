@@ -19,7 +19,8 @@ from autograd.kernel_choice import kernels_for
 from autograd.kernels.cuda import register_all
 from autograd.kernels.cuda.cases import CASES, FULL, STREAM_ID, Case, CaseSizes, Draw
 from autograd.op import operations
-from autograd.ops.linear import linear
+from autograd.ops.linear import linear, linear_relu
+from autograd.ops.top_k import top
 from autograd.optim import adam_update, clip, sum_squares
 from autograd.precision import rounded, upcast
 from autograd.random import random_words
@@ -172,6 +173,22 @@ def _errors_of_linear_maps(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
         )
 
 
+def _errors_of_feed_forward(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
+    """Check the kernel, which exists for bfloat16 only.  ReLU is applied to n + ½: rounding does not change a sign."""
+    shapes = [*((n, 64, 128) for n in sizes.lengths), (sizes.wave // 64 + 1, 64, 2_048)]
+    for n, width, inner in shapes if draw.dtype == "bfloat16" else ():
+        first = draw.whole(n, width), draw.whole(width, inner), draw.whole(inner).astype(np.float32) + np.float32(0.5)
+        second = draw(inner, width), draw.float32(width)
+        (y,), backward = _run(name, *map(_on_device, (*first, *second)))
+        hidden, of_relu = linear_relu.reference(*map(_exact, first))
+        exact_y, of_output = linear.reference(hidden, *map(_exact, second))
+        dy = _direction(y)
+        dhidden, *of_second = of_output(_exact(dy))
+        exact = [exact_y, *of_relu(dhidden), *of_second]
+        pairs = zip([y, *backward([_on_device(dy)])], exact, strict=True)
+        yield f"{n} × {width} × {inner}", max(_relative_error(written(got), of_one) for got, of_one in pairs)
+
+
 def _errors_of_random_words(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
     for count in (*sizes.lengths, 4 * sizes.wave + 1) if draw.dtype == "float32" else ():
         like = namespace_of_device("cuda").empty(0)
@@ -210,17 +227,30 @@ def _errors_of_adam(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
         yield f"{n} elements", max(_relative_error(got, of_one) for got, of_one in zip(results, exact, strict=True))
 
 
+def _errors_of_top(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
+    """Check values and columns, which are exact, of rows with many equal numbers."""
+    for width in (33, *sizes.vocabularies) if draw.dtype == "float32" else ():
+        for dtype in ("float32", "float64"):
+            x = draw.whole(sizes.lengths[-1], width).astype(dtype)
+            found = [to_host(y) for y in _run(name, _on_device(x), n=8)]
+            expected = top.reference(x, n=8)
+            differ = any((got != exact).any() for got, exact in zip(found, expected, strict=True))
+            yield f"{len(x)} × {width}, {dtype}", float(differ)
+
+
 def _lengths_of_buffers(draw: Draw, sizes: CaseSizes) -> tuple[int, ...]:
     """Return lengths of flat buffers, which are float32: none for another dtype."""
-    return (*sizes.lengths, sizes.wave + 1) if draw.dtype == "float32" else ()
+    return (*sizes.lengths, 4 * sizes.wave + 1) if draw.dtype == "float32" else ()
 
 
 CHECKS: dict[str, Callable[[str, Draw, CaseSizes], Errors]] = {
     "adam_update": _errors_of_adam,
     "clip": _errors_of_clip,
+    "feed_forward": _errors_of_feed_forward,
     "linear_maps": _errors_of_linear_maps,
     "random_words": _errors_of_random_words,
     "sum_squares": _errors_of_sum_squares,
+    "top": _errors_of_top,
 }
 
 

@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 CHILD = (sys.executable, "-P", "-m", "autograd.kernels.cuda.check")
 SECONDS = 60.0  # that the child may take for one kernel, its compilation and its own start included
 SECONDS_TO_END = 10.0
+OF_OTHERS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)  # sent by users or the system
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -43,6 +44,8 @@ class CheckResults(NamedTuple):
 
     faults: dict[str, str]
     path: Path
+    is_kept: bool = True
+    """False if another process ended a child, for example for lack of memory.  The next start checks again."""
 
     def right(self) -> list[str]:
         """Return the names of the kernels that passed."""
@@ -58,6 +61,8 @@ class CheckResults(NamedTuple):
 
     @property
     def remedy(self) -> str:
+        if not self.is_kept:
+            return "the next start checks again; look whether the machine has enough free memory"
         return f"update the driver and CuPy, or report this; to check again, remove {self.path}"
 
 
@@ -85,7 +90,8 @@ def register_checked(child: Sequence[str] = CHILD, seconds: float = SECONDS) -> 
 def check_results(child: Sequence[str] = CHILD, seconds: float = SECONDS) -> CheckResults:
     """Return the results of the check on the current GPU; from the cache if they are there.
 
-    If several processes call this at once, one checks and the others wait.
+    If several processes call this at once, one checks and the others wait.  Nothing is kept if another process ended a
+    child: the kernel that it was checking may be right.
 
     Args:
         child: the command of the child process; the GPU and the kernels already checked are appended.
@@ -95,8 +101,12 @@ def check_results(child: Sequence[str] = CHILD, seconds: float = SECONDS) -> Che
     """
     try:
         with _locked(cache_directory() / "cuda-check.lock"):
-            path = cached_code("cuda-check", _inputs(), lambda: json.dumps(_check(child, seconds)).encode())
-            return CheckResults(json.loads(code_of(path)), path)
+            ended: set[str] = set()
+            path = cached_code("cuda-check", _inputs(), lambda: json.dumps(_check(child, seconds, ended)).encode())
+            results = CheckResults(json.loads(code_of(path)), path, is_kept=not ended)
+            if ended:
+                path.unlink()
+            return results
     except (OSError, CompilerError, cublaslt.ProductError) as error:
         raise CheckError(str(error)) from error
 
@@ -121,10 +131,11 @@ def _inputs() -> list[bytes]:
     return [card, driver, *(str(version).encode() for version in versions), *sources]
 
 
-def _check(child: Sequence[str], seconds: float) -> dict[str, str]:
+def _check(child: Sequence[str], seconds: float, ended: set[str]) -> dict[str, str]:
     """Return the fault of each kernel, "" if it has none.
 
     If the child ends or hangs, this is the fault of the kernel that it was checking.  A new child checks the others.
+    If another process ended it, the kernel's name is added to ``ended``.
 
     Raises: CheckError if a child ends before it has checked a kernel.
     """
@@ -132,7 +143,7 @@ def _check(child: Sequence[str], seconds: float) -> dict[str, str]:
     obstacle = "unknown"
     while obstacle:
         n_before = len(faults)
-        obstacle = _run_child([*child, str(gpu), *faults], seconds, faults)
+        obstacle = _run_child([*child, str(gpu), *faults], seconds, faults, ended)
         if obstacle and len(faults) == n_before:
             raise CheckError(obstacle)
     n_right = len(faults) - sum(map(bool, faults.values()))
@@ -140,8 +151,8 @@ def _check(child: Sequence[str], seconds: float) -> dict[str, str]:
     return faults
 
 
-def _run_child(command: Sequence[str], seconds: float, faults: dict[str, str]) -> str:
-    """Let a child check kernels, and add what it reports to ``faults``.
+def _run_child(command: Sequence[str], seconds: float, faults: dict[str, str], ended: set[str]) -> str:
+    """Let a child check kernels, and add what it reports to ``faults``, and a kernel without a result to ``ended``.
 
     Return why it did not check all of them; "" if it did.
     """
@@ -159,6 +170,8 @@ def _run_child(command: Sequence[str], seconds: float, faults: dict[str, str]) -
                 if len(report) == 2:
                     faults[report[0]] = report[1]
             obstacle = _how_it_ended(process, errors)
+            if name and process.returncode is not None and -process.returncode in OF_OTHERS:
+                ended.add(name)
         except _HangError:
             obstacle = f"the child process that checks kernels was ended after {seconds:.0f} s"
         finally:

@@ -9,12 +9,81 @@ struct bf16 {  // the upper half of a float32
 __device__ __forceinline__ float load(float x) { return x; }
 __device__ __forceinline__ float load(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
 
+// Returns two numbers in 16 bits each, low in the lower half; rounds to nearest, ties to even; a NaN becomes 0x7fff.
+#ifndef BF16_PAIR  // tests define it for the CPU
+#define BF16_PAIR
+__device__ __forceinline__ unsigned bf16_pair(float low, float high) {
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+#endif
+
 __device__ __forceinline__ void store(float& out, float x) { out = x; }
-// Rounds to nearest, ties to even; a NaN stays a NaN, because its quiet bit is set.
 __device__ __forceinline__ void store(bf16& out, float x) {
-    const unsigned bits = __float_as_uint(x);
-    const unsigned rounded = x != x ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1u);
-    out.bits = static_cast<unsigned short>(rounded >> 16);
+    out.bits = static_cast<unsigned short>(bf16_pair(x, 0.0f));
+}
+
+// n neighbours in memory, for accesses of up to 16 bytes.
+template <typename T, int n>
+struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16) Neighbours {
+    T at[n];
+};
+
+// Returns whether an address (or null) allows accesses to n neighbours at once.
+template <int n, typename T>
+__device__ __forceinline__ bool is_aligned(const T* address) {
+    return reinterpret_cast<unsigned long long>(address) % alignof(Neighbours<T, n>) == 0;
+}
+
+template <int n>
+__device__ __forceinline__ void load_aligned(const float* from, float (&to)[n]) {
+    const Neighbours<float, n> stored = *reinterpret_cast<const Neighbours<float, n>*>(from);
+#pragma unroll
+    for (int i = 0; i < n; ++i) to[i] = stored.at[i];
+}
+
+template <int n>
+__device__ __forceinline__ void load_aligned(const bf16* from, float (&to)[n]) {
+    const Neighbours<unsigned, n / 2> pairs = *reinterpret_cast<const Neighbours<unsigned, n / 2>*>(from);
+#pragma unroll
+    for (int i = 0; i < n / 2; ++i) {
+        to[2 * i] = __uint_as_float(pairs.at[i] << 16);
+        to[2 * i + 1] = __uint_as_float(pairs.at[i] & 0xffff0000u);
+    }
+}
+
+template <int n>
+__device__ __forceinline__ void store_aligned(float* to, const float (&from)[n]) {
+    Neighbours<float, n> stored;
+#pragma unroll
+    for (int i = 0; i < n; ++i) stored.at[i] = from[i];
+    *reinterpret_cast<Neighbours<float, n>*>(to) = stored;
+}
+
+template <int n>
+__device__ __forceinline__ void store_aligned(bf16* to, const float (&from)[n]) {
+    Neighbours<unsigned, n / 2> pairs;
+#pragma unroll
+    for (int i = 0; i < n / 2; ++i) pairs.at[i] = bf16_pair(from[2 * i], from[2 * i + 1]);
+    *reinterpret_cast<Neighbours<unsigned, n / 2>*>(to) = pairs;
+}
+
+// Loads n neighbours at once if the address is aligned, else one by one; only the first `count` exist, the rest are 0.
+template <int n, typename T>
+__device__ __forceinline__ void load_first(const T* from, long long count, bool aligned, float (&to)[n]) {
+    if (aligned && count >= n) return load_aligned<n>(from, to);
+#pragma unroll
+    for (int i = 0; i < n; ++i) to[i] = i < count ? load(from[i]) : 0.0f;
+}
+
+// Stores the first `count` of n neighbours.
+template <int n, typename T>
+__device__ __forceinline__ void store_first(T* to, long long count, bool aligned, const float (&from)[n]) {
+    if (aligned && count >= n) return store_aligned<n>(to, from);
+#pragma unroll
+    for (int i = 0; i < n; ++i)
+        if (i < count) store(to[i], from[i]);
 }
 
 constexpr unsigned kWholeWarp = 0xffffffffu;

@@ -18,7 +18,7 @@ from autograd.ops.cross_entropy import (
 from autograd.tensor import Backward, Gradient
 
 SOURCE = "cross_entropy.cu"
-THREADS = 1024
+THREADS = 512
 
 
 def kernel_name(dtype: object) -> str:

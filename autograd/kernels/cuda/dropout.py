@@ -1,6 +1,8 @@
-"""Random words, and dropout in one pass without a mask in memory."""
+"""Random words, and dropout in one pass over memory."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -11,13 +13,14 @@ from autograd.random import StreamId, random_words
 from autograd.tensor import Backward
 
 SOURCE, WORDS = "dropout.cu", "philox_words"
+DIRECTIONS = ("forward", "backward")
 THREADS = 256
 WORDS_OF_A_THREAD, ELEMENTS_OF_A_THREAD = 4, 16
 
 
-def kernel_name(dtype: object) -> str:
-    """Return the name of the kernel for elements of this dtype."""
-    return f"dropout_{STORAGE[str(dtype)]}"
+def kernel_name(direction: str, dtype: object) -> str:
+    """Return the name of the kernel of one of ``DIRECTIONS`` for elements of this dtype."""
+    return f"dropout_{direction}_{STORAGE[str(dtype)]}"
 
 
 def numbers_of(stream_id: StreamId) -> tuple[np.uint64 | Array | None, ...]:
@@ -54,20 +57,23 @@ def _is_stored(x: Array, **static: object) -> bool:
 
 @dropout.kernel("cuda", supports=_is_stored, takes_bfloat16=True)
 def dropout_in_one_pass(x: Array, *, rate: float, stream_id: StreamId) -> tuple[Array, Backward]:
-    """Compute the reference's result; the thread that reads an element draws its mask.
+    """Compute the reference's result; the mask is drawn once.
 
-    Saves: nothing.
+    Saves: the mask, one bit per element.
     """
     threshold, scale = threshold_and_scale(rate)
+    n_blocks, dtype = -(-x.size // (THREADS * ELEMENTS_OF_A_THREAD)), x.dtype
+    mask = namespace(x).empty(n_blocks * THREADS, np.uint16)
 
-    def masked(values: Array) -> Array:
-        values = namespace(values).ascontiguousarray(values, dtype=x.dtype)
-        out, n = namespace(values).empty_like(values), values.size
-        if n:
+    def masked(direction: str, values: Array, *drawing: Any) -> Array:
+        values = namespace(mask).ascontiguousarray(values, dtype=dtype)
+        out = namespace(mask).empty_like(values)
+        if n_blocks:
             launch(
-                SOURCE, kernel_name(values.dtype), -(-n // (THREADS * ELEMENTS_OF_A_THREAD)), THREADS, values, out,
-                np.int64(n), *numbers_of(stream_id), np.int32(threshold), np.float32(scale),
+                SOURCE, kernel_name(direction, dtype), n_blocks, THREADS,
+                values, out, mask, np.int64(values.size), np.float32(scale), *drawing,
             )  # fmt: skip
         return out
 
-    return masked(x), lambda dy: (masked(dy),)
+    y = masked("forward", x, *numbers_of(stream_id), np.int32(threshold))
+    return y, lambda dy: (masked("backward", dy),)

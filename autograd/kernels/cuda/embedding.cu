@@ -1,62 +1,161 @@
-// The gradient of an embedding; see autograd.ops.embedding.
+// Embedding of tokens with positions and dropout, and the gradients of both tables; see autograd.ops.embedding.
 
-#include "common.cuh"
+#include "philox.cuh"
+#include "vector.cuh"
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 8, kDraws = 16, kElementsOfAWarp = 32 * kDraws;
 
-// Sorts ids stably and writes the old index of each.  The new index of an id is the number of ids before it in the
-// order: n * n comparisons, in one asynchronous launch.
-extern "C" __global__ void __launch_bounds__(32 * kWarps)
-    sort_ids(const long long* ids, long long* sorted_ids, long long* order, int n) {
-    __shared__ int others[32 * kWarps];
-    const int here = blockIdx.x * blockDim.x + threadIdx.x, id = here < n ? static_cast<int>(ids[here]) : 0;
-    int position = 0;
-    for (int start = 0; start < n; start += blockDim.x) {
-        const int size = n - start < static_cast<int>(blockDim.x) ? n - start : blockDim.x, other = start + threadIdx.x;
-        if (other < n) others[threadIdx.x] = static_cast<int>(ids[other]);
-        __syncthreads();
-        for (int i = 0; i < size; ++i) position += others[i] < id + (start + i < here);
-        __syncthreads();  // until all threads have read others
-    }
-    if (here < n) {
-        sorted_ids[position] = id;
-        order[position] = here;
-    }
-}
-
-// Tokens are sorted by id.  The block of the first token of each id adds the rows of dy of all its tokens to that row of
-// the table.  Warp w sums tokens w, w + 8 ... of the id; then the sums of the warps are added in order.  So no addition
-// depends on the speed of blocks.
-template <typename T>
-__device__ void add_rows(const T* dy, const long long* sorted_ids, const long long* order, float* table, long long n,
-                         int width) {
-    __shared__ float sums[kWarps][32];
-    const long long first = blockIdx.x, id = sorted_ids[first];
-    if (first && sorted_ids[first - 1] == id) return;  // a whole block
-    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int start = 0; start < width; start += 32) {
-        const int column = start + lane;
-        float sum = 0;
-        if (column < width)
-            for (long long i = first + warp; i < n && sorted_ids[i] == id; i += kWarps)
-                sum += load(dy[order[i] * width + column]);
-        sums[warp][lane] = sum;
-        __syncthreads();
-        if (warp == 0 && column < width) {
+// Computes 512 neighbours of y, which begin at element `first`; a lane has n of them at a time.  Bit i % 16 of
+// kept[i / 16] is set if the i-th is kept.
+template <int n, typename T>
+__device__ __forceinline__ void embed_neighbours(const T* table, const long long* ids, const T* encodings,
+                                                 const long long* positions, T* y, const unsigned short* kept,
+                                                 long long first, long long size, unsigned width, float scale,
+                                                 float scale_of_kept) {
+    const long long token = first / width;
+    const unsigned column = static_cast<unsigned>(first % width);
+    for (unsigned i = n * (threadIdx.x % 32); i < kElementsOfAWarp && first + i < size; i += 32 * n) {
+        const long long row = token + (column + i) / width;
+        const unsigned at = (column + i) % width, bits = kept[i / kDraws] >> i % kDraws;
+        float word[n], encoding[n];
+        load_vector(table + ids[row] * width + at, word);
+        load_vector(encodings + positions[row] * width + at, encoding);
 #pragma unroll
-            for (int i = 1; i < kWarps; ++i) sum += sums[i][lane];
-            table[id * width + column] += sum;
-        }
-        __syncthreads();  // until the sums have been read
+        for (int j = 0; j < n; ++j)
+            word[j] = bits >> j & 1 ? (scale * word[j] + encoding[j]) * scale_of_kept : 0.0f;
+        store_vector(y + first + i, word);
     }
 }
 
-#define ADD_ROWS(T)                                                                                             \
-    extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                   \
-        add_rows_##T(const T* dy, const long long* sorted_ids, const long long* order, float* table, long long n, \
-                     int width) {                                                                               \
-        add_rows(dy, sorted_ids, order, table, n, width);                                                       \
+// `kept` receives a bit for every element, padded to 512; if it is null, nothing is dropped.
+template <typename T>
+__device__ void embed(const T* table, const long long* ids, const T* encodings, const long long* positions, T* y,
+                      unsigned short* kept, long long size, int width, float scale, const StreamId& stream_id,
+                      int threshold, float scale_of_kept) {
+    __shared__ unsigned short kept_here[kWarps][32];
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const long long group = static_cast<long long>(blockIdx.x) * kWarps + warp, first = group * kElementsOfAWarp;
+    if (first >= size) return;  // a whole warp
+    unsigned bits = 0xffff;
+    if (kept) {
+        word of_block[4];
+        philox_block(stream_id, group * 32 + lane, of_block);
+        bits = 0;
+#pragma unroll
+        for (int i = 0; i < kDraws; ++i)
+            if (static_cast<int>(of_block[i / 4] >> 16 * (i % 4) & 0xffff) >= threshold) bits |= 1u << i;
+        kept[group * 32 + lane] = static_cast<unsigned short>(bits);
+    }
+    kept_here[warp][lane] = static_cast<unsigned short>(bits);
+    __syncwarp();
+    constexpr int kVector = kOf16Bytes<T>;
+    if (width % kVector == 0 && !misalignment(table) && !misalignment(encodings))
+        embed_neighbours<kVector>(table, ids, encodings, positions, y, kept_here[warp], first, size, width, scale,
+                                  scale_of_kept);
+    else
+        embed_neighbours<1>(table, ids, encodings, positions, y, kept_here[warp], first, size, width, scale,
+                            scale_of_kept);
+}
+
+// Tokens in the order of their ids: order[i] is the token at index i of the order, or -1 behind the last.
+struct Order {
+    const int* order;
+    const long long* ids;
+    int n;
+
+    __device__ __forceinline__ bool has(int i) const { return i < n && order[i] >= 0; }
+    __device__ __forceinline__ long long id(int i) const { return has(i) ? ids[order[i]] : -1; }
+};
+
+__device__ __forceinline__ int sum_over_warp(int x) {
+    for (unsigned distance = 16; distance; distance /= 2) x += __shfl_xor_sync(kWholeWarp, x, distance);
+    return x;
+}
+
+// A run of equal ids is cut at every multiple of 32 in the order.  A piece that is no whole run is summed to memory:
+// the one that a cut begins to the first row of that cut, the one that begins behind a cut to the second.
+constexpr int kPiece = 32;
+
+template <typename Float>
+__device__ __forceinline__ Float* sum_of_piece(Float* sums, int cut, bool second, int width) {
+    return sums + (2ll * (cut / kPiece) + second) * width;
+}
+
+// Adds the rows of a piece, of which a lane has n columns at a time, in their order.
+template <int n, typename T>
+__device__ __forceinline__ void add_piece(const T* dy, const unsigned short* kept, const int* tokens, int n_tokens,
+                                          float* out, bool adds, int width, float scale) {
+    for (int column = n * (threadIdx.x % 32); column < width; column += 32 * n) {
+        float sum[n] = {}, before[n] = {};
+#pragma unroll 4
+        for (int i = 0; i < n_tokens; ++i) {
+            const unsigned long long at = static_cast<unsigned long long>(tokens[i]) * width + column;
+            float row[n];
+            load_vector(dy + at, row);
+            const unsigned bits = kept ? kept[at / kDraws] >> at % kDraws : ~0u;
+#pragma unroll
+            for (int j = 0; j < n; ++j)
+                if (bits >> j & 1) sum[j] += row[j];
+        }
+        if (adds) load_vector(out + column, before);
+#pragma unroll
+        for (int j = 0; j < n; ++j) sum[j] = before[j] + scale * sum[j];
+        store_vector(out + column, sum);
+    }
+}
+
+// Adds scale * dy to rows of the table: a warp adds the piece that begins at its index of the order, if one does.
+template <typename T>
+__device__ void add_rows(const T* dy, const unsigned short* kept, const Order& tokens, float* table, float* sums,
+                         int width, float scale) {
+    const int first = static_cast<int>(blockIdx.x) * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+    const long long id = tokens.id(first);
+    if (id < 0) return;
+    const bool continues = first && tokens.id(first - 1) == id;
+    if (continues && first % kPiece) return;
+    const int cut = first / kPiece * kPiece, end = cut + kPiece;
+    const int n_tokens = sum_over_warp(first + lane < end && tokens.id(first + lane) == id);
+    const bool is_run = !continues && !(first + n_tokens == end && tokens.id(end) == id);
+    float* const out = is_run ? table + id * width : sum_of_piece(sums, cut, !continues, width);
+    constexpr int kVector = kOf16Bytes<T>;
+    if (width % kVector == 0 && !misalignment(dy) && !misalignment(table))
+        add_piece<kVector>(dy, kept, tokens.order + first, n_tokens, out, is_run, width, scale);
+    else
+        add_piece<1>(dy, kept, tokens.order + first, n_tokens, out, is_run, width, scale);
+}
+
+// Adds the pieces of a run to the table, in their order: the warp of the first cut of a run does.
+extern "C" __global__ void __launch_bounds__(32 * kWarps)
+    add_sums_of_pieces(const float* sums, const long long* ids, const int* order, float* table, int n, int width) {
+    const Order tokens{order, ids, n};
+    const int lane = threadIdx.x % 32, cut = (static_cast<int>(blockIdx.x) * kWarps + threadIdx.x / 32 + 1) * kPiece;
+    const long long id = tokens.id(cut);
+    if (id < 0 || tokens.id(cut - 1) != id || (cut > kPiece && tokens.id(cut - kPiece - 1) == id)) return;
+    int n_cuts = 0;
+    for (int found = 32; found == 32; n_cuts += found)
+        found = sum_over_warp(tokens.id(cut + (n_cuts + lane) * kPiece) == id);
+    for (int column = lane; column < width; column += 32) {
+        float sum = sum_of_piece(sums, cut - kPiece, true, width)[column];
+#pragma unroll 4
+        for (int i = 0; i < n_cuts; ++i) sum += sum_of_piece(sums, cut + i * kPiece, false, width)[column];
+        table[id * width + column] += sum;
+    }
+}
+
+// One bound names a minimum of four blocks per multiprocessor: without it the compiler spills registers on sm_100.
+#define EMBEDDING(T)                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(32 * kWarps)                                                         \
+        embed_##T(const T* table, const long long* ids, const T* encodings, const long long* positions, T* y,         \
+                  unsigned short* kept, long long size, int width, float scale, word seed, word stream, word update,  \
+                  const word* update_at, word micro_batch, int threshold, float scale_of_kept) {                      \
+        embed(table, ids, encodings, positions, y, kept, size, width, scale,                                          \
+              stream_id_of(seed, stream, update, update_at, micro_batch), threshold, scale_of_kept);                  \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(32 * kWarps, 4)                                                      \
+        add_rows_##T(const T* dy, const unsigned short* kept, const long long* ids, const int* order, float* table,   \
+                     float* sums, int n, int width, float scale) {                                                    \
+        add_rows(dy, kept, Order{order, ids, n}, table, sums, width, scale);                                          \
     }
 
-ADD_ROWS(float)
-ADD_ROWS(bf16)
+EMBEDDING(float)
+EMBEDDING(bf16)

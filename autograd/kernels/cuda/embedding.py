@@ -1,4 +1,4 @@
-"""Embedding whose gradient is added to its destination, in the same order in every run."""
+"""Embedding and positions in one pass; gradients of tables are added to their destination, in a fixed order."""
 
 from __future__ import annotations
 
@@ -6,54 +6,111 @@ import numpy as np
 
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
-from autograd.ops.embedding import embedding, embedding_with_positions
+from autograd.kernels.cuda.dropout import numbers_of
+from autograd.ops.dropout import threshold_and_scale
+from autograd.ops.embedding import check_embedding_with_positions, embedding, embedding_with_positions
 from autograd.precision import as_gradient_of
-from autograd.tensor import Backward, PendingGradient
+from autograd.random import StreamId
+from autograd.tensor import Backward, Gradient, PendingGradient
 
-SOURCE, SORT = "embedding.cu", "sort_ids"
-THREADS = 256
+SOURCE, SUMS = "embedding.cu", "add_sums_of_pieces"
+PASSES = ("embed", "add_rows")
+THREADS, WARPS = 256, 8  # of a block
+ELEMENTS_OF_A_WARP = 512
+PIECE = 32  # the most rows of equal ids that a warp adds
 
 
-def kernel_name(dtype: object) -> str:
-    """Return the name of the kernel for gradients of this dtype."""
-    return f"add_rows_{STORAGE[str(dtype)]}"
+def kernel_name(of_pass: str, dtype: object) -> str:
+    """Return the name of the kernel of one of ``PASSES`` for numbers of this dtype."""
+    return f"{of_pass}_{STORAGE[str(dtype)]}"
 
 
-def _is_supported(table: Array, ids: Array) -> bool:
+def _is_supported(table: Array, ids: Array, **static: object) -> bool:
     return str(table.dtype) in STORAGE and ids.dtype == np.int64 and table.ndim == 2
 
 
 @embedding.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
-def embedding_with_sorted_gradient(table: Array, ids: Array) -> tuple[Array, Backward]:
+def embedding_with_ordered_gradient(table: Array, ids: Array, *, order: Array | None = None) -> tuple[Array, Backward]:
     """Compute the reference's result with a fixed order of addition; the reference's atomic additions run in any order.
 
     Saves: what the reference saves.
     """
-    return table[ids], lambda dy: (as_gradient_of(table, RowsToAdd(table, ids.reshape(-1), dy)), None)
+    return table[ids], lambda dy: (as_gradient_of(table, RowsToAdd(table, ids.reshape(-1), order, dy)), None)
 
 
-# Of bfloat16 arguments, the operations that it calls convert the rows of the table only, not the whole table.
-embedding_with_positions.kernel("cuda", takes_bfloat16=True)(embedding_with_positions.reference)
+def _are_supported(table: Array, ids: Array, encodings: Array, positions: Array, **static: object) -> bool:
+    are_rows = all(x.ndim == 2 and x.dtype == table.dtype and x.flags.c_contiguous for x in (table, encodings))
+    return are_rows and str(table.dtype) in STORAGE and ids.dtype == positions.dtype == np.int64
+
+
+@embedding_with_positions.kernel("cuda", supports=_are_supported, takes_bfloat16=True)
+def embedding_with_positions_in_one_pass(
+    table: Array,
+    ids: Array,
+    encodings: Array,
+    positions: Array,
+    *,
+    scale: float,
+    rate: float = 0.0,
+    stream_id: StreamId | None = None,
+    order: Array | None = None,
+    order_of_positions: Array | None = None,
+) -> tuple[Array, Backward]:
+    """Compute the reference's result, rounded once; the gradients read dy and the mask, and write to the tables.
+
+    Saves: the ids, the positions, and the dropout mask, one bit per element.
+    """
+    check_embedding_with_positions(table, ids, encodings, positions)
+    xp = namespace(table)
+    ids, positions = xp.ascontiguousarray(ids), xp.ascontiguousarray(positions)
+    y, kept = xp.empty((len(ids), table.shape[1]), table.dtype), None
+    threshold, scale_of_kept = threshold_and_scale(rate) if rate and stream_id else (0, 1.0)
+    n_warps = -(-y.size // ELEMENTS_OF_A_WARP)
+    if threshold:
+        kept = xp.empty((n_warps, ELEMENTS_OF_A_WARP // 8), np.uint8)
+    if n_warps:
+        launch(
+            SOURCE, kernel_name("embed", table.dtype), -(-n_warps // WARPS), THREADS,
+            table, ids, encodings, positions, y, kept, np.int64(y.size), np.int32(table.shape[1]), np.float32(scale),
+            *numbers_of(stream_id or StreamId(0, 0)), np.int32(threshold), np.float32(scale_of_kept),
+        )  # fmt: skip
+
+    def backward(dy: Array) -> tuple[Gradient | None, ...]:
+        dtable = RowsToAdd(table, ids, order, dy, kept, scale * scale_of_kept)
+        dencodings = RowsToAdd(encodings, positions, order_of_positions, dy, kept, scale_of_kept)
+        return as_gradient_of(table, dtable), None, as_gradient_of(encodings, dencodings), None
+
+    return y, backward
 
 
 class RowsToAdd(PendingGradient):
     """A pending float32 gradient of a table.
 
-    It is zero, except that row t of ``rows`` (float32 or bfloat16) is added to row ids[t], for every t.
+    It is zero, except that scale · kept · row t of ``rows`` (float32 or bfloat16) is added to row ids[t], for every t
+    of the order of the ids.  ``kept`` has a bit for every element of ``rows``; if it is None, all are kept.  Without an
+    order the ids are sorted on the device, which the host waits for.
     """
 
-    def __init__(self, table: Array, ids: Array, rows: Array) -> None:
-        self.shape, self.ids = table.shape, ids
-        self.like = namespace(table).empty(0, np.float32)
-        self.rows = rows if str(rows.dtype) in STORAGE else rows.astype(np.float32)
+    def __init__(
+        self, table: Array, ids: Array, order: Array | None, rows: Array, kept: Array | None = None, scale: float = 1.0
+    ) -> None:
+        xp = namespace(table)
+        self.shape, self.like, self.kept, self.scale = table.shape, xp.empty(0, np.float32), kept, scale
+        self.ids, self.order = xp.ascontiguousarray(ids), order
+        self.rows = xp.ascontiguousarray(rows if str(rows.dtype) in STORAGE else rows.astype(np.float32))
 
     def add_to(self, out: Array) -> None:
         """Implement ``PendingGradient``."""
-        xp, n = namespace(out), len(self.ids)
-        ids, sorted_ids, order = xp.ascontiguousarray(self.ids), xp.empty(n, np.int64), xp.empty(n, np.int64)
+        xp, n, width = namespace(out), len(self.ids), self.shape[1]
+        order = xp.asarray(xp.argsort(self.ids) if self.order is None else self.order, dtype=np.int32)
+        sums = xp.empty((-(-n // PIECE), 2, width), np.float32)
         if n:
-            launch(SOURCE, SORT, -(-n // THREADS), THREADS, ids, sorted_ids, order, np.int32(n))
             launch(
-                SOURCE, kernel_name(self.rows.dtype), n, THREADS, xp.ascontiguousarray(self.rows), sorted_ids, order,
-                out, np.int64(n), np.int32(self.shape[1]),
+                SOURCE, kernel_name("add_rows", self.rows.dtype), -(-n // WARPS), THREADS,
+                self.rows, self.kept, self.ids, order, out, sums, np.int32(n), np.int32(width), np.float32(self.scale),
+            )  # fmt: skip
+        if n > PIECE:
+            launch(
+                SOURCE, SUMS, -(-n // (WARPS * PIECE)), THREADS,
+                sums, self.ids, order, out, np.int32(n), np.int32(width),
             )  # fmt: skip

@@ -2,7 +2,8 @@
 // autograd.ops.add_norm.
 //
 // A lane holds four neighbours of every 128 columns: one word of random bits, and one access to memory, aligned as
-// parameters and new arrays are.  The backward pass adds x and y again instead of reading their sum: writing and reading
+// parameters and new arrays are.  The forward pass draws the mask of dropout and keeps one bit per element, because a
+// load takes far fewer instructions than drawing again.  The backward pass adds x and y again instead of reading their sum: writing and reading
 // the sum would move as many bytes, and would round it in 16 bits.
 
 #include "common.cuh"
@@ -10,14 +11,27 @@
 
 constexpr int kWarpsOfABlock = 8;
 
-template <typename T>
-struct alignas(4 * sizeof(T)) Four {
-    T at[4];
+struct Four {
+    float at[4];
 };
 
+// The bits of a lane's numbers of a row.
+template <int kItems>
+struct BitsOf {
+    typedef unsigned char Type;
+};
+template <>
+struct BitsOf<16> {
+    typedef unsigned short Type;
+};
+template <>
+struct BitsOf<32> {
+    typedef unsigned Type;
+};
+
+// mask (rows, 32 lanes), of BitsOf, holds the elements that are kept; null: nothing is dropped.
 struct Dropout {
-    StreamId stream_id;
-    int threshold;  // 0: nothing is dropped
+    void* mask;
     float scale;
 };
 
@@ -31,31 +45,27 @@ __device__ __forceinline__ float sum_over_warp(float x) {
 // Returns the column of a lane's i-th number.
 __device__ __forceinline__ int column_of(int i) { return i / 4 * 128 + 4 * lane() + i % 4; }
 
-// Loads a lane's numbers 4 j ... 4 j + 3 of a row, in float32.
+// Loads a lane's numbers 4 j ... 4 j + 3 of a row.
 template <int kWidth, typename T>
-__device__ __forceinline__ Four<float> load_four(const T* rows, long long row, int j) {
-    const Four<T> stored = reinterpret_cast<const Four<T>*>(rows + row * kWidth)[32 * j + lane()];
-    Four<float> four;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) four.at[i] = load(stored.at[i]);
+__device__ __forceinline__ Four load_four(const T* rows, long long row, int j) {
+    Four four;
+    load_aligned(rows + row * kWidth + 128 * j + 4 * lane(), four.at);
     return four;
 }
 
 template <int kWidth, typename T>
-__device__ __forceinline__ void store_four(T* rows, long long row, int j, const Four<float>& four) {
-    Four<T> stored;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) store(stored.at[i], four.at[i]);
-    reinterpret_cast<Four<T>*>(rows + row * kWidth)[32 * j + lane()] = stored;
+__device__ __forceinline__ void store_four(T* rows, long long row, int j, const Four& four) {
+    store_aligned(rows + row * kWidth + 128 * j + 4 * lane(), four.at);
 }
 
-// Returns a mask: bit i is set if a lane's i-th number of the row is kept.  The lanes draw the words of the row together.
+// Returns a mask: bit i is set if a lane's i-th number of the row is kept.  The lanes of the warp draw the row together.
 template <int kWidth>
-__device__ __forceinline__ unsigned kept_of_row(const Dropout& dropout, long long row, word (&words)[kWidth / 4]) {
-    __syncwarp();  // until the words of the previous row have been read
+__device__ __forceinline__ unsigned drawn_mask(const StreamId& stream_id, int threshold, long long row) {
+    __shared__ word of_warps[kWarpsOfABlock][kWidth / 4];
+    word(&words)[kWidth / 4] = of_warps[threadIdx.x / 32];
     for (int block = lane(); block < kWidth / 16; block += 32) {
         word of_block[4];
-        philox_block(dropout.stream_id, row * (kWidth / 16) + block, of_block);
+        philox_block(stream_id, row * (kWidth / 16) + block, of_block);
 #pragma unroll
         for (int i = 0; i < 4; ++i) words[4 * block + i] = of_block[i];
     }
@@ -66,9 +76,15 @@ __device__ __forceinline__ unsigned kept_of_row(const Dropout& dropout, long lon
         const word four = words[32 * j + lane()];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            if (static_cast<int>(four >> 16 * i & 0xffff) >= dropout.threshold) kept |= 1u << (4 * j + i);
+            if (static_cast<int>(four >> 16 * i & 0xffff) >= threshold) kept |= 1u << (4 * j + i);
     }
     return kept;
+}
+
+// Returns the place of a lane's bits of a row.
+template <int kWidth>
+__device__ __forceinline__ typename BitsOf<kWidth / 32>::Type& bits_of_row(void* mask, long long row) {
+    return static_cast<typename BitsOf<kWidth / 32>::Type*>(mask)[row * 32 + lane()];
 }
 
 // Loads x, or x + dropout(y); numbers of y whose bit in kept is not set are dropped.
@@ -77,11 +93,11 @@ __device__ __forceinline__ void load_sum(const T* x, const T* y, long long row, 
                                          float (&sum)[kWidth / 32]) {
 #pragma unroll
     for (int j = 0; j < kWidth / 128; ++j) {
-        const Four<float> of_x = load_four<kWidth>(x, row, j);
+        const Four of_x = load_four<kWidth>(x, row, j);
 #pragma unroll
         for (int i = 0; i < 4; ++i) sum[4 * j + i] = of_x.at[i];
         if constexpr (kAdds) {
-            const Four<float> of_y = load_four<kWidth>(y, row, j);
+            const Four of_y = load_four<kWidth>(y, row, j);
 #pragma unroll
             for (int i = 0; i < 4; ++i)
                 if (kept >> (4 * j + i) & 1) sum[4 * j + i] += of_y.at[i] * scale;
@@ -92,7 +108,7 @@ __device__ __forceinline__ void load_sum(const T* x, const T* y, long long row, 
 // statistics (rows, 2) receives mean and 1 / standard deviation of every row for the backward pass.
 template <bool kAdds, typename T, int kWidth>
 __device__ void forward(const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics,
-                        long long n_rows, float eps, const Dropout& dropout) {
+                        long long n_rows, float eps, const Dropout& dropout, const StreamId& stream_id, int threshold) {
     constexpr int kItems = kWidth / 32;
     const unsigned warp = threadIdx.x / 32;
     const long long row = static_cast<long long>(blockIdx.x) * kWarpsOfABlock + warp;
@@ -100,8 +116,10 @@ __device__ void forward(const T* x, const T* y, const float* gain, const float* 
     float h[kItems], sum = 0, squares = 0;
     unsigned kept = ~0u;
     if constexpr (kAdds) {
-        __shared__ word words[kWarpsOfABlock][kWidth / 4];
-        if (dropout.threshold) kept = kept_of_row<kWidth>(dropout, row, words[warp]);
+        if (dropout.mask) {
+            kept = drawn_mask<kWidth>(stream_id, threshold, row);
+            bits_of_row<kWidth>(dropout.mask, row) = kept;
+        }
     }
     load_sum<kAdds, kWidth>(x, y, row, kept, dropout.scale, h);
 #pragma unroll
@@ -115,8 +133,8 @@ __device__ void forward(const T* x, const T* y, const float* gain, const float* 
     const float inverse_std = rsqrtf(sum_over_warp(squares) / kWidth + eps);
 #pragma unroll
     for (int j = 0; j < kWidth / 128; ++j) {
-        const Four<float> g = load_four<kWidth>(gain, 0, j), b = load_four<kWidth>(bias, 0, j);
-        Four<float> y_hat;
+        const Four g = load_four<kWidth>(gain, 0, j), b = load_four<kWidth>(bias, 0, j);
+        Four y_hat;
 #pragma unroll
         for (int i = 0; i < 4; ++i) y_hat.at[i] = g.at[i] * (h[4 * j + i] * inverse_std) + b.at[i];
         store_four<kWidth>(result, row, j, y_hat);
@@ -142,13 +160,12 @@ __device__ void backward(const T* d_result, const T* x, const T* y, const float*
         float h[kItems], d[kItems], sum = 0, along = 0;
         unsigned kept = ~0u;
         if constexpr (kAdds) {
-            __shared__ word words[kWarpsOfABlock][kWidth / 4];
-            if (dropout.threshold) kept = kept_of_row<kWidth>(dropout, row, words[warp]);
+            if (dropout.mask) kept = bits_of_row<kWidth>(dropout.mask, row);
         }
         load_sum<kAdds, kWidth>(x, y, row, kept, dropout.scale, h);
 #pragma unroll
         for (int j = 0; j < kWidth / 128; ++j) {
-            const Four<float> of_result = load_four<kWidth>(d_result, row, j), g = load_four<kWidth>(gain, 0, j);
+            const Four of_result = load_four<kWidth>(d_result, row, j), g = load_four<kWidth>(gain, 0, j);
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 const int i = 4 * j + k;
@@ -164,7 +181,7 @@ __device__ void backward(const T* d_result, const T* x, const T* y, const float*
         along = sum_over_warp(along) / kWidth;
 #pragma unroll
         for (int j = 0; j < kWidth / 128; ++j) {
-            Four<float> of_x, of_y;
+            Four of_x, of_y;
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 const int i = 4 * j + k;
@@ -195,7 +212,7 @@ __device__ void backward(const T* d_result, const T* x, const T* y, const float*
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock)                                                 \
         layer_norm_forward_##T##_##width(const T* x, const float* gain, const float* bias, T* result,                 \
                                          float* statistics, long long n_rows, float eps) {                            \
-        forward<false, T, width>(x, nullptr, gain, bias, result, statistics, n_rows, eps, Dropout{});                 \
+        forward<false, T, width>(x, nullptr, gain, bias, result, statistics, n_rows, eps, Dropout{}, StreamId{}, 0);  \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock, 1)                                              \
         layer_norm_backward_##T##_##width(const T* d_result, const T* x, const float* gain, const float* statistics,  \
@@ -205,17 +222,16 @@ __device__ void backward(const T* d_result, const T* x, const T* y, const float*
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_forward_##T##_##width(                 \
         const T* x, const T* y, const float* gain, const float* bias, T* result, float* statistics, long long n_rows, \
-        float eps, word seed, word stream, word update, const word* update_at, word micro_batch, int threshold,       \
-        float scale) {                                                                                                \
-        const Dropout dropout{stream_id_of(seed, stream, update, update_at, micro_batch), threshold, scale};          \
-        forward<true, T, width>(x, y, gain, bias, result, statistics, n_rows, eps, dropout);                          \
+        float eps, void* mask, float scale, word seed, word stream, word update, const word* update_at,               \
+        word micro_batch, int threshold) {                                                                            \
+        forward<true, T, width>(x, y, gain, bias, result, statistics, n_rows, eps, Dropout{mask, scale},              \
+                                stream_id_of(seed, stream, update, update_at, micro_batch), threshold);               \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * kWarpsOfABlock) add_norm_backward_##T##_##width(                \
         const T* d_result, const T* x, const T* y, const float* gain, const float* statistics, T* dx, T* dy,          \
-        float* of_parameters, long long n_rows, word seed, word stream, word update, const word* update_at,           \
-        word micro_batch, int threshold, float scale) {                                                               \
-        const Dropout dropout{stream_id_of(seed, stream, update, update_at, micro_batch), threshold, scale};          \
-        backward<true, T, width>(d_result, x, y, gain, statistics, dx, dy, of_parameters, n_rows, dropout);           \
+        float* of_parameters, long long n_rows, void* mask, float scale) {                                            \
+        backward<true, T, width>(d_result, x, y, gain, statistics, dx, dy, of_parameters, n_rows,                     \
+                                 Dropout{mask, scale});                                                               \
     }
 
 #define LAYER_NORM_OF_WIDTH(width) \

@@ -11,11 +11,12 @@ from autograd.array import Array, namespace
 from autograd.kernels.cuda.driver import STORAGE, launch
 from autograd.kernels.cuda.dropout import numbers_of
 from autograd.kernels.cuda.linear import sum_of_rows
+from autograd.new_array import NewArray
 from autograd.ops.add_norm import add_norm
 from autograd.ops.dropout import threshold_and_scale
 from autograd.ops.layer_norm import layer_norm
 from autograd.random import StreamId
-from autograd.tensor import Backward
+from autograd.tensor import Backward, Gradient
 
 SOURCE = "layer_norm.cu"
 OPERATIONS, DIRECTIONS = ("layer_norm", "add_norm"), ("forward", "backward")
@@ -42,7 +43,7 @@ def layer_norm_in_registers(x: Array, gain: Array, bias: Array, *, eps: float = 
 
     Saves: x, and two numbers per row: mean and 1/standard deviation.
     """
-    return _normalised("layer_norm", [x], gain, bias, eps, ())
+    return _normalised("layer_norm", [x], gain, bias, eps)
 
 
 def _is_supported_sum(
@@ -72,17 +73,38 @@ def add_norm_in_registers(
 ) -> tuple[Array, Backward]:
     """Compute the reference's result with one pass over memory forward, and one backward.
 
-    The mask is not stored: backward draws it again.
-    Saves: x, y, and two numbers per row: mean and 1/standard deviation.
+    The gradient of the sublayer is added to that of x in place.
+    Saves: x, y, two numbers per row (mean and 1/standard deviation), and the dropout mask, one bit per element
+        (for rows of 128 elements, two bits).
     """
     threshold, scale = threshold_and_scale(rate) if stream_id else (0, 1.0)
-    of_mask = (*numbers_of(stream_id or StreamId(0, 0)), np.int32(threshold), np.float32(scale))
-    return _normalised("add_norm", [x, y], gain, bias, eps, of_mask)
+    n_rows, width = x.size // x.shape[-1], x.shape[-1]
+    mask = namespace(x).empty(n_rows * mask_bytes(width), np.uint8) if threshold else None
+    drawing = (*numbers_of(stream_id or StreamId(0, 0)), np.int32(threshold))
+    normalised, of_arrays = _normalised("add_norm", [x, y], gain, bias, eps, (mask, np.float32(scale)), drawing)
+
+    def backward(dy: Array) -> tuple[Gradient, ...]:
+        dx, *others = of_arrays(dy)
+        return NewArray(dx), *others
+
+    return normalised, backward
+
+
+def mask_bytes(width: int) -> int:
+    """Return the bytes of a row of the dropout mask: a bit per element, and whole bytes for each of 32 lanes."""
+    return max(width // 8, 32)
 
 
 def _normalised(
-    operation: str, terms: Sequence[Array], gain: Array, bias: Array, eps: float, of_mask: tuple[Any, ...]
+    operation: str,
+    terms: Sequence[Array],
+    gain: Array,
+    bias: Array,
+    eps: float,
+    of_mask: tuple[Any, ...] = (),
+    drawing: tuple[Any, ...] = (),
 ) -> tuple[Array, Backward]:
+    """Run an operation; ``of_mask`` are arguments of both kernels, and ``drawing`` of the forward kernel only."""
     xp, dtype, shape = namespace(gain), terms[0].dtype, terms[0].shape
     width = shape[-1]
     n_rows = terms[0].size // width
@@ -92,7 +114,7 @@ def _normalised(
     if n_rows:
         launch(
             SOURCE, forward, n_blocks, THREADS,
-            *terms, gain, bias, y, statistics, np.int64(n_rows), np.float32(eps), *of_mask,
+            *terms, gain, bias, y, statistics, np.int64(n_rows), np.float32(eps), *of_mask, *drawing,
         )  # fmt: skip
 
     def backward(dy: Array) -> tuple[Array, ...]:

@@ -13,7 +13,7 @@ from autograd.tensor import Backward, Gradient
 
 SOURCE = "linear.cu"
 PASSES = ("sum_of_rows", "relu_backward")
-COLUMNS, THREADS = 32, 256  # of a block
+COLUMNS, THREADS = 128, 256  # of a block
 CHUNK = 256  # rows of a block
 
 
@@ -75,11 +75,12 @@ def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward
     return multiplied(x, weight.T), backward
 
 
-def affine(x: Array, weight: Array, bias: Array | None, epilogue: Epilogue) -> Array:
+def affine(x: Array, weight: Array, bias: Array | None, epilogue: Epilogue, *, mask: Array | None = None) -> Array:
     """Return x W + b with the epilogue applied.  The bias, of any dtype, is converted to the dtype of x."""
     if bias is None:
         return multiplied(x, weight)
-    return multiplied(x, weight, epilogue=epilogue, bias=namespace(x).ascontiguousarray(bias, dtype=x.dtype))
+    bias = namespace(x).ascontiguousarray(bias, dtype=x.dtype)
+    return multiplied(x, weight, epilogue=epilogue, bias=bias, mask=mask)
 
 
 def sum_of_rows(rows: Array, *, chunk: int = CHUNK) -> Array:

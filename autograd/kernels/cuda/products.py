@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from autograd.array import Array, lasting, namespace, namespace_of_device
+from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.algorithms import choose
 from autograd.kernels.cuda.cublaslt import (
     TYPES,
@@ -94,6 +95,10 @@ class PendingProduct(PendingGradient):
         """Implement ``PendingGradient``."""
         product(self.left, self.right, out)
 
+    def write_beside(self, out: Array) -> None:
+        """Implement ``PendingGradient`` on the second stream."""
+        side_stream.run(functools.partial(product, self.left, self.right, out))
+
     def add_to(self, out: Array) -> None:
         """Implement ``PendingGradient``."""
         product(self.left, self.right, out, add=True)
@@ -118,30 +123,48 @@ class PendingSum(PendingGradient):
             product(left, right, out, add=True)
 
 
+class _Placed(NamedTuple):
+    """The right factor of a pending product and its destination."""
+
+    right: Array
+    out: Array
+    add: bool
+    beside: bool
+
+
 class PendingProducts:
     """Products left · rightᵢ, computed by one call if the factors and the destinations form stacks."""
 
     def __init__(self, left: Array) -> None:
         self.left = left
-        self._placed: list[tuple[Array, Array, bool]] = []
+        self._placed: list[_Placed] = []
 
     def by(self, right: Array) -> PendingGradient:
         """Return the pending product left · right."""
         return _OneOfProducts(self, right)
 
-    def place(self, right: Array, out: Array, *, add: bool) -> None:
-        """Record ``out`` as the destination of left · right."""
-        self._placed.append((right, out, add))
+    def place(self, right: Array, out: Array, *, add: bool = False, beside: bool = False) -> None:
+        """Record ``out`` as the destination of left · right; with ``beside`` as ``write_beside`` does."""
+        self._placed.append(_Placed(right, out, add, beside))
 
     def finish(self) -> None:
-        """Compute all recorded products that are not computed yet."""
-        placed, self._placed = sorted(self._placed, key=lambda of_one: address(of_one[1])), []
-        stacks = [stack_of([of_one[i] for of_one in placed]) for i in (0, 1)]
-        if any(stack is None for stack in stacks) or len({add for *_, add in placed}) > 1:
-            for right, out, add in placed:
+        """Compute all recorded products that are not computed yet.
+
+        They are computed on the second stream only if all may be: two of them may have one destination.
+        """
+        placed, self._placed = sorted(self._placed, key=lambda one: address(one.out)), []
+        if placed and all(one.beside for one in placed):
+            side_stream.run(functools.partial(self._compute, placed))
+        else:
+            self._compute(placed)
+
+    def _compute(self, placed: list[_Placed]) -> None:
+        rights, outs = stack_of([one.right for one in placed]), stack_of([one.out for one in placed])
+        if rights is None or outs is None or len({one.add for one in placed}) > 1:
+            for right, out, add, _ in placed:
                 product(self.left, right, out, add=add)
         else:
-            product(self.left, *stacks, add=placed[0][2])
+            product(self.left, rights, outs, add=placed[0].add)
 
 
 class _OneOfProducts(PendingGradient):
@@ -151,7 +174,11 @@ class _OneOfProducts(PendingGradient):
 
     def write_to(self, out: Array) -> None:
         """Record the destination; ``finish`` computes the product."""
-        self._products.place(self._right, out, add=False)
+        self._products.place(self._right, out)
+
+    def write_beside(self, out: Array) -> None:
+        """Record the destination; ``finish`` computes the product, on the second stream."""
+        self._products.place(self._right, out, beside=True)
 
     def add_to(self, out: Array) -> None:
         """Record the destination; ``finish`` computes the product."""

@@ -22,7 +22,7 @@ from minitransformer.training.largest_batch import (
     try_largest_batch,
     ways_into,
 )
-from minitransformer.training.run_data import sized
+from minitransformer.training.run_data import sized, training_pairs
 from minitransformer.training.trainer import Trainer, reducer_for
 from parallel.communicator import Communicator, micro_batches_of_rank
 from parallel.placement import Placement, cores_of
@@ -82,7 +82,8 @@ def _of_tightest(config: RunConfig, world: Communicator, placements: list[Placem
 def _prediction(config: RunConfig, world: Communicator, n_threads: int) -> Callable[[TrainingConfig], Footprint]:
     """Return a function from training options to this rank's footprint, with Adam's moments of all parameters."""
     data = PreparedData.open(config.data_directory)
-    model, lengths = Transformer(sized(config.model, data), seed=None), data.store("train").lengths
+    model = Transformer(sized(config.model, data), seed=None, dtype=config.training.precision)
+    lengths = data.store("train").lengths
 
     def predicted(training: TrainingConfig) -> Footprint:
         micro_batches = micro_batches_of_rank(world.rank, world.size, training.n_micro_batches, training.sum)
@@ -99,9 +100,12 @@ def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
     data = PreparedData.open(config.data_directory)
     give_back_freed_memory()
     before = _forget_peak()
-    training, store = config.training, data.store("train")
+    training, store = config.training, training_pairs(config.training, data)
     reducer = reducer_for(training, world, config.device, n_threads)
-    model = Transformer(sized(config.model, data), seed=training.seed, device=config.device, allocate=reducer.allocate)
+    model = Transformer(
+        sized(config.model, data), seed=training.seed, dtype=training.precision, device=config.device,
+        allocate=reducer.allocate,
+    )  # fmt: skip
     trainer = Trainer(model, store, None, training, config.run, world, reducer, n_threads=n_threads)
     try:
         try_largest_batch(trainer)

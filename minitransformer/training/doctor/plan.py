@@ -85,6 +85,12 @@ def expected_model(config: RunConfig) -> tuple[ModelConfig, bool]:
     return dataclasses.replace(config.model, vocabulary_size=size, source_vocabulary_size=source), False
 
 
+def precision(config: RunConfig, why_no_bfloat16: str) -> Finding:
+    """Return the type of weights and activations, and why bfloat16 is not available or slow."""
+    reason = f"; not bfloat16: {why_no_bfloat16}" if why_no_bfloat16 else ""
+    return Finding("precision", f"{config.training.precision}{reason}")
+
+
 def batch(config: RunConfig, n_ranks: int) -> Finding:
     """Return the division of a batch among ranks."""
     training = config.training

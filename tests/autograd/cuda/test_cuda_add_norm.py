@@ -15,6 +15,7 @@ from autograd.ops.add_norm import add_norm
 from autograd.ops.dropout import dropout_mask, threshold_and_scale
 from autograd.precision import is_bfloat16, rounded, upcast
 from autograd.random import StreamId
+from autograd.tensor import written
 
 pytestmark = pytest.mark.usefixtures("launch")
 STREAM_ID = StreamId(2**64 - 1, 2**64 - 2, 2**63, 2**64 - 3)
@@ -34,7 +35,7 @@ def compare(arguments: tuple[Any, ...], static: dict[str, Any], tolerance: float
     *inputs, dy = arguments
     expected, expected_backward = add_norm.reference(*double(*map(upcast, inputs)), **static)
     y, backward = layer_norm.add_norm_in_registers(*inputs, **static)
-    results = [y, *backward(dy)]
+    results = [y, *map(written, backward(dy))]
     for got, of_reference in zip(results, (expected, *expected_backward(*double(upcast(dy)))), strict=True):
         near(upcast(got), of_reference, tolerance)
     return results
@@ -60,7 +61,7 @@ def test_add_norm_in_sixteen_bits(width: int, static: dict[str, Any]) -> None:
 
 def test_the_gradient_of_what_was_dropped_is_zero_and_of_the_rest_scaled() -> None:
     *arguments, dy = draw(21, 256)
-    dx, of_y, _, _ = layer_norm.add_norm_in_registers(*arguments, **DROPPED)[1](dy)
+    dx, of_y = map(written, layer_norm.add_norm_in_registers(*arguments, **DROPPED)[1](dy)[:2])
     np.testing.assert_allclose(of_y, dx * dropout_mask(dx, 0.3, STREAM_ID), rtol=1e-6)
     assert ((of_y == 0) == (dropout_mask(dx, 0.3, STREAM_ID) == 0)).all()
 
@@ -74,7 +75,7 @@ def test_add_norm_with_a_gradient_of_another_type_and_of_no_rows() -> None:
     *arguments, dy = draw(3, 128)
     _, backward = layer_norm.add_norm_in_registers(*arguments, **DROPPED)
     for got, of_same in zip(backward(dy.astype(float)), backward(dy), strict=True):
-        np.testing.assert_array_equal(got, of_same)
+        np.testing.assert_array_equal(written(got), written(of_same))
     *arguments, dy = draw(0, 128)
     y, backward = layer_norm.add_norm_in_registers(*arguments, **DROPPED)
     assert [x.shape for x in (y, *backward(dy))] == [(0, 128)] * 3 + [(128,)] * 2
@@ -88,15 +89,34 @@ def test_every_number_of_the_results_is_written(dtype: str, launch: Callable[...
     threshold, scale = threshold_and_scale(0.5)
     result, dx, of_y = (np.full_like(x, np.nan) for _ in range(3))
     statistics, sums = np.full((11, 2), np.nan, np.float32), np.full((2, 2, 128), np.nan, np.float32)
-    of_mask = (*numbers_of(STREAM_ID), np.int32(threshold), np.float32(scale))
     forward, backward = (layer_norm.kernel_name("add_norm", way, dtype, 128) for way in layer_norm.DIRECTIONS)
     for array in (x, y, dy, gain, bias):
         array.flags.writeable = False
-    shared = (np.int64(11), np.float32(1e-6), *of_mask)
-    launch(layer_norm.SOURCE, forward, 2, layer_norm.THREADS, x, y, gain, bias, result, statistics, *shared)
+    of_mask = np.zeros(11 * layer_norm.mask_bytes(128), np.uint8), np.float32(scale)
+    launch(
+        layer_norm.SOURCE, forward, 2, layer_norm.THREADS, x, y, gain, bias, result, statistics,
+        np.int64(11), np.float32(1e-6), *of_mask, *numbers_of(STREAM_ID), np.int32(threshold),
+    )  # fmt: skip
+    of_mask[0].flags.writeable = False
     launch(
         layer_norm.SOURCE, backward, 2, layer_norm.THREADS,
         dy, x, y, gain, statistics, dx, of_y, sums, np.int64(11), *of_mask,
     )  # fmt: skip
     for array in (result, statistics, dx, of_y, sums):
         assert np.isfinite(upcast(array)).all()
+
+
+@pytest.mark.parametrize("width", layer_norm.WIDTHS)
+def test_the_saved_mask_holds_the_elements_of_the_references_draws(width: int, launch: Callable[..., None]) -> None:
+    """A lane has four neighbours of every 128 elements; its bits fill one to four bytes."""
+    x, y, gain, bias, _ = draw(5, width)
+    mask = np.zeros(5 * layer_norm.mask_bytes(width), np.uint8)
+    threshold, scale = threshold_and_scale(0.3)
+    launch(
+        layer_norm.SOURCE, layer_norm.kernel_name("add_norm", "forward", "float32", width), 1, layer_norm.THREADS,
+        x, y, gain, bias, np.empty_like(x), np.empty((5, 2), np.float32), np.int64(5), np.float32(1e-6),
+        mask, np.float32(scale), *numbers_of(STREAM_ID), np.int32(threshold),
+    )  # fmt: skip
+    bits = np.unpackbits(mask.reshape(5, 32, -1), axis=2, bitorder="little")[:, :, : width // 32]
+    kept = bits.reshape(5, 32, width // 128, 4).swapaxes(1, 2).reshape(5, width)
+    np.testing.assert_array_equal(kept, dropout_mask(x, 0.3, STREAM_ID) > 0)

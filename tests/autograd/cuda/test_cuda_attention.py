@@ -12,7 +12,8 @@ from kernel_models import attention as model
 from autograd import KeyRanges, Segments
 from autograd.kernels.cuda import attention
 from autograd.ops.attention import attention as operation
-from autograd.tiles import ROWS, tiles_of
+from autograd.random import StreamId
+from autograd.tiles import tiles_of
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 
 pytestmark = pytest.mark.usefixtures("launch")
@@ -23,6 +24,9 @@ MASKS = {
     "causal": causal_mask(SENTENCES),
     "neighbourhood": causal_mask(SENTENCES, 3),
     "source": encoder_decoder_mask(SENTENCES, Segments.of_lengths([20, 1, 15, 33])),
+    "a full block": causal_mask(Segments.of_lengths([64])),
+    "long": causal_mask(Segments.of_lengths([70, 3, 130])),
+    "long on one side": encoder_decoder_mask(Segments.of_lengths([5, 80, 7]), Segments.of_lengths([90, 20, 3])),
     "keys of no segment between": encoder_decoder_mask(
         Segments.of_lengths([3, 17]), Segments(np.array([2, 25]), np.array([18, 4]))
     ),
@@ -51,17 +55,36 @@ def test_attention(name: str, width: int) -> None:
 @pytest.mark.parametrize("name", MASKS)
 def test_what_kernels_leave_for_one_another_is_the_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logarithms of denominators and ⟨dy, y⟩ are float32: nearer to the model's than any result in 16 bits could be."""
+    monkeypatch.setattr(attention, "WIDEST_IN_ONE_PASS", 0)
     run, launches, tiles = attention.launch, [], tiles_of(MASKS[name], np.empty(0))
     monkeypatch.setattr(attention, "launch", lambda *launched: (launches.append(launched), run(*launched)))
     *qkv, dy = draw(MASKS[name], 2, 32)
     y, backward = attention.attention_in_tiles(*qkv, mask=MASKS[name])
     backward(dy)
-    (*_, log_normalisers, _, _, _), (*_, along, _, _, _), _ = launches  # three numbers follow
+    log_normalisers = launches[0][10]
+    of_queries = [launched for launched in launches if launched[1] == "attention_backward_of_queries_32"]
     for head in range(2):
         q, k, v, y_of_head, dy_of_head = (from_bf16(x[:, head]) for x in (*qkv, y, dy))
-        _, expected = model.attention_forward(q, k, v, tiles, 32**-0.5)
+        _, expected = model.attention_forward(model.Arguments(q, k, v, tiles, 32**-0.5))
         near(log_normalisers[:, head], expected, 1e-6)
-        near(along[:, head], (y_of_head * dy_of_head).sum(1), 1e-6)
+        for blocks, along in ((launched[9], launched[13]) for launched in of_queries):
+            rows = [model.slots_of(of_queries) for of_queries, _ in model.not_empty(blocks)]
+            rows = np.concatenate([slots.rows[slots.exist] for slots in rows])
+            near(along[rows, head], (y_of_head * dy_of_head).sum(1)[rows], 1e-6)
+
+
+@pytest.mark.parametrize("width", attention.WIDTHS)
+@pytest.mark.parametrize("name", MASKS)
+def test_dropout_of_weights_is_the_references(name: str, width: int) -> None:
+    """The update is read from memory, as in a graph.  One weight of another mask would be an error of 1 in its row."""
+    stream_id = StreamId(2**64 - 1, 5, np.array(2**33, np.uint64), 3)
+    *qkv, dy = draw(MASKS[name], 3, width)
+    dropout = {"rate": 0.3, "stream_id": stream_id}
+    y, backward = attention.attention_in_tiles(*qkv, mask=MASKS[name], **dropout)
+    exact, exact_backward = operation.reference(*(from_bf16(x).astype(float) for x in qkv), mask=MASKS[name], **dropout)
+    near(from_bf16(y), exact, 6e-3)
+    for got, expected in zip(backward(dy), exact_backward(from_bf16(dy).astype(float)), strict=True):
+        near(from_bf16(got), expected, 1e-2)
 
 
 def test_large_scores_neither_overflow_nor_vanish() -> None:
@@ -77,20 +100,23 @@ def test_large_scores_neither_overflow_nor_vanish() -> None:
     assert np.isfinite(dk).all()
 
 
-def test_tiles_meet_no_more_keys_than_their_ranges_have() -> None:
-    tiles = tiles_of(MASKS["neighbourhood"], np.empty(0))
-    third = [[17, 54, 17, 33], [33, 54, 30, 49], [49, 54, 46, 54]]
-    np.testing.assert_array_equal(tiles.of_queries, [[0, 1, 0, 1], [1, 17, 1, 17], *third, [54, 56, 54, 56]])
-    assert tiles_of(MASKS["neighbourhood"], np.empty(0)) is tiles
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_tiles_of_keys_meet_the_queries_that_see_them_and_none_before_or_behind(name: str) -> None:
-    mask = MASKS[name]
-    for first, end, first_query, end_query in tiles_of(mask, np.empty(0)).of_keys.tolist():
-        keys = range(first, min(first + ROWS, end))
-        seeing = np.flatnonzero((mask.first < keys[-1] + 1) & (mask.last > keys[0]))
-        assert range(first_query, end_query) == (range(seeing[0], seeing[-1] + 1) if len(seeing) else range(0))
+def test_short_segments_share_blocks_and_long_ones_have_blocks_of_64_rows() -> None:
+    tiles = tiles_of(MASKS["self"], np.empty(0))
+    first, second = [0, 1, 0, 0, 1, 17, 0, 0], [17, 33, 49, 54, 54, 54, 54, 56]
+    np.testing.assert_array_equal(tiles.short, [first * 2, second * 2])
+    assert not len(tiles.long_queries)
+    assert not len(tiles.long_keys)
+    assert tiles_of(MASKS["self"], np.empty(0)) is tiles
+    tiles = tiles_of(MASKS["long"], np.empty(0))
+    np.testing.assert_array_equal(tiles.short, [[70, 0, 0, 0, 73, 0, 0, 0] * 2])
+    moving = np.arange(0, 64, 16)
+    rows = [*moving, 70, 70, 70, 70], [64, 0, 0, 0, 70, 0, 0, 0]
+    np.testing.assert_array_equal(
+        tiles.long_queries[:2], [[*rows[0], *moving, *[64] * 4], [*rows[1], *moving, *[70] * 4]]
+    )
+    np.testing.assert_array_equal(
+        tiles.long_keys[:2], [[*moving, *[70] * 4, *rows[0]], [*(64 + moving), *[70] * 4, *rows[1]]]
+    )
 
 
 def test_attention_of_nothing() -> None:

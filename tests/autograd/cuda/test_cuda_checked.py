@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_every_kernel_passes_its_check_and_is_registered() -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("is wrong", "WrongResultError: relative error 0.001 in float32, 1 of 37 × 65"),
+        ("is wrong", "WrongResultError: relative error 0.001 in float32, 1 of 37 × 64"),
         ("leaves NaN", "WrongResultError: an element of a result is not finite, or not written"),
         ("writes before", "WrongResultError: it writes before an array of "),
         ("writes behind", "WrongResultError: it writes behind an array of "),
@@ -107,6 +108,36 @@ def test_results_are_kept_until_a_source_changes_or_the_file_is_corrupt(
                 file.write("\n")
             with pytest.raises(CheckError):
                 check_results(NO_CHILD)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL, signal.SIGTERM])
+def test_a_kernel_whose_child_another_process_ended_is_checked_again_at_the_next_start(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    results = check_results(child(dropout="", embedding=f"is ended by {number:d}", layer_norm=""))
+    assert results.right() == ["dropout", "layer_norm"]
+    assert f"ended by signal {number:d}" in results.faults["embedding"]
+    assert "the next start checks again" in results.remedy
+    assert list(tmp_path.glob("**/cuda-check-*")) == []
+    again = check_results(child(dropout="", embedding="", layer_norm=""))
+    assert again.right() == ["dropout", "embedding", "layer_norm"]
+    assert check_results(NO_CHILD) == again
+
+
+@pytest.mark.parametrize("fault", ["aborts", f"is ended by {signal.SIGSEGV:d}", "hangs"])
+def test_a_kernel_that_ends_its_own_child_or_hangs_is_not_checked_again(fault: str) -> None:
+    results = check_results(child(dropout="", embedding=fault), 10)
+    assert results.right() == ["dropout"]
+    assert "to check again, remove " in results.remedy
+    assert check_results(NO_CHILD) == results
+
+
+def test_the_reference_runs_for_a_kernel_whose_child_another_process_ended() -> None:
+    names, log = registered_by(start_parent({"dropout": "", "embedding": f"is ended by {signal.SIGKILL:d}"}))
+    assert names == ["dropout"]
+    (warning,) = (line for line in log.splitlines() if line.startswith("WARNING"))
+    assert warning.startswith("WARNING CUDA kernel embedding: the child process that checks kernels ended by signal 9")
+    assert "the reference runs instead, more slowly: the next start checks again" in warning
 
 
 @pytest.mark.parametrize("of", ["driver", "CuPy", "NVRTC", "cuBLASLt", "GPU"])

@@ -19,6 +19,7 @@ from cuda_kernels import DISPATCHERS, MODULES, registered
 
 from autograd import RandomStream, backward, to_host
 from autograd.array import lasting
+from autograd.kernels.cuda import side_stream
 from autograd.kernels.cuda.products import _prepared
 from autograd.optim import Adam
 from minitransformer import Batch, ModelConfig, Transformer
@@ -123,6 +124,37 @@ def test_graphs_leave_the_bits_of_launches(launched: list[str]) -> None:
     assert [name for name, *_ in fake_cuda.CALLS].count("graph") == 2 * 3
     assert len({loss for loss, _ in expected}) == len(batches)
     assert graphed.n_graphs == graphed.n_capacities == 2
+
+
+def test_a_second_stream_leaves_the_bits_of_one(
+    launched: list[str], products_on_cpu: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In separate launches and in a graph; the embedding's gradient is added to that of the projection."""
+
+    def second_streams() -> set[int]:
+        return {arguments[-1] for arguments in products_on_cpu.of("Matmul")} & set(fake_streams._second)
+
+    on_two, on_one = (step_of(model_on_gpu()) for _ in range(2))
+    found = run(on_two, SMALL[:2])
+    assert len(second_streams()) == 1
+    with monkeypatch.context() as alone:
+        alone.setattr(side_stream, "run", lambda work: work())
+        products_on_cpu.calls.clear()
+        assert run(on_one, SMALL[:2]) == found
+        assert not second_streams()
+    assert bits(on_two) == bits(on_one)
+
+
+def test_graphs_of_longer_sentences_have_their_kernels_and_others_do_not(launched: list[str]) -> None:
+    of_long = "attention_backward_of_keys_dropped_32"
+    batches = [[Batch.from_token_ids([[5] * 70, [6]], [[7] * 3, [8] * 66])], SMALL[0]] * 2
+    graphed, one_by_one = (step_of(model_on_gpu(p_drop_attention=0.2), kind) for kind in (CapturedStep, LaunchedStep))
+    assert run(graphed, batches) == run(one_by_one, batches)
+    assert bits(graphed) == bits(one_by_one)
+    for micro_batches, expected in ((batches[0], 3), (batches[1], 0)):
+        launched.clear()
+        begin(graphed, 5, micro_batches)
+        assert launched.count(of_long) == expected
 
 
 def test_what_outlives_an_update_lies_in_no_memory_that_graphs_write_to(launched: list[str]) -> None:
@@ -240,8 +272,10 @@ def test_a_result_waits_for_its_own_update_only(launched: list[str]) -> None:
     assert [numbers(result) for result in results] == expected
 
 
-def test_the_gradient_is_that_of_the_batch_alone_but_for_rounding(launched: list[str]) -> None:
-    updates, alone = step_of(model_on_gpu(), LaunchedStep), model_on_gpu()
+@pytest.mark.parametrize("changes", [{}, {"p_drop_attention": 0.4}], ids=str)
+def test_the_gradient_is_that_of_the_batch_alone_but_for_rounding(changes: dict[str, Any], launched: list[str]) -> None:
+    """Nor does padding change which elements and attention weights are dropped."""
+    updates, alone = step_of(model_on_gpu(**changes), LaunchedStep), model_on_gpu(**changes)
     loss = alone.loss(SMALL[0][0], RandomStream(TRAINING.seed, update=1))
     backward(loss)
     ((found_loss, norm),) = run(updates, SMALL[:1])
@@ -338,7 +372,7 @@ def lacking(*operations: str) -> str:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [({}, ""), ({"d_k": 24, "d_v": 24}, lacking("attention")), ({"d_model": 96}, lacking("add_norm", "layer_norm")),
-     ({"positions": "learned"}, ""), ({"p_drop_attention": 0.1}, lacking("attention")),
+     ({"positions": "learned"}, ""), ({"p_drop_attention": 0.1}, ""),
      ({"norm": "pre", "start": "zero"}, "")],
     ids=str,
 )  # fmt: skip
@@ -363,7 +397,8 @@ def test_nothing_is_captured_without_kernels(cupy: Any) -> None:
 def test_nothing_is_captured_without_the_kernel_of(
     name: str, launched: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = model_on_gpu(norm="pre" if name == "layer_norm" else "post")
+    others = {"layer_norm": {"norm": "pre"}, "dropout": {"start": "zero"}, "embedding": {"start": "zero"}}
+    model = model_on_gpu(**others.get(name, {}))
     assert not why_not_captured(model)
     with monkeypatch.context() as without:
         without.setattr(DISPATCHERS[name], "kernels", [])
@@ -372,7 +407,7 @@ def test_nothing_is_captured_without_the_kernel_of(
 
 @pytest.mark.parametrize(
     "changes",
-    [{"start": "zero"}, {"start": "end", "norm": "pre", "softmax_bias": True},
+    [{"start": "zero"}, {"p_drop_attention": 0.3}, {"start": "end", "norm": "pre", "softmax_bias": True},
      {"positions": "learned", "max_positions": 8}],  # fewer than a batch is filled up with
     ids=str,
 )  # fmt: skip

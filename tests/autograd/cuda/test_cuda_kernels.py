@@ -11,9 +11,10 @@ import pytest
 from cuda_on_cpu import double, from_bf16, near, to_bf16
 
 from autograd.kernels.cuda import adam, cross_entropy, layer_norm
-from autograd.ops.cross_entropy import linear_cross_entropy, smoothed_masses
+from autograd.ops.cross_entropy import linear_cross_entropy
 from autograd.ops.layer_norm import layer_norm as layer_norm_operation
 from autograd.optim import adam_update
+from autograd.precision import rounded
 from autograd.tensor import written
 
 pytestmark = pytest.mark.usefixtures("launch")
@@ -39,12 +40,35 @@ def test_adam(size: int) -> None:
         near(got, of_reference, 1e-6)
 
 
-def test_adam_leaves_a_copy_in_sixteen_bits(launch: Callable[..., None]) -> None:
-    values, gradients, m, v = np.random.default_rng(1).random((4, 300)).astype(np.float32)
-    copy = np.zeros(300, np.uint16)
-    launch(adam.SOURCE, adam.KERNEL, 2, adam.THREADS, values, gradients, m, v, copy, np.int64(300),
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("size", [300, 1025])
+def test_adam_leaves_a_copy_in_sixteen_bits(size: int, offset: int, launch: Callable[..., None]) -> None:
+    """Buffers may begin behind an aligned address, as the shard of a rank does."""
+    arrays = np.random.default_rng(1).random((4, size + offset)).astype(np.float32)
+    values, gradients, m, v = (array.copy()[offset:] for array in arrays)
+    copy, expected = np.zeros(size + offset, np.uint16)[offset:], double(values, gradients, m, v)
+    adam_update.reference(*expected, None, SCALARS, SCALE, **STATIC)
+    n_blocks = -(-size // (adam.THREADS * adam.ELEMENTS_OF_A_THREAD))
+    launch(adam.SOURCE, adam.KERNEL, n_blocks, adam.THREADS, values, gradients, m, v, copy, np.int64(size),
            SCALARS, SCALE, *CONSTANTS)  # fmt: skip
+    near(values, expected[0], 1e-6)
     np.testing.assert_array_equal(copy, to_bf16(values))
+
+
+def test_low_precision_weights_are_rounded_as_by_ml_dtypes(launch: Callable[..., None]) -> None:
+    """Ties, subnormal numbers, infinities and NaN, also some whose bits would carry; no gradient moves them."""
+    bits = [0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 1, 0x80008001, 0x7F7FFFFF, 0x7F800000, 0xFF800000]
+    nans = [0x7F800001, 0xFFFFFFFF, 0x7FC00000]
+    values = np.array([*bits, *nans] + [0x80000000] * 3, np.uint32).view(np.float32)
+    zeros, copy = np.zeros((3, 15), np.float32), np.zeros(15, np.uint16)
+    launch(adam.SOURCE, adam.KERNEL, 1, adam.THREADS, values, *zeros, copy, np.int64(15), SCALARS, SCALE,
+           *CONSTANTS)  # fmt: skip
+    with np.errstate(invalid="ignore"):
+        expected = rounded(values)
+    is_nan = np.isnan(values)
+    assert is_nan.sum() == len(nans)
+    np.testing.assert_array_equal(copy[~is_nan], expected.view(np.uint16)[~is_nan])
+    assert np.isnan(from_bf16(copy[is_nan])).all()
 
 
 # Layer normalisation.
@@ -144,19 +168,34 @@ def test_cross_entropy_of_a_class_without_any_probability(static: dict[str, Any]
     near(backward(np.float32(1))[0], expected_backward(np.float64(1))[0], 1e-6)
 
 
-def test_cross_entropy_in_sixteen_bits(launch: Callable[..., None]) -> None:
-    logits = to_bf16(3 * np.random.default_rng(1).standard_normal((2, 50)))
-    targets, losses, x = np.array([7, 0]), np.zeros(2, np.float32), from_bf16(logits).astype(float)
-    share, of_target = smoothed_masses(0.1, "V-1", None, 50)
+@pytest.mark.parametrize("n_words", [3, 7, 50, 4999])
+def test_cross_entropy_in_sixteen_bits(n_words: int, launch: Callable[..., None]) -> None:
+    """With an odd number of words the rows begin at all distances from 16 bytes."""
+    logits = to_bf16(3 * np.random.default_rng(1).standard_normal((9, n_words)))
+    targets, losses, x = np.arange(9) % n_words, np.zeros(9, np.float32), from_bf16(logits).astype(float)
+    share, of_target = 0.1 / n_words, 0.9 + 0.1 / n_words
     launch(
-        "cross_entropy.cu", cross_entropy.kernel_name("bfloat16"), 2, 64, logits, targets, losses,
-        np.int64(50), np.float32(share), np.float32(of_target - share), np.int32(-1),
+        "cross_entropy.cu", cross_entropy.kernel_name("bfloat16"), 9, 64, logits, targets, losses,
+        np.int64(n_words), np.float32(share), np.float32(of_target - share), np.int32(-1),
     )  # fmt: skip
     p = np.exp(x) / np.exp(x).sum(1, keepdims=True)
-    q = np.full((2, 50), share)
-    q[[0, 1], targets] = of_target
+    q = np.full((9, n_words), share)
+    q[np.arange(9), targets] = of_target
     near(from_bf16(logits), p - q, 4e-3)
     near(losses, -(q * np.log(p)).sum(1), 1e-6)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("word", [0, 5, 1023])  # of the vectors, of the single words
+def test_a_logit_that_is_not_finite_spoils_its_row_only(word: int, wrong: float, launch: Callable[..., None]) -> None:
+    logits, losses = np.random.default_rng(1).standard_normal((3, 1025)).astype(np.float32), np.zeros(3, np.float32)
+    logits[1, word] = wrong
+    launch(
+        "cross_entropy.cu", cross_entropy.kernel_name("float32"), 3, 64, logits, np.array([3, 3, 3]), losses,
+        np.int64(1025), np.float32(0), np.float32(1), np.int32(-1),
+    )  # fmt: skip
+    assert np.isnan(losses).tolist() == [False, True, False]
+    assert np.isnan(logits).all(1).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("static", SMOOTHINGS, ids=str)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_on_cpu import from_bf16, near, to_bf16
+from cuda_on_cpu import near
 
 from autograd import ops
 from autograd.kernels.cuda import cross_entropy, linear
@@ -110,25 +110,29 @@ def test_a_gradient_that_is_a_view_of_another_type_is_no_other_gradient() -> Non
         np.testing.assert_array_equal(written(got), expected)
 
 
-@pytest.mark.parametrize("width", [1, 31, 32, 65])
+@pytest.mark.parametrize("width", [1, 31, 32, 65, 128, 130, 260])
 @pytest.mark.parametrize("n_rows", [0, 1, 8, 256, 257, 700])
 def test_sums_of_rows(n_rows: int, width: int) -> None:
     rows = np.random.default_rng(n_rows).standard_normal((n_rows, width)).astype(np.float32)
     near(linear.sum_of_rows(rows), rows.astype(float).sum(0), 2e-6)
 
 
-def test_sums_of_rows_of_sixteen_bits(launch: Callable[..., None]) -> None:
-    rows, y = (to_bf16(np.random.default_rng(seed).standard_normal((20, 33))) for seed in (1, 2))
-    sums, dz = np.full((2, 33), np.nan, np.float32), np.zeros_like(rows)
-    sizes = np.int64(20), np.int32(33), np.int32(16)
-    launch(linear.SOURCE, linear.kernel_name("sum_of_rows", "bfloat16"), 4, linear.THREADS, rows, sums, *sizes)
-    near(sums.sum(0), from_bf16(rows).astype(float).sum(0), 1e-6)
-    launch(
-        linear.SOURCE, linear.kernel_name("relu_backward", "bfloat16"), 4, linear.THREADS, rows, y, dz, sums, *sizes
-    )  # fmt: skip
-    expected = np.where(from_bf16(y) > 0, from_bf16(rows), 0)
-    np.testing.assert_array_equal(from_bf16(dz), expected)
-    near(sums.sum(0), expected.astype(float).sum(0), 1e-6)
+@pytest.mark.parametrize("offset", [0, 1, 2])
+@pytest.mark.parametrize("width", [33, 64, 132])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_derivative_of_relu_and_its_sums(dtype: str, width: int, offset: int) -> None:
+    """Arrays begin ``offset`` elements behind an aligned address, and have NaN before them."""
+    random, n = np.random.default_rng(width), 300
+    dy, y = (np.full(n * width + offset, np.nan, dtype_named(dtype))[offset:].reshape(n, width) for _ in range(2))
+    for array in (dy, y):
+        array[...] = random.standard_normal((n, width)).astype(array.dtype)
+    dz, dbias = linear.relu_backward(dy, y)
+    expected = np.where(y.astype(float) > 0, dy.astype(float), 0)
+    assert dz.dtype == dtype
+    assert dbias.dtype == np.float32
+    np.testing.assert_array_equal(dz.astype(float), expected)
+    near(dbias, expected.sum(0), 1e-6)
+    near(linear.sum_of_rows(dy), dy.astype(float).sum(0), 1e-6)
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -62,7 +62,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("adam_update", [*ADAM, array(9), *SCALE], {}, False),
     ("attention", HEADS, MASK, True),
     ("attention", HEADS, {**MASK, "rate": 0.1, "stream_id": None}, True),
-    ("attention", HEADS, {**MASK, "rate": 0.1, "stream_id": STREAM_ID}, False),
+    ("attention", HEADS, {**MASK, "rate": 0.1, "stream_id": STREAM_ID}, True),
     ("attention", [array(7, 2, 64)] * 3, MASK, False),
     ("attention", [bf16(7, 2, 48)] * 3, MASK, False),
     ("attention", [*HEADS[:2], bf16(7, 2, 32)], MASK, False),
@@ -74,6 +74,15 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("embedding", [bf16(4, 3), IDS], {}, True),
     ("embedding", [array(4, 3), array(5, dtype="int32")], {}, False),
     ("embedding", [array(4, 3, dtype="float64"), IDS], {}, False),
+    ("feed_forward", [bf16(5, 8), bf16(8, 16), array(16), bf16(16, 8), array(8)], {}, True),
+    ("feed_forward", [bf16(5, 8), bf16(8, 16), array(16), bf16(16, 24), None], {}, True),
+    ("feed_forward", [bf16(5, 8), bf16(8, 16), None, bf16(16, 8), array(8)], {}, False),
+    ("feed_forward", [bf16(0, 8), bf16(8, 16), array(16), bf16(16, 8), array(8)], {}, False),
+    ("feed_forward", [bf16(5, 8), bf16(8, 20), array(20), bf16(20, 8), array(8)], {}, False),
+    ("feed_forward", [bf16(5, 8), bf16(8, 16), array(16), bf16(16, 9), array(9)], {}, False),
+    ("feed_forward", [bf16(5, 8), bf16(8, 16), array(16), array(16, 8), array(8)], {}, False),
+    ("feed_forward", [array(5, 8), array(8, 16), array(16), array(16, 8), array(8)], {}, False),
+    ("feed_forward", [bf16(5, 8, contiguous=False), bf16(8, 16), array(16), bf16(16, 8), array(8)], {}, False),
     ("layer_norm", [bf16(5, 512), array(512), array(512)], {}, True),
     ("layer_norm", [array(5, 500), array(500), array(500)], {}, False),
     ("layer_norm", [array(5, 512, contiguous=False), array(512), array(512)], {}, False),
@@ -115,6 +124,16 @@ CASES: list[tuple[str, list[Any], dict[str, Any], bool]] = [
     ("linear_cross_entropy", [array(5, 0), array(9, 0), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), bf16(9, 8), None, IDS], {}, False),
     ("linear_cross_entropy", [array(5, 8), array(9, 8), None, array(5, dtype="int32")], {}, False),
+    ("top", [array(5, 9)], {"n": 3}, True),
+    ("top", [array(5, 9, dtype="float64")], {"n": 3}, True),
+    ("top", [array(5, 9, contiguous=False)], {"n": 3}, False),
+    ("top", [array(5, 0)], {"n": 3}, False),
+    ("top", [bf16(5, 9)], {"n": 3}, False),
+    ("add", [bf16(5, 8), bf16(5, 8)], {}, True),
+    ("add", [bf16(5, 8), bf16(8)], {}, False),
+    ("add", [bf16(5, 8), array(5, 8)], {}, False),
+    ("add", [array(5, 8), array(5, 8)], {}, False),
+    ("add", [bf16(5, 8), 2.0], {}, False),
     ("random_words", [array(0)], {"stream_id": STREAM_ID, "count": 3}, True),
 ]
 
@@ -128,7 +147,8 @@ def test_a_kernel_takes_what_it_can_compute(
 
 
 TAKING_BFLOAT16 = [
-    "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "layer_norm", "linear",
+    "add", "add_norm", "attention", "dropout", "embedding", "embedding_with_positions", "feed_forward", "layer_norm",
+    "linear",
     "linear_cross_entropy", "linear_maps", "linear_relu", "linear_transposed",
 ]  # fmt: skip
 

@@ -48,8 +48,9 @@ def test_the_stand_in_captures_what_cupy_captures_and_refuses_what_it_refuses(cu
 
 def test_a_pool_of_the_stand_in_gives_free_memory_to_the_next_that_fits_in(cupy: Any) -> None:
     stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
-    x = cupy.ones(3)
+    x, first = cupy.ones(3), cupy.cuda.get_current_stream()
     with stream, cupy.cuda.using_allocator(pool.malloc):
+        stream.wait_event(first.record())
         stream.begin_capture()
         y = x + x
         x[...] = y * y
@@ -94,3 +95,78 @@ def test_copies_of_the_stand_in_come_when_somebody_waits(cupy: Any) -> None:
     assert np.isnan(here).all()
     cupy.cuda.get_current_stream().record().synchronize()
     assert here.tolist() == [1, 5]
+
+
+def test_a_second_stream_of_the_stand_in_computes_when_somebody_waits(cupy: Any) -> None:
+    x, first, second = cupy.zeros(2), cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
+    second.wait_event(first.record())
+    with second:
+        x += 1
+        middle = second.record()
+        x *= 5
+        y = x + x
+    assert x.get().tolist() == [0, 0]
+    first.wait_event(middle)
+    assert x.get().tolist() == [1, 1]
+    assert np.isnan(y.get()).all()
+    first.wait_event(second.record())
+    assert (x.get().tolist(), y.get().tolist()) == ([5, 5], [10, 10])
+
+
+@pytest.mark.parametrize("has_waited", [False, True])
+def test_a_stream_of_the_stand_in_must_have_waited_for_the_first(has_waited: bool, cupy: Any) -> None:
+    first, second = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
+    if has_waited:
+        second.wait_event(first.record())
+    x = cupy.ones(2)
+    with pytest.raises(RuntimeError, match="has not waited"), second:
+        x += 1
+
+
+def forked(cupy: Any) -> tuple[Any, Any, Any]:
+    """Begin a capture, and give work to a second stream of it; return both streams and the array."""
+    x, default = cupy.zeros(2), cupy.cuda.get_current_stream()
+    first, second = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    first.wait_event(default.record())
+    first.__enter__()
+    first.begin_capture()
+    x += 1
+    second.wait_event(first.record())
+    with second:
+        x *= 5
+    x += 0.5
+    return first, second, x
+
+
+def test_a_second_stream_of_the_stand_in_is_captured_with_the_first(cupy: Any) -> None:
+    first, second, x = forked(cupy)
+    assert second.is_capturing()
+    first.wait_event(second.record())
+    x += 2
+    graph = first.end_capture()
+    assert not second.is_capturing()
+    first.__exit__()
+    assert x.get().tolist() == [0, 0]
+    graph.launch()
+    assert x.get().tolist() == [9.5, 9.5]  # (1 + 0.5) · 5 + 2: as late as it may be
+
+
+def test_a_capture_of_the_stand_in_does_not_end_before_its_streams_are_joined(cupy: Any) -> None:
+    first, second, _ = forked(cupy)
+    with pytest.raises(fake_streams.CaptureError, match="part of another"):
+        second.end_capture()
+    with pytest.raises(fake_streams.CaptureError, match="unjoined"):
+        first.end_capture()
+    assert not fake_streams.n_capturing()
+    first.__exit__()
+
+
+def test_a_captured_stream_of_the_stand_in_waits_for_nothing_outside(cupy: Any) -> None:
+    before = cupy.cuda.get_current_stream().record()
+    first, second, _ = forked(cupy)
+    with pytest.raises(fake_streams.CaptureError, match="wait_event"):
+        second.wait_event(before)
+    first.wait_event(second.record())
+    with pytest.raises(fake_streams.CaptureError, match="previous error"):
+        first.end_capture()
+    first.__exit__()

@@ -74,7 +74,7 @@ def pack_without_end(sources: Sequence[Sequence[int]]) -> tuple[Any, Segments]:
 
 @pytest.fixture(autouse=True)
 def _open_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minitransformer.inference.beam.pack_sequences", pack_without_end)
+    monkeypatch.setattr("minitransformer.inference.search.pack_sequences", pack_without_end)
 
 
 def log_probabilities(model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Ids]) -> list[Any]:

@@ -17,6 +17,7 @@ CONFIG = ModelConfig(19, n_layers=2, d_model=16, d_ff=16, n_heads=2, d_k=4, d_v=
 BATCH = Batch.from_token_ids([[5, 6, 7, 8], [], [4]], [[7], [4, 5, 6], []])
 EMPTY = Batch.from_token_ids([], [])
 FULL = Batch.from_token_ids([[5] * 14, []], [[6] * 9, [7] * 5])  # 16 tokens a side: no room in 16 for another source
+LONG = Batch.from_token_ids([[5] * 70, [6] * 3, [5] * 9], [[7] * 130, [4], [4] * 80])
 ONE = Batch.from_token_ids([[3] * 40], [[]])
 
 
@@ -38,7 +39,7 @@ def results(model: Transformer, batch: Any) -> tuple[float, Any]:
 
 
 @pytest.mark.parametrize("neighbourhood", [None, 1])
-@pytest.mark.parametrize("batch", [BATCH, FULL, ONE], ids=["small", "full", "one"])
+@pytest.mark.parametrize("batch", [BATCH, FULL, ONE, LONG], ids=["small", "full", "one", "long"])
 @pytest.mark.parametrize("step", [16, 48])
 def test_loss_and_gradient_are_those_of_the_batch_alone(step: int, batch: Batch, neighbourhood: int | None) -> None:
     model = Transformer(dataclasses.replace(CONFIG, neighbourhood=neighbourhood), seed=2, dtype="float64")
@@ -57,18 +58,38 @@ def test_a_batch_without_sentences_has_no_loss_and_no_gradient() -> None:
     assert not gradient.any()
 
 
-def test_tiles_are_those_of_the_mask_where_something_counts_and_empty_elsewhere() -> None:
-    capacity = capacity_of([BATCH, FULL, ONE], 16)
-    masks, alone = fixed(BATCH, capacity).of_model, BATCH.masks(None)
+@pytest.mark.parametrize("batch", [BATCH, LONG], ids=["small", "long"])
+def test_blocks_are_those_of_the_mask_where_something_counts_and_empty_elsewhere(batch: Batch) -> None:
+    """Filler tokens are short segments, which may fill up the last block."""
+    capacity = capacity_of([batch, FULL, ONE], 16)
+    masks, alone = fixed(batch, capacity).of_model, batch.masks(None)
     for name in ("encoder", "decoder", "source"):
         got, expected = (tiles_of(getattr(of, name), np.empty(0)) for of in (masks, alone))
-        n = len(expected.of_keys)
-        np.testing.assert_array_equal(got.of_keys[:n], expected.of_keys)
-        assert not got.of_keys[n:].any()
-        np.testing.assert_array_equal(got.of_queries[: len(expected.of_queries)], expected.of_queries)
+        there = got.short[: len(expected.short)]
+        np.testing.assert_array_equal(there[expected.short > 0], expected.short[expected.short > 0])
+        for part in ("long_queries", "long_keys"):
+            blocks, of_alone = getattr(got, part), getattr(expected, part)
+            np.testing.assert_array_equal(blocks[: len(of_alone)], of_alone)
+            assert not blocks[len(of_alone) :].any()
+            assert bool(len(blocks)) == (batch is LONG)
         np.testing.assert_array_equal(got.ranges[: len(expected.ranges)], expected.ranges)
+        np.testing.assert_array_equal(got.weight_rows[: len(expected.ranges)], expected.weight_rows)
+        np.testing.assert_array_equal(got.weights_of_head, expected.weights_of_head)
         lone = got.ranges[len(expected.ranges) :]
         assert (lone[:, 1] - lone[:, 0] == 1).all()
+
+
+@pytest.mark.parametrize("batch", [BATCH, EMPTY, ONE], ids=["small", "empty", "one"])
+def test_orders_are_those_of_the_batch_alone_and_end_in_minus_one(batch: Batch) -> None:
+    got = fixed(batch, capacity_of([BATCH, ONE], 16))
+    for name in ("source_orders", "target_orders"):
+        for order, expected in zip(getattr(got, name), getattr(batch, name), strict=True):
+            assert len(expected) < len(order)
+            np.testing.assert_array_equal(order[: len(expected)], expected)
+            assert (order[len(expected) :] == -1).all()
+    ids, positions = batch.decoder_ids, batch.target_positions
+    assert (np.diff(ids[got.target_orders.ids[: len(ids)]]) >= 0).all()
+    assert (np.diff(positions[got.target_orders.positions[: len(ids)]]) >= 0).all()
 
 
 def test_batches_that_differ_fit_into_one_capacity() -> None:

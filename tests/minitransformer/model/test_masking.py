@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from autograd import KeyRanges, Segments, Tensor, backward, no_tape
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.model.masks import cached_mask, causal_mask, encoder_decoder_mask, self_attention_mask
+from minitransformer.model.masks import (
+    cached_mask,
+    cached_mask_on_device,
+    causal_mask,
+    encoder_decoder_mask,
+    self_attention_mask,
+)
 
 # Spans and masks
 
@@ -94,6 +100,10 @@ def test_cached_sets_are_the_last_row_of_the_look_ahead_mask_over_what_ancestors
     for sentence, hypothesis, step, writer in np.ndindex(n, n_live, length, k):
         sees = newest[step] and writers[sentence, hypothesis, step] == writer
         assert mask.padded_mask[sentence, hypothesis, step * k + writer] == sees
+    on_device = cached_mask_on_device(writers, k, length + gap, r)
+    np.testing.assert_array_equal(on_device.padded_mask, mask.padded_mask)
+    np.testing.assert_array_equal(on_device.keys.starts, mask.keys.starts)
+    np.testing.assert_array_equal(on_device.queries.lengths, mask.queries.lengths)
 
 
 @given(LENGTHS, NEIGHBOURHOODS, st.integers(0, 3), st.sampled_from([self_attention_mask, causal_mask]))
@@ -127,7 +137,7 @@ class Given:
     def __init__(self, rows: Tensor) -> None:
         self.rows = rows
 
-    def with_positions(self, ids: Any, encoding: Any, positions: Any, rate: float, random: None) -> Tensor:
+    def with_positions(self, ids: Any, encoding: Any, positions: Any, rate: float, random: None, orders: Any) -> Tensor:
         return encoding.add_to(self.rows, positions)
 
 

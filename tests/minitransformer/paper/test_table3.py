@@ -14,6 +14,7 @@ import pytest
 
 from minitransformer import Transformer, presets
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
+from minitransformer.config.automatic import resolved
 from minitransformer.paper.statistics import Estimate
 from minitransformer.paper.table3 import PRINTED, Experiment, Scale, rows_named
 from minitransformer.system.files import CorruptFileError
@@ -177,7 +178,7 @@ def test_figures_without_the_settings_of_their_training_are_refused(tmp_path: Pa
     file.write_text(json.dumps(CELL))
     with pytest.raises(CorruptFileError, match=r"run\.json: not found; .* remove .*base-seed-1 to train it again"):
         e.result("base", 1)
-    e.cell("base", 1).claim_directory()
+    resolved(e.cell("base", 1), 1, "").claim_directory()  # as a training that begins
     found = e.result("base", 1)
     assert found is not None
     assert dataclasses.asdict(found) == CELL

@@ -23,6 +23,7 @@ from minitransformer.training.gradient import GradientAccumulator
 
 ROOT = Path(__file__).parents[3]
 CONFIG = ModelConfig(vocabulary_size=300, n_layers=2, d_model=64, d_ff=128, n_heads=4, d_k=16, d_v=16)
+EIGHT = TrainingConfig(n_micro_batches=8)
 LENGTHS = {
     "equal": np.full((20, 2), 12),
     "mixed": np.random.default_rng(0).integers(4, 20, (20, 2)),
@@ -123,7 +124,7 @@ def test_more_micro_batches_and_fewer_threads_take_less() -> None:
 
 def test_moments_that_other_processes_keep_do_not_count() -> None:
     def footprint_with(moments: int | None) -> Footprint:
-        return predict(Transformer(CONFIG), TrainingConfig(), np.full((9, 2), 9), n_threads=1, moments=moments)[0]
+        return predict(Transformer(CONFIG), EIGHT, np.full((9, 2), 9), n_threads=1, moments=moments)[0]
 
     whole, half = footprint_with(None), footprint_with(Transformer(CONFIG).parameters.values.nbytes)
     assert whole.adam == 2 * half.adam
@@ -132,7 +133,7 @@ def test_moments_that_other_processes_keep_do_not_count() -> None:
 
 def test_parameters_in_bfloat16_are_kept_in_float32_too() -> None:
     parameters, in_bfloat16 = (
-        predict(Transformer(CONFIG, dtype=dtype), TrainingConfig(), np.full((10, 2), 9), n_threads=1)[0].parameters
+        predict(Transformer(CONFIG, dtype=dtype), EIGHT, np.full((10, 2), 9), n_threads=1)[0].parameters
         for dtype in ("float32", "bfloat16")
     )
     assert in_bfloat16 == 1.5 * parameters
@@ -141,7 +142,7 @@ def test_parameters_in_bfloat16_are_kept_in_float32_too() -> None:
 def test_nothing_of_the_models_size_is_entered_for_a_prediction() -> None:
     """So that the largest models can be asked about on the smallest machines."""
     config = dataclasses.replace(CONFIG, vocabulary_size=20_000_000)
-    found, _ = predict(Transformer(config, seed=None), TrainingConfig(), np.full((10, 2), 9), n_threads=1)
+    found, _ = predict(Transformer(config, seed=None), EIGHT, np.full((10, 2), 9), n_threads=1)
     assert found.parameters > 5e9
     assert found.total > 4 * found.parameters
 

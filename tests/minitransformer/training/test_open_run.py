@@ -18,11 +18,13 @@ from minitransformer.data.prepare import prepare
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
+from minitransformer.system.provenance import short_hash
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.callbacks.divergence import TrainingDivergedError
 from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.final_model import finish, is_finished
 from minitransformer.training.open_run import OpenRun, open_run
+from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
 from tests.support.training import StoppingMonitor
 
@@ -152,6 +154,23 @@ def test_all_that_decides_the_outcome_is_in_the_hash(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     texts = {changed(config, **{name: 2}).to_json() for name in ("max_updates", "average_checkpoints", "seed")}
     assert len(texts | {config.to_json()}) == 4
+
+
+def test_files_hash_and_a_resumed_run_have_the_values_of_automatic_settings(tmp_path: Path) -> None:
+    config = run_of(tmp_path, n_micro_batches=0)
+    results = finished(config)
+    text = (config.run / "run.json").read_text()
+    assert text == changed(config, n_micro_batches=2, precision="float32").to_json()
+    assert results["configuration"] == short_hash(text)
+    assert job_of(config).config == changed(config, n_micro_batches=2, precision="float32")
+    with pytest.raises(ConfigError, match="training.n_micro_batches is 2 there, 4 here"):
+        job_of(changed(config, n_micro_batches=4))
+
+
+def test_a_trainer_refuses_automatic_settings(tmp_path: Path) -> None:
+    trainer = job_of(run_of(tmp_path)).trainer
+    with pytest.raises(ValueError, match=r"Trainer: n_micro_batches is automatic \(0\)"):
+        Trainer(trainer.model, trainer.store, None, TrainingConfig(), tmp_path, SerialCommunicator(), n_threads=1)
 
 
 @pytest.mark.parametrize("removed", ["checkpoints", "checkpoints and results"])
@@ -295,3 +314,10 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
         (folder / ".tmpJrcgCB").write_bytes(b"half, by safetensors")
     job_of(config)
     assert not list(config.run.rglob(".*"))
+
+
+def test_words_and_trees_are_not_segmented_anew() -> None:
+    trees = {"train_trees": ("train.mrg",), "validation_trees": ("valid.mrg",)}
+    data = DataConfig(**trees, tokenizer="word", joint_vocabulary=False)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"training.subword_sampling is 0.1, but words and trees have only one"):
+        RunConfig(data=data, model=ModelConfig(tied="target"), training=TrainingConfig(subword_sampling=0.1))

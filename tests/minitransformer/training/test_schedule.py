@@ -1,4 +1,4 @@
-"""The learning rate against equation 3 of the paper, worked out to 50 digits."""
+"""The learning rate: the paper's against its equation 3, worked out to 50 digits, and the linear one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minitransformer.training.schedule import learning_rate
+from minitransformer.config import TrainingConfig
+from minitransformer.training import schedule
 
 FEW_ROUNDINGS = 10 * Decimal(2) ** -53  # of two or three powers, each within two units, and of their products
+
+
+def learning_rate(step: int, *, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
+    """That of the paper's schedule."""
+    return schedule.learning_rate(step, d_model, TrainingConfig(warmup_steps=warmup_steps, learning_rate_factor=factor))
+
+
+def linear(step: int, *, warmup_steps: int = 4, max_updates: int = 12) -> float:
+    """The linear schedule of a model of width 64, whose greatest rate after four updates of warm-up is 1/16."""
+    config = TrainingConfig(schedule="linear", warmup_steps=warmup_steps, max_updates=max_updates)
+    return schedule.learning_rate(step, 64, config)
 
 
 def of_base_model(step: int) -> float:
@@ -92,3 +104,17 @@ def test_the_factor_scales_and_width_divides_by_its_root() -> None:
 def test_steps_count_from_one(step: int) -> None:
     with pytest.raises(ValueError, match=f"steps count from 1, got {step}"):
         of_base_model(step)
+
+
+def test_the_linear_schedule_rises_and_falls_by_equal_steps() -> None:
+    rising = [1 / 64, 2 / 64, 3 / 64, 4 / 64]
+    falling = [n / 9 / 16 for n in range(8, 0, -1)]
+    assert [linear(step) for step in range(1, 13)] == pytest.approx(rising + falling)
+
+
+def test_the_linear_schedule_is_0_beyond_its_end() -> None:
+    assert [linear(step) for step in (13, 14, 100)] == [0, 0, 0]
+
+
+def test_the_linear_schedule_of_a_training_that_ends_within_warm_up_only_rises() -> None:
+    assert [linear(step, max_updates=3) for step in (1, 2, 3)] == pytest.approx([1 / 64, 2 / 64, 3 / 64])

@@ -34,6 +34,7 @@ TRAINING = TrainingConfig(
     max_updates=8,
     batch_tokens=60,
     n_micro_batches=2,
+    precision="float32",
     warmup_steps=20,
     log_every=2,
     checkpoint_every=100,

@@ -12,11 +12,10 @@ NEUTRAL = -float(np.finfo(np.float32).max)
 
 
 def bf16_bits(x: Any) -> Any:
-    """``store``: the upper halves of float32 numbers, to the nearest, ties to even; a NaN keeps its sign, and is quiet.
+    """``bf16_pair``: the upper halves of float32 numbers, to the nearest, ties to even; a NaN becomes 0x7FFF.
 
     Half a unit of what stays, less 1, carries where the rest is above the middle; the last bit that stays, where it is
     odd, makes up for the 1.
     """
     bits = np.asarray(x, np.float32).view(np.uint32)
-    rounded = np.where(np.isnan(x), bits | 0x400000, bits + 0x7FFF + (bits >> 16 & 1))
-    return (rounded >> 16).astype(np.uint16)
+    return np.where(np.isnan(x), 0x7FFF, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)

@@ -1,0 +1,49 @@
+"""The feed-forward network with the derivative of ReLU and the gradient of b₁ in the product before them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autograd.array import Array, namespace
+from autograd.kernels.cuda.linear import affine, sum_of_rows
+from autograd.kernels.cuda.products import PendingProduct, is_matrix, mask_shape, product
+from autograd.op import BackwardOfSeveral
+from autograd.ops.feed_forward import joint_feed_forward
+from autograd.ops.linear import check_linear
+from autograd.precision import is_bfloat16
+from autograd.tensor import Gradient
+
+ALIGNED = 8  # 16 bytes: it is not known whether the library has epilogues with a mask for other widths
+
+
+def _is_supported(x: Array, weight1: Array, bias1: Array | None, weight2: Array, bias2: Array | None) -> bool:
+    return (
+        all(is_matrix(matrix) and is_bfloat16(matrix) for matrix in (x, weight1, weight2))
+        and x.shape[0] > 0
+        and all(extent > 0 and extent % ALIGNED == 0 for extent in (*weight1.shape, *weight2.shape))
+        and bias1 is not None
+    )
+
+
+@joint_feed_forward.kernel("cuda", supports=_is_supported, takes_bfloat16=True)
+def feed_forward_with_epilogues(
+    x: Array, weight1: Array, bias1: Array, weight2: Array, bias2: Array | None
+) -> tuple[list[Array], BackwardOfSeveral]:
+    """Compute the reference's result; only products read or write arrays of shape (T, F).
+
+    The gradient of b₁ is rounded to bfloat16 once, because cuBLASLt writes it in the dtype of the product.
+    Saves: x, the weights, h = max(0, x W₁ + b₁), and where h is positive, one bit per element.
+    """
+    check_linear("feed_forward", x, weight1, bias1, may_lack_bias=False)
+    xp, mask = namespace(x), namespace(x).empty(mask_shape(len(x), weight1.shape[1]), np.uint8)
+    hidden = affine(x, weight1, bias1, "relu_mask_bias", mask=mask)
+    check_linear("feed_forward", hidden, weight2, bias2)
+
+    def backward(dys: list[Array | None]) -> list[Gradient | None]:
+        dy = xp.ascontiguousarray(dys[0], dtype=x.dtype)
+        dz, dbias1 = xp.empty_like(hidden), xp.empty(bias1.shape, x.dtype)
+        product(dy, weight2.T, dz, epilogue="relu_bias_backward", bias=dbias1, mask=mask)
+        of_first = PendingProduct(dz, weight1.T), PendingProduct(x.T, dz), dbias1.astype(np.float32)
+        return [*of_first, PendingProduct(hidden.T, dy), sum_of_rows(dy) if bias2 is not None else None]
+
+    return [affine(hidden, weight2, bias2, "bias")], backward

@@ -1,0 +1,63 @@
+"""A second stream, on which a GPU computes gradients of weights beside the rest of the backward pass.
+
+Nothing reads the gradient of a weight before the backward pass ends, so its product need not stand in the row of the
+others.  The stream of the caller is the main stream: it computes everything else.  Each thread has a second stream of
+its own.  While the main stream is captured, events make the second stream part of the same graph.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from autograd.array import namespace_of_device
+from autograd.side_work import waits
+
+MOST_HELD = 4  # products whose arrays are held: more would keep more memory, fewer would stop the main stream earlier
+
+
+class _SideStream(threading.local):
+    """The second stream of a thread.
+
+    CuPy gives freed memory at once to the next array of the stream on which it was allocated, here the main stream.  So
+    the arrays of a product are held until the main stream has waited for the product.  Nothing but the workspace of
+    cuBLASLt is allocated on the second stream.
+    """
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        self._held: deque[tuple[Any, Callable[[], None]]] = deque()  # the event after each work, and the work
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Enqueue ``work`` on the second stream, after everything that the main stream was given so far.
+
+        ``work`` refers to the arrays that it reads and writes.  Until ``wait`` the main stream must not write to them.
+        """
+        cuda = namespace_of_device("cuda").cuda
+        main = cuda.get_current_stream()
+        if self._stream is None:
+            self._stream = cuda.Stream(non_blocking=True)
+        while len(self._held) >= MOST_HELD:
+            main.wait_event(self._held[0][0])
+            self._held.popleft()
+        self._stream.wait_event(main.record())
+        with self._stream:
+            try:
+                work()
+            finally:  # also after an error, or a capture could not be ended
+                self._held.append((self._stream.record(), work))
+
+    def wait(self) -> None:
+        """Let the main stream wait for everything that was enqueued on the second stream; then hold nothing."""
+        if self._held:
+            try:
+                namespace_of_device("cuda").cuda.get_current_stream().wait_event(self._held[-1][0])
+            finally:
+                self._held.clear()
+
+
+of_thread = _SideStream()
+run = of_thread.run
+waits.append(of_thread.wait)

@@ -1,0 +1,84 @@
+// The n greatest numbers of each row and their columns; see autograd.ops.top_k.top.
+//
+// A block computes a row.  Thread t has the columns t, t + threads, … and remembers the best one that has not been
+// taken.  In each of n rounds the block takes the best of all threads, and only the thread that had it searches its
+// columns for the next one.  So nearly all of a row is read once.
+
+#include "common.cuh"
+
+constexpr int kMostThreads = 1024;
+constexpr long long kNone = 0x7fffffffffffffffLL;
+
+template <typename T>
+struct Item {
+    T value;
+    long long column;
+
+    // Items are in order of falling values, ties by column.
+    __device__ bool precedes(Item other) const {
+        return value > other.value || (value == other.value && column < other.column);
+    }
+};
+
+__device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
+
+// Returns this thread's first item behind `last`; NaN counts as -infinity.
+template <typename T>
+__device__ Item<T> next_item(const T* row, long long width, Item<T> last) {
+    Item<T> best{-infinity(), kNone};
+    for (long long column = threadIdx.x; column < width; column += blockDim.x) {
+        const T x = row[column];
+        const Item<T> item{x == x ? x : -infinity(), column};
+        if (item.precedes(best) && last.precedes(item)) best = item;
+    }
+    return best;
+}
+
+template <typename T>
+__device__ Item<T> first_of_warp(Item<T> item) {
+    for (unsigned distance = 16; distance; distance /= 2) {
+        const Item<T> other{
+            __shfl_xor_sync(kWholeWarp, item.value, distance), __shfl_xor_sync(kWholeWarp, item.column, distance)};
+        if (other.precedes(item)) item = other;
+    }
+    return item;
+}
+
+// Returns the first item of the block, a multiple of 32 threads, in each of them.
+template <typename T>
+__device__ Item<T> first_of_block(Item<T> item) {
+    __shared__ T values[32];
+    __shared__ long long columns[32];
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    item = first_of_warp(item);
+    __syncthreads();  // until all threads have read the items of an earlier call
+    if (lane == 0) values[warp] = item.value, columns[warp] = item.column;
+    __syncthreads();
+    if (lane < blockDim.x / 32) item = Item<T>{values[lane], columns[lane]};
+    return first_of_warp(item);
+}
+
+template <typename T>
+__device__ void top_k(const T* x, T* values, long long* columns, long long width, int n) {
+    const T* row = x + blockIdx.x * width;
+    Item<T> own = next_item(row, width, Item<T>{infinity(), -1});
+    for (int i = 0; i < n; ++i) {
+        const Item<T> best = first_of_block(own);
+        if (threadIdx.x == 0) {
+            const long long at = static_cast<long long>(blockIdx.x) * n + i;
+            values[at] = best.value;
+            columns[at] = best.column == kNone ? 0 : best.column;
+        }
+        if (own.column == best.column && own.column != kNone) own = next_item(row, width, own);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kMostThreads)
+    top_k_float(const float* x, float* values, long long* columns, long long width, int n) {
+    top_k(x, values, columns, width, n);
+}
+
+extern "C" __global__ void __launch_bounds__(kMostThreads)
+    top_k_double(const double* x, double* values, long long* columns, long long width, int n) {
+    top_k(x, values, columns, width, n);
+}

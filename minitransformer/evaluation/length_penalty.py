@@ -1,0 +1,45 @@
+"""The choice of the length penalty's exponent α on held-out text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from minitransformer.evaluation.bleu import Score, bleu
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.translator import Translator
+from minitransformer.model.files import load_model_files, save_model_files
+
+ALPHAS = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1)
+
+
+class Tried(NamedTuple):
+    """An exponent α, and BLEU of the translations that a search with it finds."""
+
+    alpha: float
+    score: Score
+
+
+def try_alphas(
+    translator: Translator, sources: Sequence[str], references: Sequence[str], search: SearchConfig,
+    alphas: Sequence[float] = ALPHAS,
+) -> Iterator[Tried]:  # fmt: skip
+    """Translate the sources with each α, and yield BLEU.
+
+    A greater α prefers longer translations, so it mends translations that are too short (brevity penalty below 1).
+    """
+    for alpha in alphas:
+        found = translator.n_best(sources, dataclasses.replace(search, alpha=alpha))
+        yield Tried(alpha, bleu([best[0].text for best in found], [references]))
+
+
+def store_alpha(directory: Path, alpha: float) -> float:
+    """Store α in a model's configuration, for all later searches; return the former one.
+
+    Raises: CheckpointError if the model cannot be read or written; ConfigError for an invalid α.
+    """
+    config, weights = load_model_files(directory)
+    save_model_files(directory, dataclasses.replace(config, alpha=alpha), weights)
+    return config.alpha

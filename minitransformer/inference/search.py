@@ -1,0 +1,138 @@
+"""Settings, results and errors of a search, and the state that the search of beam.py and the one on a GPU share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, get_args
+
+import numpy as np
+
+from autograd import to_device
+from autograd.array import Array, BoolArray, IntArray
+from minitransformer.config import ConfigError, ModelConfig, Normalisation
+from minitransformer.inference.cache import LayerCache, Memory
+from minitransformer.model.batch import Ids, pack_sequences
+from minitransformer.model.masks import self_attention_mask
+from minitransformer.model.symbols import START, UNKNOWN
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.errors import UserError
+
+NEVER_GENERATED = [UNKNOWN, START]
+MAX_BEAM = 1_000
+MAX_ALPHA = 50  # length^α stays finite for a million tokens; much above, it overflows
+
+
+class SearchError(UserError, FloatingPointError):
+    """An error: a search found no translation, because the model's outputs are not finite."""
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """The settings of a search; the defaults are the paper's (section 6.1), unless the model has others."""
+
+    beam: int = 4
+    """Hypotheses kept alive for each sentence; 1 is greedy search."""
+    alpha: float | None = None
+    """Exponent α of the length penalty; with 0, hypotheses are compared by log-probability alone; None takes the
+    model's own."""
+    n_best: int = 1
+    """Translations returned for each sentence, best first."""
+    max_extra_tokens: int = 50
+    """The greatest number of tokens by which a translation exceeds its source; learned positions may limit it more."""
+    normalisation: Normalisation | None = None
+    """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; None takes the model's own."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_best <= self.beam <= MAX_BEAM:
+            raise ConfigError(
+                f"search: expected {MAX_BEAM:,} ≥ beam ≥ n_best ≥ 1; got beam {self.beam}, n_best {self.n_best}"
+            )
+        if (self.alpha is not None and not 0 <= self.alpha <= MAX_ALPHA) or self.max_extra_tokens < 1:
+            raise ConfigError(
+                f"search: expected 0 ≤ alpha ≤ {MAX_ALPHA} and max_extra_tokens ≥ 1;"
+                f" got alpha {self.alpha}, max_extra_tokens {self.max_extra_tokens}"
+            )
+        if self.normalisation not in (None, *get_args(Normalisation)):
+            raise ConfigError(
+                f"search: normalisation must be one of {get_args(Normalisation)}; got {self.normalisation!r}"
+            )
+
+    def for_model(self, config: ModelConfig) -> SearchConfig:
+        """Return these settings with the model's own length penalty and α, unless these settings have them."""
+        alpha = config.alpha if self.alpha is None else self.alpha
+        return dataclasses.replace(self, alpha=alpha, normalisation=self.normalisation or config.normalisation)
+
+    def length_penalty(self, length: float | IntArray) -> Any:
+        """Return the divisor of log p for a length in tokens, end symbol included; it grows with the length.
+
+        Without an α of its own, the paper's is used.
+        """
+        alpha = ModelConfig.alpha if self.alpha is None else self.alpha
+        return (length if self.normalisation == "length" else (5 + length) / 6) ** alpha
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation: target ids without end symbol, log p in nats, and log p / length penalty."""
+
+    score: float
+    log_probability: float
+    ids: tuple[int, ...]
+
+
+class Constraint(Protocol):
+    """A rule for the next token of each hypothesis; rows are hypotheses as in the search, at first one per source."""
+
+    def forbidden(self) -> Any:
+        """Return the tokens that may not come next, as booleans (rows, W)."""
+
+    def follow(self, rows: IntArray, tokens: IntArray) -> None:
+        """Select these rows, and append to each its token."""
+
+    def select(self, rows: IntArray) -> None:
+        """Select these rows."""
+
+
+class Search:
+    """The parts of a search that do not depend on the device: encoded sources, caches, limits and forbidden tokens."""
+
+    def __init__(self, model: Transformer, sources: Sequence[Ids], config: SearchConfig) -> None:
+        self.model, self.config = model, config
+        source_ids, source = pack_sequences(sources)
+        mask = self_attention_mask(source, model.config.neighbourhood)
+        encoded = model.encode(source_ids, source.position_in_segment, mask)
+        self.memory = Memory(model.decoder.memory(encoded), source)
+        self.caches = [LayerCache(len(sources), config.beam) for _ in model.decoder.layers]
+        self.sentences = np.arange(len(sources))  # indices of the sources in the state, in its order
+        self.max_lengths = source.lengths - 1 + config.max_extra_tokens  # (sources,), end symbol included
+        if model.config.positions == "learned":  # a table of limited length
+            self.max_lengths = np.minimum(self.max_lengths, model.config.longest_sentence)
+        self.n_candidates = 2 * config.beam if config.beam > 1 else 1
+        """Continuations of a sentence that are ranked: no more of one hypothesis can be among the best."""
+
+    def never(self) -> BoolArray:
+        """Return which tokens are never generated.  Shapes: returns (1, W)."""
+        never: BoolArray = np.zeros((1, self.model.config.vocabulary_size), np.bool_)
+        never[0, NEVER_GENERATED] = True
+        return never
+
+    def select_cached(self, sentences: IntArray) -> Array:
+        """Select these sentences in all caches, and return their indices on the model's device."""
+        on_device = to_device(sentences, self.model.device)
+        self.memory.select(sentences, on_device)
+        for cache in self.caches:
+            cache.select(on_device)
+        return on_device
+
+
+def checked(finished: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    """Return the finished hypotheses of each source.  Raises: SearchError if a source has none."""
+    for number, hypotheses in enumerate(finished):
+        if not hypotheses:
+            raise SearchError(
+                f"beam search: source {number} has no translation of finite log-probability:"
+                " the model's weights or its outputs are not finite; take another checkpoint"
+            )
+    return finished

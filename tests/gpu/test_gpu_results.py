@@ -1,0 +1,147 @@
+"""The file of results of the benchmark for GPUs, and its goals; needs no GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import gpu_card
+from gpu_card import Card
+from gpu_goals import goals_of
+from gpu_results import Results
+from workload import Workload
+
+from minitransformer import ModelConfig
+
+MACHINE = {"device": "cuda", "card": "NVIDIA H200", "driver": "1", "commit": "a", "code": "b"}
+
+
+@pytest.fixture(autouse=True)
+def works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a card, and it goes on after an error."""
+    monkeypatch.setattr(gpu_card, "synchronize", lambda: None)
+
+
+def results_in(folder: Path, **machine: str) -> Results:
+    return Results(folder / "gpu.json", MACHINE | machine)
+
+
+def card_of(results: Results) -> Card:
+    return Card("cpu", results, "numerics")
+
+
+def fail() -> dict[str, Any]:
+    raise ValueError("wrong")
+
+
+def test_an_item_with_a_result_is_not_run_again(tmp_path: Path) -> None:
+    card = card_of(results_in(tmp_path))
+    assert card.attempt("adam", lambda: {"most_off": 1.0}, dtype="float32")
+    assert card.attempt("adam", fail, dtype="float32")
+    assert not card.attempt("adam", fail, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("other", [{"card": "NVIDIA H100"}, {"code": "c"}])
+def test_other_code_and_another_card_have_results_of_their_own(tmp_path: Path, other: dict[str, str]) -> None:
+    card_of(results_in(tmp_path)).attempt("adam", lambda: {"most_off": 1.0})
+    card = card_of(results_in(tmp_path, **other))
+    assert not card.attempt("adam", fail)
+    content = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))
+    assert content["failed"] == {"numerics, adam": "ValueError: wrong"}
+    assert len(content["rows"]) == 2
+
+
+def test_what_failed_is_run_again_only_when_it_is_forgotten(tmp_path: Path) -> None:
+    results = results_in(tmp_path)
+    assert not card_of(results).attempt("adam", fail)
+    assert not card_of(results).attempt("adam", lambda: {"most_off": 1.0})
+    results.forget_failures()
+    assert card_of(results).attempt("adam", lambda: {"most_off": 1.0})
+
+
+def test_an_item_that_ends_its_process_twice_is_an_error_the_third_time(tmp_path: Path) -> None:
+    def crash() -> dict[str, Any]:
+        raise SystemExit
+
+    card = card_of(results_in(tmp_path))
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            card.attempt("adam", crash)
+    assert not card.attempt("adam", crash)
+    assert card.attempt("clip", lambda: {"most_off": 1.0})
+
+
+def test_a_process_whose_card_does_not_work_any_more_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_card, "synchronize", fail)
+    with pytest.raises(SystemExit) as ended:
+        card_of(results_in(tmp_path)).attempt("adam", fail)
+    assert ended.value.code == gpu_card.LOST
+    assert "error" in results_in(tmp_path).rows()[0]
+
+
+def test_an_item_stopped_with_its_call_may_begin_again_any_number_of_times(tmp_path: Path) -> None:
+    results, item = results_in(tmp_path), {"stage": "numerics", "what": "adam"}
+    for _ in range(3):
+        assert results.begin(item)
+        results.forget_begun()
+
+
+def test_an_item_for_which_too_little_time_is_left_has_no_result(tmp_path: Path) -> None:
+    results = results_in(tmp_path)
+    card = Card("cpu", results, "timing", ends=0.0)
+    assert not card.attempt("contest", lambda: {}, seconds=1)
+    assert card.n_left == 1
+    assert results.rows() == []
+
+
+def test_the_file_is_json_also_with_numbers_that_json_does_not_have(tmp_path: Path) -> None:
+    results = results_in(tmp_path)
+    results.add(stage="numerics", most_off=float("nan"))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    content = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"), parse_constant=refuse)
+    assert content["rows"][0]["most_off"] == "nan"
+
+
+def contest(tokens: int, ratios: dict[str, float], ms: float) -> dict[str, Any]:
+    names = {"ours": 1.0, **ratios}
+    contestants = [
+        {"name": name, "ms": ms * ratio, "ours_is_times_as_fast": ratio, "peak MB": 900 if name == "ours" else 1_000}
+        for name, ratio in names.items()
+    ]
+    return {"model": "base", "batch tokens": tokens, "contestants": contestants}
+
+
+@pytest.mark.parametrize(("ratio", "reached", "stretch"), [(2.2, False, False), (2.3, True, False), (3.0, True, True)])
+def test_goals_are_ratios_to_pytorch(ratio: float, reached: bool, stretch: bool) -> None:
+    goals = goals_of([contest(25_000, {"PyTorch, eager": ratio}, 20.0)], "NVIDIA H200")
+    eager, compiled = goals[:2]
+    assert (eager["reached"], eager["stretch reached"], eager["measured"]) == (reached, stretch, ratio)
+    assert compiled["reached"] is None
+    assert goals[-1]["measured"] == 0.9
+    assert goals[-1]["reached"]
+
+
+@pytest.mark.parametrize(("card", "ms", "reached"), [("NVIDIA H200", 20.5, True), ("NVIDIA H200", 20.6, False),
+                                                     ("NVIDIA H100 80GB HBM3", 20.0, None)])  # fmt: skip
+def test_milliseconds_are_judged_on_an_h200_only(card: str, ms: float, reached: bool | None) -> None:
+    goal = next(goal for goal in goals_of([contest(25_000, {}, ms)], card) if "20.5 ms" in goal["goal"])
+    assert goal["reached"] is reached
+
+
+def test_words_are_as_frequent_as_one_divided_by_their_rank() -> None:
+    """Of 1/1, 1/2 … 1/1,000, whose sum is 7.4855, the first word has 13.36 % and the second half of that."""
+    pairs = Workload(ModelConfig(1_003, n_layers=1), 50_000, 1, zipf=True).pairs()
+    words = [word for source, target in pairs for word in (*source, *target)]
+    assert min(words) == 3
+    assert max(words) <= 1_002
+    assert words.count(3) / len(words) == pytest.approx(0.1336, abs=0.005)
+    assert words.count(4) / len(words) == pytest.approx(0.0668, abs=0.005)
