@@ -141,7 +141,7 @@ HELPERS = {  # files that kernels share
     "cpu": {"common", "library", "packed", "parallel", "philox"},
     "cuda": {
         "algorithms", "cases", "check", "checked", "common", "cublaslt", "driver", "epilogues", "library", "mma",
-        "nvrtc", "philox", "products", "side_stream", "vector",
+        "nvrtc", "philox", "products", "side_stream",
     },
 }  # fmt: skip
 
