@@ -140,8 +140,8 @@ OPERATIONS = {path.stem for path in (ROOT / "autograd/ops").glob("*.py")} - {"__
 HELPERS = {  # files that kernels share
     "cpu": {"common", "library", "packed", "parallel", "philox"},
     "cuda": {
-        "algorithms", "attention_long", "cases", "check", "checked", "common", "cublaslt", "driver", "library", "mma",
-        "nvrtc", "philox", "products", "side_stream", "vector",
+        "algorithms", "attention_long", "cases", "check", "checked", "common", "cublaslt", "driver", "epilogues",
+        "library", "mma", "nvrtc", "philox", "products", "side_stream",
     },
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ import fake_streams
 import pytest
 from cuda_on_cpu import COMPILER, KEPT_IN
 
-from autograd.kernels.cuda import algorithms, cublaslt, products, side_stream
+from autograd.kernels.cuda import algorithms, cublaslt, epilogues, products, side_stream
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
@@ -81,6 +81,14 @@ class Recorder:
             library().cublasLtMatmulDescSetAttribute(arguments[1], attribute, ctypes.byref(value), ctypes.sizeof(value))
         assert library().cublasLtMatmul(*arguments) == 0
 
+    def refuse_epilogues(self, *refused: cublaslt.Epilogue) -> None:
+        """Find no algorithm for products with these epilogues, as the library says it."""
+        numbers = {cublaslt.EPILOGUES[epilogue] for epilogue in refused}
+        self.refuse = lambda name, arguments: (
+            name in ("MatmulAlgoGetHeuristic", "MatmulAlgoCheck")
+            and self._attributes[arguments[1].value][cublaslt.EPILOGUE].value in numbers
+        )
+
     def names(self) -> list[str]:
         return [name for name, _ in self.calls]
 
@@ -93,6 +101,7 @@ def forget() -> None:
     """What products keep for the whole process: of another library, or of another stand-in for CuPy, it is wrong."""
     for cached in (cublaslt.handle, products._prepared, products._workspace, algorithms.choices_of):
         cached.cache_clear()
+    epilogues._refused.clear()
     side_stream.of_thread.__dict__.clear()
     side_stream.of_thread.__init__()
 

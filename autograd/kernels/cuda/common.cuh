@@ -24,11 +24,14 @@ __device__ __forceinline__ void store(bf16& out, float x) {
     out.bits = static_cast<unsigned short>(bf16_pair(x, 0.0f));
 }
 
-// n neighbours in memory, for accesses of up to 16 bytes.
+// n neighbours in memory, for accesses of up to 16 bytes; more bytes take several accesses.
 template <typename T, int n>
 struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16) Neighbours {
     T at[n];
 };
+
+template <typename T>
+constexpr int kOf16Bytes = 16 / sizeof(T);
 
 // Returns whether an address (or null) allows accesses to n neighbours at once.
 template <int n, typename T>
@@ -45,11 +48,15 @@ __device__ __forceinline__ void load_aligned(const float* from, float (&to)[n]) 
 
 template <int n>
 __device__ __forceinline__ void load_aligned(const bf16* from, float (&to)[n]) {
-    const Neighbours<unsigned, n / 2> pairs = *reinterpret_cast<const Neighbours<unsigned, n / 2>*>(from);
+    if constexpr (n == 1) {
+        to[0] = load(*from);
+    } else {
+        const Neighbours<unsigned, n / 2> pairs = *reinterpret_cast<const Neighbours<unsigned, n / 2>*>(from);
 #pragma unroll
-    for (int i = 0; i < n / 2; ++i) {
-        to[2 * i] = __uint_as_float(pairs.at[i] << 16);
-        to[2 * i + 1] = __uint_as_float(pairs.at[i] & 0xffff0000u);
+        for (int i = 0; i < n / 2; ++i) {
+            to[2 * i] = __uint_as_float(pairs.at[i] << 16);
+            to[2 * i + 1] = __uint_as_float(pairs.at[i] & 0xffff0000u);
+        }
     }
 }
 
@@ -63,10 +70,14 @@ __device__ __forceinline__ void store_aligned(float* to, const float (&from)[n])
 
 template <int n>
 __device__ __forceinline__ void store_aligned(bf16* to, const float (&from)[n]) {
-    Neighbours<unsigned, n / 2> pairs;
+    if constexpr (n == 1) {
+        store(*to, from[0]);
+    } else {
+        Neighbours<unsigned, n / 2> pairs;
 #pragma unroll
-    for (int i = 0; i < n / 2; ++i) pairs.at[i] = bf16_pair(from[2 * i], from[2 * i + 1]);
-    *reinterpret_cast<Neighbours<unsigned, n / 2>*>(to) = pairs;
+        for (int i = 0; i < n / 2; ++i) pairs.at[i] = bf16_pair(from[2 * i], from[2 * i + 1]);
+        *reinterpret_cast<Neighbours<unsigned, n / 2>*>(to) = pairs;
+    }
 }
 
 // Loads n neighbours at once if the address is aligned, else one by one; only the first `count` exist, the rest are 0.

@@ -4,7 +4,7 @@
 // that it has read.  The target and the impossible word, whose q differs, get their gradients after all others.  A row
 // without a target (-1) becomes 0, whatever it contains.
 
-#include "vector.cuh"
+#include "common.cuh"
 
 constexpr int kThreads = 512;
 
@@ -25,12 +25,12 @@ __device__ __forceinline__ float exponential(float x) {
 template <typename T, typename Visit>
 __device__ __forceinline__ void for_each_word(const T* logits, int n_words, const Visit& visit) {
     constexpr int kWords = kOf16Bytes<T>;
-    const int before = static_cast<int>((16 - misalignment(logits)) % 16 / sizeof(T));
+    const int before = static_cast<int>(-reinterpret_cast<unsigned long long>(logits) % 16 / sizeof(T));
     const int first = before < n_words ? before : n_words, n_in_vectors = (n_words - first) / kWords * kWords;
     for (int i = kWords * threadIdx.x; i < n_in_vectors; i += kWords * blockDim.x) {
         const int word = first + i;
         float z[kWords];
-        load_vector(logits + word, z);
+        load_aligned(logits + word, z);
         visit(word, z);
     }
     for (int i = threadIdx.x; i < n_words - n_in_vectors; i += blockDim.x) {
@@ -73,7 +73,7 @@ __device__ void cross_entropy(T* logits, const long long* targets, float* losses
     if (target < 0) {  // a whole block
         for_each_word(logits, n, [&](int word, auto& z) {
             for (float& of_word : z) of_word = 0;
-            store_vector(logits + word, z);
+            store_aligned(logits + word, z);
         });
         if (threadIdx.x == 0) losses[blockIdx.x] = 0;
         return;
@@ -86,7 +86,7 @@ __device__ void cross_entropy(T* logits, const long long* targets, float* losses
     const float sum = reduce_over_block<Sum>(here.of_logits), scale = 1 / total;
     for_each_word(logits, n, [&](int word, auto& z) {
         for (float& of_word : z) of_word = exponential(of_word - greatest) * scale - share;
-        store_vector(logits + word, z);
+        store_aligned(logits + word, z);
     });
     __syncthreads();
     if (threadIdx.x == 0) {

@@ -1,7 +1,7 @@
 // Embedding of tokens with positions and dropout, and the gradients of both tables; see autograd.ops.embedding.
 
+#include "common.cuh"
 #include "philox.cuh"
-#include "vector.cuh"
 
 constexpr int kWarps = 8, kDraws = 16, kElementsOfAWarp = 32 * kDraws;
 
@@ -18,12 +18,12 @@ __device__ __forceinline__ void embed_neighbours(const T* table, const long long
         const long long row = token + (column + i) / width;
         const unsigned at = (column + i) % width, bits = kept[i / kDraws] >> i % kDraws;
         float word[n], encoding[n];
-        load_vector(table + ids[row] * width + at, word);
-        load_vector(encodings + positions[row] * width + at, encoding);
+        load_aligned(table + ids[row] * width + at, word);
+        load_aligned(encodings + positions[row] * width + at, encoding);
 #pragma unroll
         for (int j = 0; j < n; ++j)
             word[j] = bits >> j & 1 ? (scale * word[j] + encoding[j]) * scale_of_kept : 0.0f;
-        store_vector(y + first + i, word);
+        store_aligned(y + first + i, word);
     }
 }
 
@@ -49,7 +49,7 @@ __device__ void embed(const T* table, const long long* ids, const T* encodings, 
     kept_here[warp][lane] = static_cast<unsigned short>(bits);
     __syncwarp();
     constexpr int kVector = kOf16Bytes<T>;
-    if (width % kVector == 0 && !misalignment(table) && !misalignment(encodings))
+    if (width % kVector == 0 && is_aligned<kVector>(table) && is_aligned<kVector>(encodings))
         embed_neighbours<kVector>(table, ids, encodings, positions, y, kept_here[warp], first, size, width, scale,
                                   scale_of_kept);
     else
@@ -91,16 +91,16 @@ __device__ __forceinline__ void add_piece(const T* dy, const unsigned short* kep
         for (int i = 0; i < n_tokens; ++i) {
             const unsigned long long at = static_cast<unsigned long long>(tokens[i]) * width + column;
             float row[n];
-            load_vector(dy + at, row);
+            load_aligned(dy + at, row);
             const unsigned bits = kept ? kept[at / kDraws] >> at % kDraws : ~0u;
 #pragma unroll
             for (int j = 0; j < n; ++j)
                 if (bits >> j & 1) sum[j] += row[j];
         }
-        if (adds) load_vector(out + column, before);
+        if (adds) load_aligned(out + column, before);
 #pragma unroll
         for (int j = 0; j < n; ++j) sum[j] = before[j] + scale * sum[j];
-        store_vector(out + column, sum);
+        store_aligned(out + column, sum);
     }
 }
 
@@ -118,7 +118,7 @@ __device__ void add_rows(const T* dy, const unsigned short* kept, const Order& t
     const bool is_run = !continues && !(first + n_tokens == end && tokens.id(end) == id);
     float* const out = is_run ? table + id * width : sum_of_piece(sums, cut, !continues, width);
     constexpr int kVector = kOf16Bytes<T>;
-    if (width % kVector == 0 && !misalignment(dy) && !misalignment(table))
+    if (width % kVector == 0 && is_aligned<kVector>(dy) && is_aligned<kVector>(table))
         add_piece<kVector>(dy, kept, tokens.order + first, n_tokens, out, is_run, width, scale);
     else
         add_piece<1>(dy, kept, tokens.order + first, n_tokens, out, is_run, width, scale);

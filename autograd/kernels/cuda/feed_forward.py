@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array, namespace
-from autograd.kernels.cuda.linear import affine, sum_of_rows
-from autograd.kernels.cuda.products import PendingProduct, is_matrix, mask_shape, product
+from autograd.kernels.cuda.epilogues import fused
+from autograd.kernels.cuda.linear import affine, relu_backward, sum_of_rows
+from autograd.kernels.cuda.products import PendingProduct, is_matrix, mask_shape, multiplied
 from autograd.op import BackwardOfSeveral
 from autograd.ops.feed_forward import joint_feed_forward
 from autograd.ops.linear import check_linear
@@ -32,18 +33,36 @@ def feed_forward_with_epilogues(
     """Compute the reference's result; only products read or write arrays of shape (T, F).
 
     The gradient of b₁ is rounded to bfloat16 once, because cuBLASLt writes it in the dtype of the product.
+    If the library refuses one of the epilogues, a product without it and ``relu_backward`` compute the same.
     Saves: x, the weights, h = max(0, x W₁ + b₁), and where h is positive, one bit per element.
     """
     check_linear("feed_forward", x, weight1, bias1, may_lack_bias=False)
-    xp, mask = namespace(x), namespace(x).empty(mask_shape(len(x), weight1.shape[1]), np.uint8)
-    hidden = affine(x, weight1, bias1, "relu_mask_bias", mask=mask)
+    xp = namespace(x)
+    hidden, mask = _hidden(x, weight1, xp.ascontiguousarray(bias1, dtype=x.dtype))
     check_linear("feed_forward", hidden, weight2, bias2)
 
     def backward(dys: list[Array | None]) -> list[Gradient | None]:
         dy = xp.ascontiguousarray(dys[0], dtype=x.dtype)
-        dz, dbias1 = xp.empty_like(hidden), xp.empty(bias1.shape, x.dtype)
-        product(dy, weight2.T, dz, epilogue="relu_bias_backward", bias=dbias1, mask=mask)
-        of_first = PendingProduct(dz, weight1.T), PendingProduct(x.T, dz), dbias1.astype(np.float32)
+        dz, dbias1 = _relu_backward(dy, weight2, hidden, mask)
+        of_first = PendingProduct(dz, weight1.T), PendingProduct(x.T, dz), dbias1
         return [*of_first, PendingProduct(hidden.T, dy), sum_of_rows(dy) if bias2 is not None else None]
 
     return [affine(hidden, weight2, bias2, "bias")], backward
+
+
+def _hidden(x: Array, weight: Array, bias: Array) -> tuple[Array, Array | None]:
+    """Return h and its mask; None instead of the mask if the library does not write it."""
+    xp, width = namespace(x), weight.shape[1]
+    hidden, mask = xp.empty((len(x), width), x.dtype), xp.empty(mask_shape(len(x), width), np.uint8)
+    if fused(x, weight, hidden, "relu_mask_bias", bias=bias, mask=mask):
+        return hidden, mask
+    return affine(x, weight, bias, "relu_bias"), None
+
+
+def _relu_backward(dy: Array, weight: Array, hidden: Array, mask: Array | None) -> tuple[Array, Array]:
+    """Return dz = dy W₂ᵀ where h is positive, else 0, and Σ_t dz_t in float32."""
+    xp = namespace(dy)
+    dz, dbias = xp.empty_like(hidden), xp.empty(hidden.shape[1], dy.dtype)
+    if mask is not None and fused(dy, weight.T, dz, "relu_bias_backward", bias=dbias, mask=mask):
+        return dz, dbias.astype(np.float32)
+    return relu_backward(multiplied(dy, weight.T), hidden)

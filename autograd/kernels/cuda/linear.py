@@ -7,6 +7,7 @@ import numpy as np
 from autograd.array import Array, namespace
 from autograd.kernels.cuda.cublaslt import Epilogue
 from autograd.kernels.cuda.driver import STORAGE, launch
+from autograd.kernels.cuda.epilogues import fused
 from autograd.kernels.cuda.products import PendingProduct, is_matrix, multiplied
 from autograd.ops.linear import check_linear, check_linear_transposed, linear, linear_relu, linear_transposed
 from autograd.tensor import Backward, Gradient
@@ -75,12 +76,24 @@ def linear_transposed_by_flags(x: Array, weight: Array) -> tuple[Array, Backward
     return multiplied(x, weight.T), backward
 
 
-def affine(x: Array, weight: Array, bias: Array | None, epilogue: Epilogue, *, mask: Array | None = None) -> Array:
-    """Return x W + b with the epilogue applied.  The bias, of any dtype, is converted to the dtype of x."""
+def affine(x: Array, weight: Array, bias: Array | None, epilogue: Epilogue) -> Array:
+    """Return x W + b with "bias" or "relu_bias" applied.  The bias, of any dtype, is converted to the dtype of x."""
     if bias is None:
         return multiplied(x, weight)
-    bias = namespace(x).ascontiguousarray(bias, dtype=x.dtype)
-    return multiplied(x, weight, epilogue=epilogue, bias=bias, mask=mask)
+    xp = namespace(x)
+    bias, y = xp.ascontiguousarray(bias, dtype=x.dtype), xp.empty((len(x), weight.shape[1]), x.dtype)
+    return y if fused(x, weight, y, epilogue, bias=bias) else _affine_by_steps(x, weight, bias, epilogue)
+
+
+def _affine_by_steps(x: Array, weight: Array, bias: Array, epilogue: Epilogue) -> Array:
+    """Compute ``affine`` without an epilogue, in float32, and round once as an epilogue does."""
+    xp = namespace(x)
+    y = xp.empty((len(x), weight.shape[1]), np.float32)
+    PendingProduct(x, weight).write_to(y)
+    y += bias.astype(np.float32)
+    if epilogue == "relu_bias":
+        xp.maximum(y, xp.zeros_like(y[:1]), out=y)
+    return y.astype(x.dtype, copy=False)
 
 
 def sum_of_rows(rows: Array, *, chunk: int = CHUNK) -> Array:

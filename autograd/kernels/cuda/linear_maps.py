@@ -7,7 +7,8 @@ the weights of equal layers.
 from __future__ import annotations
 
 from autograd.array import Array, namespace
-from autograd.kernels.cuda.linear import is_supported, sum_of_rows
+from autograd.kernels.cuda.epilogues import fused
+from autograd.kernels.cuda.linear import affine, is_supported, sum_of_rows
 from autograd.kernels.cuda.products import PendingProducts, PendingSum, address, distance, product, stack_of
 from autograd.op import BackwardOfSeveral
 from autograd.ops.linear import check_linear
@@ -59,4 +60,6 @@ def _multiply(x: Array, weights: list[Array], biases: list[Array], ys: Array) ->
     bias = namespace(x).empty((len(ys), ys.shape[2]), x.dtype)
     for i, of_one in enumerate(biases):
         bias[i] = of_one
-    product(x, stack_of(weights), ys, epilogue="bias", bias=bias)
+    if not fused(x, stack_of(weights), ys, "bias", bias=bias):
+        for i, weight in enumerate(weights):
+            ys[i] = affine(x, weight, bias[i], "bias")

@@ -14,7 +14,7 @@ from autograd.kernels.compiler import CompilerError, cached_code, code_of
 from autograd.kernels.cuda.library import paths_of
 
 SOURCES = Path(__file__).parent
-_HEADERS = ("attention.cuh", "attention_long.cuh", "common.cuh", "mma.cuh", "philox.cuh", "vector.cuh")
+_HEADERS = ("attention.cuh", "attention_long.cuh", "common.cuh", "mma.cuh", "philox.cuh")
 _OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
 

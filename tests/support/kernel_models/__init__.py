@@ -7,5 +7,5 @@ inputs, results, and what tensor cores multiply (attention's weights and the gra
 Not here, because they are the references' formulas in another order of addition: layer_norm.cu (but for who draws
 which number), adam.cu, clip.cu, linear.cu.  Nor top_k.cu, which only compares numbers.  Nor the inverse of ranges,
 which queries see a key: ``autograd.tiles`` computes it, in NumPy, for every device.  Nor which lane holds which number
-of a fragment (mma.cuh), or how many numbers one access moves (vector.cuh): that is CUDA.
+of a fragment (mma.cuh), or how many numbers one access moves (common.cuh): that is CUDA.
 """
