@@ -60,11 +60,6 @@ class RunConfig:
             raise ConfigError("model.vocabulary_size follows from the data in a training run: set data.vocabulary_size")
         if self.data.directory == self.run:
             raise ConfigError(f"data.directory and run are both {self.run}: choose another data.directory, or none")
-        if self.training.subword_sampling and (self.data.tokenizer == "word" or self.data.train_trees):
-            raise ConfigError(
-                f"training.subword_sampling is {self.training.subword_sampling}, but words and trees have only one"
-                " segmentation: set it to 0"
-            )
         if self.model.tied == "all" and not self.data.joint_vocabulary:
             raise ConfigError(
                 'model.tied is "all", but with data.joint_vocabulary = false a row of the shared matrix would be one'

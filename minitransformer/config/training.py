@@ -18,7 +18,7 @@ _BOUNDS = {
     "max_updates": COUNT, "batch_tokens": COUNT, "n_micro_batches": (0, 2 * MAX_MICRO_BATCHES), "warmup_steps": COUNT,
     "learning_rate_factor": FACTOR, "beta1": SHARE, "beta2": SHARE, "eps": FACTOR, "clip_norm": (1e-30, 1e30),
     "seed": (0, 2**64), "log_every": COUNT, "validate_every": COUNT, "checkpoint_every": COUNT,
-    "keep_checkpoints": COUNT, "subword_sampling": SHARE, "average_checkpoints": COUNT,
+    "keep_checkpoints": COUNT, "average_checkpoints": COUNT,
 }  # fmt: skip
 
 
@@ -42,7 +42,7 @@ class TrainingConfig:
     """Updates of linear warm-up; then the learning rate falls with the inverse square root of the step."""
     schedule: Schedule = "paper"
     """The learning rate after warm-up.  "paper": it falls with the inverse square root of the step.  "linear": it falls
-    linearly to 0 at the last update, which is better for short trainings whose length is known."""
+    linearly to 0 at the last update, for a training whose length is known."""
     learning_rate_factor: float = 1.0
     """Constant factor on the paper's schedule."""
     beta1: float = 0.9
@@ -64,10 +64,6 @@ class TrainingConfig:
     """Type of weights and activations.  With "bfloat16" the GPU's tensor cores multiply them and add in float32; a CPU
     is slower with it.  Updates are computed, and everything is saved, in float32.  "automatic": what the run began
     with, or for a new run bfloat16 on a GPU that has kernels for it, else float32."""
-    subword_sampling: float = 0.0
-    """Segment the training text anew in every epoch, which helps with little text; 0 keeps one segmentation.  For a BPE
-    tokenizer, the probability that a merge is skipped (BPE-dropout).  For a unigram one, the exponent of a
-    segmentation's probability."""
     seed: int = 1
     """Seed of everything random: initial weights, order of sentences, dropout."""
     log_every: int = 50

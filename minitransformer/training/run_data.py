@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
+from minitransformer.config import ConfigError, ModelConfig, RunConfig
 from minitransformer.data.prepare import PreparedData, changed_files, prepare
-from minitransformer.data.sampling import SubwordSampler
-from minitransformer.data.store import TrainingPairs
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.parsing.treebank import corpus_of
@@ -75,14 +73,6 @@ def _require_unfinished(run: Path) -> None:
             f"{run}: has been trained to its end ({RESULTS_FILE} is there), and has no checkpoints to go on from;"
             " set run to another directory, or remove this one to begin anew"
         )
-
-
-def training_pairs(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
-    """Return the training pairs of prepared data, segmented anew in every epoch if ``subword_sampling`` is set."""
-    store = data.store("train")
-    if not config.subword_sampling:
-        return store
-    return SubwordSampler(store, data.tokenizer, config.subword_sampling, config.seed)
 
 
 def check_lengths(config: ModelConfig, data: PreparedData) -> None:

@@ -12,6 +12,7 @@ import ctypes
 import functools
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -37,7 +38,10 @@ def end_or_hang(fault: str) -> None:
     if fault == "aborts":
         os.abort()
     if fault.startswith("is ended by "):
-        os.kill(os.getpid(), int(fault.removeprefix("is ended by ")))
+        number = int(fault.removeprefix("is ended by "))
+        if number != signal.SIGKILL:  # which cannot be ignored
+            signal.signal(number, signal.SIG_DFL)  # this process may ignore it, for example under nohup
+        os.kill(os.getpid(), number)
     if fault == "hangs":
         time.sleep(1_000)
 

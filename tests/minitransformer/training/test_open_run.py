@@ -314,10 +314,3 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
         (folder / ".tmpJrcgCB").write_bytes(b"half, by safetensors")
     job_of(config)
     assert not list(config.run.rglob(".*"))
-
-
-def test_words_and_trees_are_not_segmented_anew() -> None:
-    trees = {"train_trees": ("train.mrg",), "validation_trees": ("valid.mrg",)}
-    data = DataConfig(**trees, tokenizer="word", joint_vocabulary=False)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"training.subword_sampling is 0.1, but words and trees have only one"):
-        RunConfig(data=data, model=ModelConfig(tied="target"), training=TrainingConfig(subword_sampling=0.1))
