@@ -1,7 +1,8 @@
 """The time of an update of the base model, predicted without a GPU from counted instructions and bytes.
 
     pip install nvidia-cuda-nvrtc nvidia-cuda-nvdisasm
-    PYTHONPATH=.:tests/support python benchmarks/gpu_counts.py          (two minutes; prints a Markdown table)
+    PYTHONPATH=.:tests/support python benchmarks/gpu_counts.py          (half a minute; prints a Markdown table)
+    PYTHONPATH=.:tests/support python benchmarks/gpu_counts.py norm     (counts of kernels with "norm" in their name)
 
 Kernels are compiled for sm_90 and disassembled; launches, warps and bytes are recorded from an update whose kernels
 compute nothing.  A kernel takes as long as its bytes need at the speed of memory, or its instructions at the rate at
@@ -26,7 +27,7 @@ from minitransformer import ModelConfig, presets
 from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 from minitransformer.training.flops import training_flops
 
-TOKENS, WORDS = 25_088, 37_000  # of a side; of the vocabulary
+TOKENS, WORDS, WIDTH = 25_088, 37_000, 512  # of a side; of the vocabulary; d_model
 BYTES_A_SECOND = 4.3e12  # of an H200's memory, as copies reach
 ISSUED_A_SECOND = 132 * 4 * 1.755e9  # multiprocessors, schedulers of each, cycles a second
 FLOPS_A_SECOND, EFFICIENCY = 790e12, 0.75  # of matrix products in bfloat16; the part that they reach on average
@@ -35,25 +36,27 @@ FLOPS_A_SECOND, EFFICIENCY = 790e12, 0.75  # of matrix products in bfloat16; the
 class Work(NamedTuple):
     """What a kernel's counts do not say.  All numbers of this table are typed in.
 
-    ``unit`` is what one iteration of a main loop does; the main loops are the ``n_loops`` innermost ones that load most
-    bytes.  If ``unit`` is "load", the loop passes once over ``n_loaded`` arrays as large as the kernel's largest, and
-    the bytes that an iteration loads are counted.  ``n_rewritten`` arrays as large as that are read and written.
+    ``unit`` is what one iteration of a main loop does.  The main loops are chosen from the innermost ones, in the order
+    of the bytes that they load, the most first: ``loops`` are their positions in it.  Of the unit "load" a loop passes
+    once over an array as large as the kernel's largest, and the bytes that an iteration loads are counted.  Of
+    "elements" a launch passes over (tokens, d_model), of which a lane has ``n_elements`` in an iteration.
+    ``n_rewritten`` arrays as large as the largest are read and written.
     """
 
     kernels: str
     unit: str = ""
-    n_loops: int = 0
-    n_loaded: int = 1
+    loops: tuple[int, ...] = ()
+    n_elements: int = 0
     n_rewritten: int = 0
 
 
 WORK = (
-    Work("attention_", "tile", n_loops=1),
-    Work("cross_entropy_", "load", n_loops=2, n_rewritten=1),
-    Work("(add|layer)_norm_backward_", "row", n_loops=1),
-    Work("sum_of_rows_|sum_squares|dropout_", "load", n_loops=1),
-    Work("relu_backward_", "load", n_loops=1, n_loaded=2),
-    Work("sort_ids", "comparison", n_loops=1),
+    Work("attention_", "tile", (0,)),
+    Work("cross_entropy_", "load", (1, 2), n_rewritten=1),  # the loop at 0 is for models with an impossible word
+    Work("(add|layer)_norm_backward_", "row", (0,)),
+    Work("sum_of_rows_|sum_squares", "load", (0,)),
+    Work("embed_bf16", "elements", (0,), n_elements=8),
+    Work("add_rows_bf16", "elements", (0,), n_elements=4 * 8),  # of four rows
     Work("adam_update_", n_rewritten=3),
 )
 NO_WORK = Work("")
@@ -82,7 +85,8 @@ def work_of(name: str) -> Work:
 def predicted(kernel: Kernel, launches: Launches, n_tiles: float) -> Prediction:
     """Return instructions: of main loops by their iterations, of all other code once a warp; and bytes."""
     work = work_of(kernel.name)
-    loops = sorted(kernel.loops, key=lambda loop: -(loop.loaded or loop.shared))[: work.n_loops]
+    by_bytes = sorted(kernel.loops, key=lambda loop: -loop.loaded)
+    loops = [by_bytes[position] for position in work.loops]
     instructions = launches.warps * (kernel.whole.instructions - sum(loop.instructions for loop in loops))
     instructions += sum(iterations(work, loop, launches, n_tiles) * loop.instructions for loop in loops)
     return Prediction(
@@ -96,9 +100,9 @@ def iterations(work: Work, loop: Counts, launches: Launches, n_tiles: float) -> 
         return n_tiles
     if work.unit == "row":
         return launches.launches * TOKENS
-    if work.unit == "comparison":  # every thread with every id, which lies in shared memory as four bytes
-        return launches.launches * TOKENS**2 * 4 / (32 * loop.shared)
-    return work.n_loaded * launches.largest / (32 * loop.loaded)
+    if work.unit == "elements":
+        return launches.launches * TOKENS * WIDTH / (32 * work.n_elements)
+    return launches.largest / (32 * loop.loaded)
 
 
 def tiles_of_update(config: ModelConfig) -> int:
@@ -137,10 +141,32 @@ def table(predictions: list[Prediction]) -> Iterator[str]:
         )
 
 
+def table_of_counts(counted: list[Kernel]) -> Iterator[str]:
+    """Yield the lines of a Markdown table of kernels, whatever an update launches."""
+    yield (
+        "| kernel | registers (spilled bytes) | instructions: all, matrix, memory"
+        " | innermost loops: instructions, matrix, bytes that a thread loads |"
+    )
+    yield "|-|-|-|-|"
+    for name, _, registers, spilled, whole, loops in counted:
+        of_loops = "; ".join(f"{loop.instructions}, {loop.products}, {loop.loaded}" for loop in loops) or "none"
+        counts = f"{whole.instructions}, {whole.products}, {whole.memory}"
+        yield f"| `{name}` | {registers} ({spilled}) | {counts} | {of_loops} |"
+
+
 def main() -> None:
-    """Print the table."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    compiled = {kernel.name: kernel for kernel in kernels()}
+    """Print one of the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", nargs="?", help="count the kernels with this in their name, and predict nothing")
+    text, compiled = parser.parse_args().text, {kernel.name: kernel for kernel in kernels()}
+    if text is None:
+        predict(compiled)
+    else:
+        print("\n".join(table_of_counts([kernel for name, kernel in compiled.items() if text in name])))
+
+
+def predict(compiled: dict[str, Kernel]) -> None:
+    """Print the prediction."""
     config = presets.base(WORDS)
     n_tiles, launched = tiles_of_update(config), recorded(config, TOKENS)
     arrays = launched.pop(OTHERS)
@@ -165,8 +191,9 @@ for memory, or has few warps, takes longer. Counted from the code: instructions,
 loads. Recorded from an update without a graph: launches, warps, and bytes, of which every array of a launch counts
 once. Typed in: {BYTES_A_SECOND / 1e12} TB/s, {ISSUED_A_SECOND / 1e9:.0f} · 10⁹ warp instructions a second,
 {FLOPS_A_SECOND / 1e12:.0f} TFLOP/s at {EFFICIENCY:.0%} for products, the units of main loops, which arrays are
-both read and written, and that an operation of CuPy reads as many bytes as it writes. Left out: operations of CuPy in
-place, and the gaps between kernels."""
+both read and written, and that an operation of CuPy reads as many bytes as it writes. The embedding's tables count
+whole, though only the rows of a batch are accessed. Left out: operations of CuPy in place, and the gaps between
+kernels."""
 
 
 if __name__ == "__main__":

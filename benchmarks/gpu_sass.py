@@ -49,13 +49,12 @@ class Block:
 
 
 class Counts(NamedTuple):
-    """What is in a piece of code, and the bytes that a thread loads in it from global and from shared memory."""
+    """What is in a piece of code, and the bytes that a thread loads in it from global memory."""
 
     instructions: int
     products: int
     memory: int
     loaded: int
-    shared: int
 
     @classmethod
     def of(cls, instructions: list[Instruction]) -> Counts:
@@ -65,7 +64,6 @@ class Counts(NamedTuple):
             sum("MMA" in one.kind and one.kind != "HFMA2" for one in instructions),
             sum(one.kind in MEMORY for one in instructions),
             sum(one.n_bytes for one in instructions if one.kind in ("LDG", "LDGSTS")),
-            sum(one.n_bytes for one in instructions if one.kind == "LDS"),
         )
 
 
