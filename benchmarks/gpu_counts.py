@@ -19,12 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from gpu_launches import OTHERS, Launches, recorded
 from gpu_sass import Counts, Kernel, kernels
-from workload import Workload
 
-from autograd import Segments
-from autograd.tiles import ROWS, tiles_on_host
 from minitransformer import ModelConfig, presets
-from minitransformer.model.masks import causal_mask, encoder_decoder_mask, self_attention_mask
 from minitransformer.training.flops import training_flops
 
 TOKENS, WORDS, WIDTH = 25_088, 37_000, 512  # of a side; of the vocabulary; d_model
@@ -51,7 +47,6 @@ class Work(NamedTuple):
 
 
 WORK = (
-    Work("attention_", "tile", (0,)),
     Work("cross_entropy_", "load", (1, 2), n_rewritten=1),  # the loop at 0 is for models with an impossible word
     Work("(add|layer)_norm_backward_", "row", (0,)),
     Work("sum_of_rows_|sum_squares", "load", (0,)),
@@ -82,39 +77,25 @@ def work_of(name: str) -> Work:
     return next((work for work in WORK if re.match(work.kernels, name)), NO_WORK)
 
 
-def predicted(kernel: Kernel, launches: Launches, n_tiles: float) -> Prediction:
+def predicted(kernel: Kernel, launches: Launches) -> Prediction:
     """Return instructions: of main loops by their iterations, of all other code once a warp; and bytes."""
     work = work_of(kernel.name)
     by_bytes = sorted(kernel.loops, key=lambda loop: -loop.loaded)
     loops = [by_bytes[position] for position in work.loops]
     instructions = launches.warps * (kernel.whole.instructions - sum(loop.instructions for loop in loops))
-    instructions += sum(iterations(work, loop, launches, n_tiles) * loop.instructions for loop in loops)
+    instructions += sum(iterations(work, loop, launches) * loop.instructions for loop in loops)
     return Prediction(
         kernel, launches, work, loops, instructions, launches.n_bytes + work.n_rewritten * launches.largest
     )
 
 
-def iterations(work: Work, loop: Counts, launches: Launches, n_tiles: float) -> float:
+def iterations(work: Work, loop: Counts, launches: Launches) -> float:
     """Return how often warps run the body of a loop in an update."""
-    if work.unit == "tile":
-        return n_tiles
     if work.unit == "row":
         return launches.launches * TOKENS
     if work.unit == "elements":
         return launches.launches * TOKENS * WIDTH / (32 * work.n_elements)
     return launches.largest / (32 * loop.loaded)
-
-
-def tiles_of_update(config: ModelConfig) -> int:
-    """Return the pairs of tiles of all heads and layers: of the workload's sentences, scaled to ``TOKENS`` a side."""
-    pairs = Workload(config, TOKENS, 1, zipf=True).batches()[0]
-    source, target = (Segments.of_lengths([len(ids) + 1 for ids in side]) for side in zip(*pairs, strict=True))
-    masks = self_attention_mask(source), causal_mask(target), encoder_decoder_mask(target, source)
-    n_tiles = 0
-    for mask in masks:
-        _, _, first, end = tiles_on_host(mask).of_queries.T
-        n_tiles += int((-(-(end - first) // ROWS)).sum())
-    return round(n_tiles * config.n_heads * config.n_layers * TOKENS / target.n_tokens)
 
 
 def milliseconds_of_products(config: ModelConfig) -> float:
@@ -168,9 +149,9 @@ def main() -> None:
 def predict(compiled: dict[str, Kernel]) -> None:
     """Print the prediction."""
     config = presets.base(WORDS)
-    n_tiles, launched = tiles_of_update(config), recorded(config, TOKENS)
+    launched = recorded(config, TOKENS)
     arrays = launched.pop(OTHERS)
-    rows = [predicted(compiled[name], launches, n_tiles) for name, launches in launched.items()]
+    rows = [predicted(compiled[name], launches) for name, launches in launched.items()]
     of_products, of_arrays = milliseconds_of_products(config), 1e3 * 2 * arrays.n_bytes / BYTES_A_SECOND
     print("\n".join(table(rows)))
     print(f"| matrix products | | | | | | | {of_products:.2f} |")
@@ -192,7 +173,8 @@ loads. Recorded from an update without a graph: launches, warps, and bytes, of w
 once. Typed in: {BYTES_A_SECOND / 1e12} TB/s, {ISSUED_A_SECOND / 1e9:.0f} · 10⁹ warp instructions a second,
 {FLOPS_A_SECOND / 1e12:.0f} TFLOP/s at {EFFICIENCY:.0%} for products, the units of main loops, which arrays are
 both read and written, and that an operation of CuPy reads as many bytes as it writes. The embedding's tables count
-whole, though only the rows of a batch are accessed. Left out: operations of CuPy in place, and the gaps between
+whole, though only the rows of a batch are accessed. Attention's loop over keys runs once for sentences of up to 64
+tokens; slots that a warp skips are counted, too. Left out: operations of CuPy in place, and the gaps between
 kernels."""
 
 

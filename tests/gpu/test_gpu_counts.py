@@ -54,9 +54,7 @@ def kernel(name: str, n_instructions: int, *loops: Counts) -> Kernel:
 
 def test_a_kernel_without_loops_takes_as_long_as_its_instructions_or_its_bytes() -> None:
     """Of Adam, three arrays are written, too: 4 GB of arrays of 1 GB are 7 GB."""
-    few, many = (
-        predicted(kernel("adam_update_bf16", n), Launches(1, 1e6, 4e9, 1e9), n_tiles=0) for n in (100, 100_000)
-    )
+    few, many = (predicted(kernel("adam_update_bf16", n), Launches(1, 1e6, 4e9, 1e9)) for n in (100, 100_000))
     assert few.milliseconds == pytest.approx(7 / 4.3)
     assert many.milliseconds == pytest.approx(1e6 * 100_000 / (132 * 4 * 1.755e9) * 1e3)
 
@@ -67,19 +65,14 @@ def test_loops_run_as_often_as_their_loads_pass_over_the_largest_array() -> None
     The first loop that loads as many bytes is another version of the second, and counts once.
     """
     loops = Counts(20, 0, 1, 2), Counts(30, 0, 1, 2), Counts(40, 0, 1, 2), Counts(10, 0, 1, 0)
-    found = predicted(kernel("cross_entropy_bf16", 100, *loops), Launches(1, 10, 4_000, 3_200), n_tiles=0)
+    found = predicted(kernel("cross_entropy_bf16", 100, *loops), Launches(1, 10, 4_000, 3_200))
     assert found.instructions == 50 * 30 + 50 * 40 + 10 * 30
-
-
-def test_loops_over_tiles_run_once_a_tile() -> None:
-    found = predicted(kernel("attention_forward_64", 90, Counts(50, 4, 1, 2)), Launches(2, 10, 0, 0), n_tiles=7)
-    assert found.instructions == 7 * 50 + 10 * 40
 
 
 def test_a_loop_over_elements_passes_over_all_tokens_of_a_launch() -> None:
     """25,088 tokens of width 512, of which a warp has 4 rows of 256 columns in an iteration, for each of two tables."""
     loops = Counts(20, 0, 1, 22), Counts(165, 0, 1, 88)
-    found = predicted(kernel("add_rows_bf16", 400, *loops), Launches(2, 10, 0, 0), n_tiles=0)
+    found = predicted(kernel("add_rows_bf16", 400, *loops), Launches(2, 10, 0, 0))
     assert found.instructions == 2 * 25_088 * 512 / (4 * 256) * 165 + 10 * (400 - 165)
 
 
