@@ -62,7 +62,9 @@ def captured_product(pool: Any) -> dict[str, Any]:
     xp = namespace_of_device("cuda")
     stream = xp.cuda.Stream(non_blocking=True)
     pool = pool or xp.cuda.MemoryPool()  # a graph's memory must never be given to others
+    before = xp.cuda.get_current_stream().record()
     with stream, xp.cuda.using_allocator(pool.malloc):
+        stream.wait_event(before)
         x, weight = draw(300, 64), draw(64, 128)
 
         def compute() -> Any:

@@ -48,8 +48,10 @@ def test_products_of_the_model(name: str, dtype: str) -> None:
 
 @needs_gpu
 def test_a_captured_product_computes_with_what_is_there_when_it_is_launched() -> None:
-    stream = namespace_of_device("cuda").cuda.Stream(non_blocking=True)
+    cuda = namespace_of_device("cuda").cuda
+    stream, before = cuda.Stream(non_blocking=True), cuda.get_current_stream().record()
     with stream:
+        stream.wait_event(before)
         x, weight, bias = draw("bfloat16", 300, 64), draw("bfloat16", 64, 128), draw("bfloat16", 128)
         y, gradient = draw("bfloat16", 300, 128), draw("float32", 64, 128)
 
