@@ -1,4 +1,4 @@
-"""Whether operations record a tape."""
+"""A switch of each thread: operations record a tape, or not."""
 
 from __future__ import annotations
 

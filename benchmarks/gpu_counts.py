@@ -30,7 +30,7 @@ FLOPS_A_SECOND, EFFICIENCY = 790e12, 0.75  # of matrix products in bfloat16; the
 
 
 class Work(NamedTuple):
-    """What a kernel's counts do not say.  All numbers of this table are typed in.
+    """The facts of a kernel that its counts do not show.  All numbers of this table are typed in.
 
     ``unit`` is what one iteration of a main loop does.  The main loops are chosen from the innermost ones, in the order
     of the bytes that they load, the most first: ``loops`` are their positions in it.  Of the unit "load" a loop passes
@@ -167,8 +167,8 @@ def predict(compiled: dict[str, Kernel]) -> None:
 
 
 ASSUMPTIONS = f"""\
-A prediction for {TOKENS:,} tokens a side and {WORDS:,} words, not a measurement, and a lower bound: a kernel that waits
-for memory, or has few warps, takes longer. Counted from the code: instructions, registers, bytes that an iteration
+A prediction for {TOKENS:,} tokens a side and {WORDS:,} words, not a measurement: a kernel that waits for memory, or has
+few warps, takes longer. Counted from the code: instructions, registers, bytes that an iteration
 loads. Recorded from an update without a graph: launches, warps, and bytes, of which every array of a launch counts
 once. Typed in: {BYTES_A_SECOND / 1e12} TB/s, {ISSUED_A_SECOND / 1e9:.0f} · 10⁹ warp instructions a second,
 {FLOPS_A_SECOND / 1e12:.0f} TFLOP/s at {EFFICIENCY:.0%} for products, the units of main loops, which arrays are

@@ -49,7 +49,7 @@ class Block:
 
 
 class Counts(NamedTuple):
-    """What is in a piece of code, and the bytes that a thread loads in it from global memory."""
+    """The instructions of a piece of code, and the bytes that a thread loads in it from global memory."""
 
     instructions: int
     products: int

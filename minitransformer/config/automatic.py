@@ -21,7 +21,7 @@ SMALL_BATCH = 4_000  # tokens; in more than 2 micro-batches of a smaller batch, 
 def begun_with(run: Path) -> dict[str, Any]:
     """Return the values of these settings with which the run in a directory began.
 
-    None if there is no run, or its file is corrupt, which ``RunConfig.differences`` reports.
+    Return an empty dict if there is no run, or if its file is corrupt, which ``RunConfig.differences`` reports.
     """
     try:
         begun = read_json(run / RUN_FILE)

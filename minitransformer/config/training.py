@@ -42,7 +42,7 @@ class TrainingConfig:
     """Updates of linear warm-up; then the learning rate falls with the inverse square root of the step."""
     schedule: Schedule = "paper"
     """The learning rate after warm-up.  "paper": it falls with the inverse square root of the step.  "linear": it falls
-    linearly to 0 at the last update, for a training whose length is known."""
+    linearly to 0 at the last update, so a resumed run with another max_updates has another rate."""
     learning_rate_factor: float = 1.0
     """Constant factor on the paper's schedule."""
     beta1: float = 0.9
