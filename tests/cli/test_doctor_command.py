@@ -106,7 +106,8 @@ def test_a_directory_that_cannot_be_written_is_wrong(
     assert (status, "one thing is wrong" in output) == (1, True)
 
 
-def test_parameters_are_counted_before_the_data_are_prepared() -> None:
+def test_parameters_are_counted_before_the_data_are_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where no demonstration has been trained
     config = RunConfig.of_preset("base")
     assert plan.parameters(config).found.startswith("63,045,632, if the vocabulary reaches the requested size")
     apart = RunConfig(data=DataConfig(joint_vocabulary=False, vocabulary_size=50), model=ModelConfig(tied="none"))
