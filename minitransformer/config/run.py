@@ -60,6 +60,11 @@ class RunConfig:
             raise ConfigError("model.vocabulary_size follows from the data in a training run: set data.vocabulary_size")
         if self.data.directory == self.run:
             raise ConfigError(f"data.directory and run are both {self.run}: choose another data.directory, or none")
+        if self.training.bpe_dropout and (self.data.tokenizer != "bpe" or self.data.train_trees):
+            raise ConfigError(
+                f"training.bpe_dropout is {self.training.bpe_dropout}, but only text in byte pairs can be segmented"
+                ' anew: set it to 0, or set data.tokenizer to "bpe" for text'
+            )
         if self.model.tied == "all" and not self.data.joint_vocabulary:
             raise ConfigError(
                 'model.tied is "all", but with data.joint_vocabulary = false a row of the shared matrix would be one'

@@ -18,7 +18,7 @@ _BOUNDS = {
     "max_updates": COUNT, "batch_tokens": COUNT, "n_micro_batches": (0, 2 * MAX_MICRO_BATCHES), "warmup_steps": COUNT,
     "learning_rate_factor": FACTOR, "beta1": SHARE, "beta2": SHARE, "eps": FACTOR, "clip_norm": (1e-30, 1e30),
     "seed": (0, 2**64), "log_every": COUNT, "validate_every": COUNT, "checkpoint_every": COUNT,
-    "keep_checkpoints": COUNT, "average_checkpoints": COUNT,
+    "keep_checkpoints": COUNT, "bpe_dropout": SHARE, "average_checkpoints": COUNT,
 }  # fmt: skip
 
 
@@ -64,8 +64,11 @@ class TrainingConfig:
     """Type of weights and activations.  With "bfloat16" the GPU's tensor cores multiply them and add in float32; a CPU
     is slower with it.  Updates are computed, and everything is saved, in float32.  "automatic": what the run began
     with, or for a new run bfloat16 on a GPU that has kernels for it, else float32."""
+    bpe_dropout: float = 0.0
+    """Probability that a merge of byte pairs is left out when training text is segmented, anew in every epoch.  It
+    helps with little text; 0 keeps one segmentation."""
     seed: int = 1
-    """Seed of everything random: initial weights, order of sentences, dropout."""
+    """Seed of everything random: initial weights, order of sentences, dropout, segmentations."""
     log_every: int = 50
     """Updates between log lines."""
     validate_every: int = 1_000

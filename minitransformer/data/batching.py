@@ -8,7 +8,7 @@ import numpy as np
 
 from autograd.array import IntArray
 from autograd.random import StreamId, permutation
-from minitransformer.data.store import TokenStore
+from minitransformer.data.store import Pairs
 from minitransformer.model.batch import Batch
 
 POOL = 128  # batches per pool; pairs are sorted by length within a pool, and pools differ between epochs
@@ -62,7 +62,7 @@ def cut_into_micro_batches(indices: IntArray, lengths: IntArray, n_micro_batches
     return [indices[micro_batch_of_pair == micro_batch] for micro_batch in range(n_micro_batches)]
 
 
-def read_batch(store: TokenStore, indices: IntArray) -> Batch:
+def read_batch(pairs: Pairs, indices: IntArray) -> Batch:
     """Return the pairs of these indices as a packed batch."""
-    pairs = [store.pair(int(i)) for i in indices]
-    return Batch.from_token_ids([source for source, _ in pairs], [target for _, target in pairs])
+    read = [pairs.pair(int(i)) for i in indices]
+    return Batch.from_token_ids([source for source, _ in read], [target for _, target in read])

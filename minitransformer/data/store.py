@@ -12,10 +12,11 @@ import re
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from autograd.array import IntArray
 from minitransformer.model.batch import IdPair
 from minitransformer.system.files import CheckpointError, CorruptFileError, atomic_write
 
@@ -71,6 +72,28 @@ def _shard_path(directory: Path, split: str, number: int, part: str) -> Path:
     return directory / f"{split}-{number:05d}.{part}.npy"
 
 
+class Pairs(Protocol):
+    """Pairs of id sequences, by index.
+
+    Shapes: ``lengths`` (n, 2) int64: source and target tokens of each pair, without start and end symbols.
+    """
+
+    lengths: IntArray
+
+    def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the source and target ids of pair i."""
+
+
+class TrainingPairs(Protocol):
+    """The training pairs of a run, which may be segmented differently in each epoch."""
+
+    def __len__(self) -> int:
+        """Return the number of pairs, which is the same in each epoch."""
+
+    def of_epoch(self, epoch: int) -> Pairs:
+        """Return the pairs of an epoch."""
+
+
 class TokenStore:
     """The pairs of id sequences of a split that ``write_store`` wrote, by index.
 
@@ -92,6 +115,10 @@ class TokenStore:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def of_epoch(self, epoch: int) -> TokenStore:
+        """Return this store: its pairs are the same in each epoch."""
+        return self
+
     def check_ids(self, *vocabulary_sizes: int) -> None:
         """Check that all source and target ids are below the sizes of their vocabularies.
 
@@ -105,6 +132,10 @@ class TokenStore:
                         f"{name}: has token {largest:,}, expected less than {size:,}, the size of the tokenizer's"
                         " vocabulary: it is corrupt, or of another tokenizer; prepare the data again"
                     )
+
+    def tokens(self, side: int) -> np.ndarray[Any, Any]:
+        """Return the ids of all sources (side 0) or targets (side 1), one after the other, in memory."""
+        return np.concatenate([shard[side] for shard in self._shards])
 
     def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Return the ids of pair i, as views into the memory-mapped files."""

@@ -7,17 +7,15 @@ import dataclasses
 from autograd.array import IntArray
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import plan_epoch
+from minitransformer.data.store import TrainingPairs
 from minitransformer.training.state import TrainingState
 
 
 class BatchCursor:
-    """The order of batches: a pure function of the state, the seed and the lengths of sentences.
+    """The order of batches: a pure function of the state, the seed and the lengths of an epoch's sentences."""
 
-    Shapes: lengths (n, 2), source and target tokens of every pair, without end symbols.
-    """
-
-    def __init__(self, lengths: IntArray, config: TrainingConfig) -> None:
-        self._lengths, self._config = lengths, config
+    def __init__(self, store: TrainingPairs, config: TrainingConfig) -> None:
+        self._store, self._config = store, config
         self._epoch, self._plan = -1, list[IntArray]()  # the epoch that was planned last, and its batches
 
     def next(self, state: TrainingState) -> tuple[IntArray, TrainingState]:
@@ -37,6 +35,7 @@ class BatchCursor:
     def _plan_of(self, epoch: int) -> list[IntArray]:
         if epoch != self._epoch:
             config = self._config
-            self._plan = plan_epoch(self._lengths, config.batch_tokens, seed=config.seed, epoch=epoch)
+            lengths = self._store.of_epoch(epoch).lengths
+            self._plan = plan_epoch(lengths, config.batch_tokens, seed=config.seed, epoch=epoch)
             self._epoch = epoch
         return self._plan

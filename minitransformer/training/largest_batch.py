@@ -79,7 +79,7 @@ def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, Int
     return predict(
         trainer.model,
         config,
-        trainer.store.lengths,
+        trainer.pairs.lengths,
         n_threads=trainer.gradient.n_threads,
         micro_batches=micro_batches_of_rank(trainer.world.rank, trainer.world.size, config.n_micro_batches, config.sum),
         moments=2 * trainer.adam.m.nbytes,
@@ -89,14 +89,14 @@ def _predicted(trainer: Trainer, config: TrainingConfig) -> tuple[Footprint, Int
 
 def _largest_micro_batches(trainer: Trainer, batch: IntArray) -> list[Batch | None]:
     """Return the process's micro-batches of a batch; for each thread, all but the largest are None."""
-    lengths, micro_batches = trainer.store.lengths, trainer.micro_batches
+    lengths, micro_batches = trainer.pairs.lengths, trainer.micro_batches
     cut = cut_into_micro_batches(batch, lengths, trainer.config.n_micro_batches)
     kept = {
         max((micro_batches[i] for i in run), key=lambda micro_batch: int((lengths[cut[micro_batch]] + 1).sum()))
         for run in runs_of_threads(len(micro_batches), trainer.gradient.n_threads)
     }
     return [
-        read_batch(trainer.store, cut[micro_batch]) if micro_batch in kept and len(cut[micro_batch]) else None
+        read_batch(trainer.pairs, cut[micro_batch]) if micro_batch in kept and len(cut[micro_batch]) else None
         for micro_batch in micro_batches
     ]
 

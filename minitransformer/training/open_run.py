@@ -15,7 +15,7 @@ from minitransformer.system.provenance import code_version
 from minitransformer.training.callbacks.checkpoint_stage import require_same_parameters
 from minitransformer.training.largest_batch import try_largest_batch
 from minitransformer.training.resolve import resolve
-from minitransformer.training.run_data import check_lengths, shared_data, sized
+from minitransformer.training.run_data import check_lengths, shared_data, sized, training_pairs
 from minitransformer.training.trainer import Trainer, reducer_for
 from minitransformer.training.validation import Validation
 from parallel.agreement import check_agreement
@@ -73,7 +73,8 @@ def _build_trainer(config: RunConfig, world: Communicator, data: PreparedData, n
     )  # fmt: skip
     check_lengths(model.config, data)
     validation = Validation.of(data, n_threads=n_threads) if world.rank == 0 else None
-    return Trainer(model, data.store("train"), validation, training, config.run, world, reducer, n_threads=n_threads)
+    store = training_pairs(training, data)
+    return Trainer(model, store, validation, training, config.run, world, reducer, n_threads=n_threads)
 
 
 def _log_setup(trainer: Trainer, placements: list[Placement], n_threads: int, why_no_bfloat16: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from minitransformer.config import ConfigError, ModelConfig, RunConfig
+from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
+from minitransformer.data.bpe_dropout import BpeDropout
 from minitransformer.data.prepare import PreparedData, changed_files, prepare
+from minitransformer.data.store import TrainingPairs
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.parsing.treebank import corpus_of
@@ -73,6 +75,12 @@ def _require_unfinished(run: Path) -> None:
             f"{run}: has been trained to its end ({RESULTS_FILE} is there), and has no checkpoints to go on from;"
             " set run to another directory, or remove this one to begin anew"
         )
+
+
+def training_pairs(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
+    """Return the training pairs of prepared data, segmented anew in every epoch if ``bpe_dropout`` is set."""
+    store = data.store("train")
+    return BpeDropout(store, data.tokenizer, config.bpe_dropout, config.seed) if config.bpe_dropout else store
 
 
 def check_lengths(config: ModelConfig, data: PreparedData) -> None:

@@ -16,7 +16,7 @@ from autograd.array import Device, IntArray, gpu_module
 from autograd.optim import Adam
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import cut_into_micro_batches, read_batch
-from minitransformer.data.store import TokenStore
+from minitransformer.data.store import Pairs, TrainingPairs
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import CheckpointError
@@ -61,7 +61,7 @@ class Trainer:
     def __init__(
         self,
         model: Transformer,
-        store: TokenStore,
+        store: TrainingPairs,
         validation: Validation | None,
         config: TrainingConfig,
         run: Path,
@@ -88,7 +88,7 @@ class Trainer:
         self.training_step = step if self.why_not_captured else CapturedStep(step)
         self.state = TrainingState()
         self.writer = CheckpointWriter(run, keep=config.keep_checkpoints)
-        self._cursor = BatchCursor(store.lengths, config)
+        self._cursor = BatchCursor(store, config)
         self._guard = DivergenceGuard()
         self._stopwatch = Stopwatch()
         self._seconds = 0.0  # time that this process has spent on updates
@@ -153,6 +153,11 @@ class Trainer:
             _log.info(f"interrupted after update {self.state.step:,} and saved; the same run goes on from there")
         return is_complete
 
+    @property
+    def pairs(self) -> Pairs:
+        """The training pairs of the current epoch."""
+        return self.store.of_epoch(self.state.epoch)
+
     def _stages(self, callback: Callback) -> tuple[Stage, ...]:
         """Return the stages, in the order in which they are called."""
         config, model, world, writer = self.config, self.model, self.world, self.writer
@@ -184,7 +189,8 @@ class Trainer:
             facts = UpdateFacts.of(last.state, last.batch, self.config, learning_rate, rollback.reason)
             shard = self.model.parameters.gradients[self.reducer.shard]
             gradients = self.reducer.gather(shard * (1 / last.result.n_tokens))
-            give_up(self.run_directory, self.model, self.store, facts, gradients, self.world)
+            pairs = self.store.of_epoch(last.state.epoch)
+            give_up(self.run_directory, self.model, pairs, facts, gradients, self.world)
         self.state = self.state.instead_of(undone, avoided)
         _log.info(f"going on from update {self.state.step:,}, without {len(avoided)} batches")
 
@@ -201,7 +207,7 @@ class Trainer:
             self.writer.wait()
 
     def step(self, batch: IntArray) -> StepResult:
-        """Make the next update with a batch, given as indices of pairs in the store.
+        """Make the next update with a batch, given as indices of pairs of the state's epoch.
 
         On a GPU the update may still be running when this returns; reading the result waits for it.  Of the state, only
         ``step`` changes: ``train`` also counts losses and costs, validates and saves.
@@ -209,19 +215,19 @@ class Trainer:
         start = time.perf_counter()
         self.state = dataclasses.replace(self.state, step=self.state.step + 1)
         cut = self._micro_batches(batch)
-        micro_batches = [read_batch(self.store, cut[i]) if len(cut[i]) else None for i in self.micro_batches]
-        lengths = [self.store.lengths[pairs] + 1 for pairs in cut]  # end symbols included
+        micro_batches = [read_batch(self.pairs, cut[i]) if len(cut[i]) else None for i in self.micro_batches]
+        lengths = [self.pairs.lengths[pairs] + 1 for pairs in cut]  # end symbols included
         result = self.training_step(micro_batches, self.state.step, lengths)
         self._seconds += time.perf_counter() - start
         return result
 
     def _micro_batches(self, batch: IntArray) -> list[IntArray]:
         """Return the pairs of each micro-batch of a batch; some may have none."""
-        return cut_into_micro_batches(batch, self.store.lengths, self.config.n_micro_batches)
+        return cut_into_micro_batches(batch, self.pairs.lengths, self.config.n_micro_batches)
 
     def _flops(self, batch: IntArray) -> int:
         """Return the FLOPs of the matrix products of an update, of all ranks."""
-        return training_flops(self.model.config, *(self.store.lengths[batch] + 1).T)
+        return training_flops(self.model.config, *(self.pairs.lengths[batch] + 1).T)
 
     def _log_waiting(self) -> None:
         """Log the share of time for which ranks waited for the slowest rank."""

@@ -28,12 +28,12 @@ NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five"
 TO_TRANSLATE = b"one two\nsix\n\nfive five four three\ntwo\n"
 
 TEXT = ["--data.train-source", "train.en", "--data.train-target", "train.de", "--data.vocabulary-size", "40"]
-# All kinds of dropout, more micro-batches than threads, several epochs, clipping, validations and an average of
-# checkpoints.
+# All kinds of dropout, more micro-batches than threads, several epochs, each with other segmentations, clipping,
+# validations and an average of checkpoints.
 TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-heads 2 --model.d-k 8 --model.d-v 8
     --model.p-drop 0.1 --model.p-drop-attention 0.1 --model.p-drop-relu 0.1
     --training.max-updates 24 --training.schedule linear --training.batch-tokens 250 --training.n-micro-batches 4
-    --training.warmup-steps 12
+    --training.warmup-steps 12 --training.bpe-dropout 0.1
     --training.clip-norm 1.0 --training.log-every 2 --training.validate-every 8 --training.checkpoint-every 6
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
 

@@ -34,6 +34,12 @@ def test_it_says_what_was_compared_and_leaves_nothing(arguments: list[str], tmp_
     assert contents(tmp_path) == before
 
 
+def test_a_run_that_segments_its_text_anew_resumes_with_the_same_segmentations(arguments: list[str]) -> None:
+    anew = ["--training.bpe-dropout", "0.3", "--training.schedule", "linear"]
+    output = plain(output_of(lambda: train([*arguments, *anew, "--verify-resume", "30"])))  # several epochs
+    assert "the same, bit for bit: 22,272 parameters" in output
+
+
 @pytest.mark.parametrize(
     ("forgotten", "message"),
     [

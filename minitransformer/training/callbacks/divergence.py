@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from autograd import namespace
 from autograd.array import Array, IntArray
-from minitransformer.data.store import TokenStore
+from minitransformer.data.store import Pairs
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import CheckpointError
@@ -144,7 +144,7 @@ def require_finite(model: Transformer, step: int) -> None:
 
 
 def give_up(
-    run: Path, model: Transformer, store: TokenStore, facts: UpdateFacts, gradients: Array, world: Communicator
+    run: Path, model: Transformer, pairs: Pairs, facts: UpdateFacts, gradients: Array, world: Communicator
 ) -> NoReturn:
     """Write a repro bundle of the update that ``facts`` describe, and raise TrainingDivergedError.
 
@@ -155,7 +155,7 @@ def give_up(
     advice = f"The doctor can replay it from {directory} and find the first such number;"
     if world.rank == 0:
         try:
-            write_repro_bundle(directory, model, [store.pair(i) for i in facts.pairs], facts, gradients)
+            write_repro_bundle(directory, model, [pairs.pair(i) for i in facts.pairs], facts, gradients)
         except CheckpointError as error:
             advice = f"No repro bundle of it could be written ({error});"
     world.barrier()

@@ -22,7 +22,7 @@ from minitransformer.training.largest_batch import (
     try_largest_batch,
     ways_into,
 )
-from minitransformer.training.run_data import sized
+from minitransformer.training.run_data import sized, training_pairs
 from minitransformer.training.trainer import Trainer, reducer_for
 from parallel.communicator import Communicator, micro_batches_of_rank
 from parallel.placement import Placement, cores_of
@@ -100,7 +100,7 @@ def _tried(config: RunConfig, world: Communicator, n_threads: int) -> Finding:
     data = PreparedData.open(config.data_directory)
     give_back_freed_memory()
     before = _forget_peak()
-    training, store = config.training, data.store("train")
+    training, store = config.training, training_pairs(config.training, data)
     reducer = reducer_for(training, world, config.device, n_threads)
     model = Transformer(
         sized(config.model, data), seed=training.seed, dtype=training.precision, device=config.device,

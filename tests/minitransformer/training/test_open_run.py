@@ -314,3 +314,16 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
         (folder / ".tmpJrcgCB").write_bytes(b"half, by safetensors")
     job_of(config)
     assert not list(config.run.rglob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("data", "tied"),
+    [
+        ({"train_trees": ("train.mrg",), "validation_trees": ("valid.mrg",), "tokenizer": "word"}, "target"),
+        ({"tokenizer": "unigram"}, "all"),
+    ],
+)
+def test_only_text_in_byte_pairs_is_segmented_anew(data: dict[str, Any], tied: Any) -> None:
+    text = DataConfig(**data, joint_vocabulary=tied == "all")
+    with pytest.raises(ConfigError, match=r"training.bpe_dropout is 0.1, but only text in byte pairs"):
+        RunConfig(data=text, model=ModelConfig(tied=tied), training=TrainingConfig(bpe_dropout=0.1))

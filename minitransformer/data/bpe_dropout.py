@@ -1,0 +1,169 @@
+"""BPE-dropout: training text is segmented anew in every epoch, and some merges of byte pairs are left out.
+
+Source: Provilkov, Emelianenko & Voita 2020, "BPE-Dropout: Simple and Effective Subword Regularization", algorithm 1.
+sentencepiece can do it, too, but seeds its random numbers anew in every process.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import numpy as np
+import sentencepiece
+
+from autograd.array import IntArray
+from autograd.random import StreamId, random_words
+from minitransformer.data.store import SIDES, Pairs, TokenStore
+from minitransformer.data.tokenizer import Tokenizer
+
+DRAWS = 32  # segmentations that are drawn of each word at most; an epoch chooses among them for each occurrence
+_LONGEST_WORD = 100  # characters: segmentation takes time with the square of the length
+_STREAMS = (0x6270652D736F, 0x6270652D7461)  # random stream ids of the choices in source and target; no model uses them
+
+
+def segment(word: str, ranks: Mapping[str, float], rate: float, random: Random) -> list[str]:
+    """Merge the characters of a word into pieces.
+
+    In each step every possible merge is left out with probability ``rate``.  Of the others, the one of the lowest rank
+    is done, the leftmost if there are several.  Without one, the word is finished.
+    """
+    pieces = list(word)
+    while True:
+        possible = [
+            (rank, i)
+            for i, (left, right) in enumerate(pairwise(pieces))
+            if (rank := ranks.get(left + right)) is not None and random.random() >= rate
+        ]
+        if not possible:
+            return pieces
+        _, i = min(possible)
+        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
+
+
+class BpeDropout:
+    """The pairs of a token store, segmented anew in every epoch: a pure function of seed, epoch and pair.
+
+    A sentence keeps its segmentation if the new one would be longer than the longest sentence of the store.  So memory
+    and learned positions that suffice for the store suffice for every epoch.
+
+    Args:
+        rate: probability that a merge is left out in a step.
+    """
+
+    def __init__(self, store: TokenStore, tokenizer: Tokenizer, rate: float, seed: int) -> None:
+        models = (tokenizer.source, tokenizer.target)
+        self._sides = [
+            _Side(store.tokens(side), store.lengths[:, side], models[side], rate, StreamId(seed, _STREAMS[side]))
+            for side in range(len(SIDES))
+        ]
+        self._n_pairs = len(store)
+        self._epoch, self._pairs = -1, _FlatPairs([])
+
+    def __len__(self) -> int:
+        return self._n_pairs
+
+    def of_epoch(self, epoch: int) -> Pairs:
+        """Return the pairs of an epoch; the last epoch's stay in memory."""
+        if epoch != self._epoch:
+            self._pairs, self._epoch = _FlatPairs([side.segmented(epoch) for side in self._sides]), epoch
+        return self._pairs
+
+
+class _FlatPairs:
+    """The pairs of one epoch: the tokens of each side in one array, and the lengths."""
+
+    def __init__(self, sides: list[tuple[IntArray, IntArray]]) -> None:
+        self._tokens = [tokens for tokens, _ in sides]
+        self.lengths = np.stack([lengths for _, lengths in sides], axis=1) if sides else np.zeros((0, 2), np.int64)
+        self._ends = np.cumsum(self.lengths, axis=0)
+
+    def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the ids of pair i."""
+        starts, ends = self._ends[i] - self.lengths[i], self._ends[i]
+        source, target = (tokens[a:b] for tokens, a, b in zip(self._tokens, starts, ends, strict=True))
+        return source, target
+
+
+class _Side:
+    """One side of a token store as words, and the segmentations of each word that were needed so far.
+
+    A word is a run of pieces of which only the first begins with sentencepiece's mark "▁".  Segmentation 0 of a word is
+    the one in the store.  Segmentation n is drawn from a random stream of (seed, word, n).
+    """
+
+    def __init__(
+        self,
+        tokens: IntArray,
+        lengths: IntArray,
+        model: sentencepiece.SentencePieceProcessor,
+        rate: float,
+        id_: StreamId,
+    ) -> None:
+        n_pieces = int(model.get_piece_size())
+        self._pieces = [str(model.id_to_piece(i)) for i in range(n_pieces)]
+        special = [model.is_unknown(i) or model.is_control(i) or model.is_byte(i) for i in range(n_pieces)]
+        self._ids = {piece: i for i, piece in enumerate(self._pieces) if not special[i]}
+        self._ranks = {piece: -float(model.get_score(i)) for piece, i in self._ids.items()}
+        self._rate, self._id, self._longest = rate, id_, int(lengths.max(initial=0))
+        begins = np.array([piece.startswith("▁") for piece in self._pieces])[tokens]
+        sentence_starts = np.cumsum(lengths) - lengths
+        begins[sentence_starts[lengths > 0]] = True
+        starts = np.flatnonzero(begins)
+        self._sentence_of_word = np.searchsorted(np.cumsum(lengths), starts, side="right")
+        self._n_sentences = len(lengths)
+        self._words, self._word_of_occurrence = _numbered(tokens, starts)
+        self._starts, self._lengths, self._tokens = array("q"), array("q"), array("i")
+        self._place = np.full((len(self._words), 1 + DRAWS), -1)  # of each segmentation in these arrays, or -1
+        for number, ids in enumerate(self._words):
+            self._append(number, 0, ids)
+
+    def segmented(self, epoch: int) -> tuple[IntArray, IntArray]:
+        """Return the tokens of all sentences, and the length of each sentence."""
+        id_, words = self._id, self._word_of_occurrence
+        chosen = random_words(np.empty(0), stream_id=StreamId(id_.seed, id_.stream, epoch), count=len(words))
+        draws = 1 + (chosen % np.uint64(DRAWS)).astype(np.int64)
+        self._draw(words, draws)
+        word_lengths = np.asarray(self._lengths)
+        lengths = self._sum_of_sentences(word_lengths[self._place[words, draws]])
+        draws[(lengths > self._longest)[self._sentence_of_word]] = 0
+        places = self._place[words, draws]
+        n_tokens = word_lengths[places]
+        ends = np.cumsum(n_tokens)
+        from_ = np.repeat(np.asarray(self._starts)[places] - (ends - n_tokens), n_tokens) + np.arange(n_tokens.sum())
+        return np.asarray(self._tokens)[from_], self._sum_of_sentences(n_tokens)
+
+    def _sum_of_sentences(self, word_lengths: IntArray) -> IntArray:
+        sums = np.bincount(self._sentence_of_word, weights=word_lengths, minlength=self._n_sentences)
+        return sums.astype(np.int64)
+
+    def _draw(self, words: IntArray, draws: IntArray) -> None:
+        """Draw those of these segmentations that were not needed before."""
+        is_new = self._place[words, draws] < 0
+        for word, draw in np.unique(np.stack([words, draws], axis=1)[is_new], axis=0).tolist():
+            ids = self._words[word]
+            text = "".join(self._pieces[i] for i in ids)
+            if len(text) > _LONGEST_WORD or not all(character in self._ids for character in text):
+                self._place[word, draw] = self._place[word, 0]
+                continue
+            random = Random(f"{self._id.seed} {text} {draw}")
+            pieces = segment(text, self._ranks, self._rate, random)
+            self._append(word, draw, tuple(self._ids[piece] for piece in pieces))
+
+    def _append(self, word: int, draw: int, ids: tuple[int, ...]) -> None:
+        self._place[word, draw] = len(self._starts)
+        self._starts.append(len(self._tokens))
+        self._lengths.append(len(ids))
+        self._tokens.extend(ids)
+
+
+def _numbered(tokens: IntArray, starts: IntArray) -> tuple[list[tuple[int, ...]], IntArray]:
+    """Return the different words, in the order in which they occur, and the number of each occurrence's word."""
+    numbers: dict[tuple[int, ...], int] = {}
+    flat = tokens.tolist()
+    bounds = pairwise([*starts.tolist(), len(flat)])
+    occurrences = [numbers.setdefault(tuple(flat[a:b]), len(numbers)) for a, b in bounds]
+    return list(numbers), np.asarray(occurrences, np.int64)

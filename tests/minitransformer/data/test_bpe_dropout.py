@@ -1,0 +1,138 @@
+"""BPE-dropout: other segmentations of the same text in every epoch, as a pure function of seed, epoch and pair."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from minitransformer.data.bpe_dropout import BpeDropout, segment
+from minitransformer.data.store import Pairs, TokenStore, write_store
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.model.symbols import UNKNOWN
+
+WORDS = ["lower", "lowest", "newer", "newest", "wider", "widest", "slower", "slowest", "the", "a", "of", "1984"]
+DRAW = np.random.default_rng(1)
+LINES = [(" ".join(DRAW.choice(WORDS, 6)), " ".join(DRAW.choice(WORDS, 4))) for _ in range(200)]
+ALMOST_0 = 1e-300
+
+
+def store_of(folder: Path, tokenizer: Tokenizer, lines: list[tuple[str, str]]) -> TokenStore:
+    sources, targets = ([line[side] for line in lines] for side in (0, 1))
+    pairs = zip(tokenizer.encode_source(sources), tokenizer.encode_target(targets), strict=True)
+    write_store(folder, "train", pairs, 40)
+    return TokenStore(folder, "train")
+
+
+def ids_of(pairs: Pairs, n: int) -> list[tuple[list[int], list[int]]]:
+    return [(source.tolist(), target.tolist()) for source, target in map(pairs.pair, range(n))]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(LINES, vocabulary_size=45)
+
+
+@pytest.fixture
+def store(tmp_path: Path, tokenizer: Tokenizer) -> TokenStore:
+    return store_of(tmp_path, tokenizer, LINES)
+
+
+def test_every_epoch_has_other_segmentations_of_the_same_text(store: TokenStore, tokenizer: Tokenizer) -> None:
+    dropout = BpeDropout(store, tokenizer, 0.2, seed=1)
+    first, second = (ids_of(dropout.of_epoch(epoch), len(store)) for epoch in (0, 1))
+    for epoch in (first, second):
+        assert [tuple(tokenizer.decode_target(pair)) for pair in epoch] == LINES
+    n_same = sum(a == b for a, b in zip(first, second, strict=True))
+    assert n_same < len(store) / 2
+    assert len(dropout) == len(store)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_without_dropout_the_segmentation_is_that_of_sentencepiece(tmp_path: Path, joint: bool) -> None:
+    tokenizer = Tokenizer.train(LINES, vocabulary_size=38, joint=joint)
+    store = store_of(tmp_path, tokenizer, LINES)
+    pairs = BpeDropout(store, tokenizer, ALMOST_0, seed=1).of_epoch(0)
+    assert ids_of(pairs, len(store)) == ids_of(store, len(store))
+
+
+def test_an_epoch_is_a_pure_function_of_seed_and_epoch(store: TokenStore, tokenizer: Tokenizer) -> None:
+    one, other, third = (BpeDropout(store, tokenizer, 0.2, seed) for seed in (1, 1, 2))
+    later = ids_of(one.of_epoch(5), len(store))  # before any other epoch
+    for epoch in range(5):
+        other.of_epoch(epoch)
+    assert ids_of(other.of_epoch(5), len(store)) == later
+    assert ids_of(third.of_epoch(5), len(store)) != later
+
+
+def test_an_epoch_is_segmented_once(store: TokenStore, tokenizer: Tokenizer) -> None:
+    dropout = BpeDropout(store, tokenizer, 0.2, seed=1)
+    assert dropout.of_epoch(0) is dropout.of_epoch(0)
+
+
+def test_lengths_are_those_of_the_segmentations(store: TokenStore, tokenizer: Tokenizer) -> None:
+    pairs = BpeDropout(store, tokenizer, 0.2, seed=1).of_epoch(0)
+    found = [[len(source), len(target)] for source, target in ids_of(pairs, len(store))]
+    assert pairs.lengths.tolist() == found
+    assert pairs.lengths.sum() > store.lengths.sum()
+
+
+def test_no_sentence_becomes_longer_than_the_longest(store: TokenStore, tokenizer: Tokenizer) -> None:
+    pairs = BpeDropout(store, tokenizer, 0.9, seed=1).of_epoch(0)
+    longest = store.lengths.max(axis=0)
+    assert (pairs.lengths.max(axis=0) <= longest).all()
+    assert len("▁" + LINES[0][0].replace(" ", "▁")) > longest[0]  # in characters, so the limit has been at work
+
+
+@pytest.mark.parametrize("word", ["Ω", "lowΩst"])
+def test_a_word_with_unknown_characters_stays_as_it_is(tmp_path: Path, tokenizer: Tokenizer, word: str) -> None:
+    store = store_of(tmp_path, tokenizer, [(word, word)] * 50 + LINES)
+    assert UNKNOWN in store.pair(0)[0]
+    pairs = BpeDropout(store, tokenizer, 0.5, seed=1).of_epoch(0)
+    assert all(pairs.pair(i)[0].tolist() == store.pair(i)[0].tolist() for i in range(50))
+
+
+def test_bytes_of_a_character_stay_as_they_are(tmp_path: Path) -> None:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([side for line in LINES for side in line]), model_writer=model, model_type="bpe",
+        vocab_size=300, hard_vocab_limit=False, byte_fallback=True, unk_id=0, bos_id=1, eos_id=2, pad_id=-1,
+        minloglevel=2,
+    )  # fmt: skip
+    tokenizer = Tokenizer(model.getvalue())
+    store = store_of(tmp_path, tokenizer, [("lowest Ω newest", "slowest")] * 50 + LINES)
+    omega = tokenizer.source.encode("Ω")[-2:]
+    assert all(map(tokenizer.source.is_byte, omega))
+    pairs = BpeDropout(store, tokenizer, 0.5, seed=1).of_epoch(0)
+    sources = [pairs.pair(i)[0].tolist() for i in range(50)]
+    assert len(set(map(tuple, sources))) > 1
+    for source in sources:
+        assert tokenizer.source.decode(source) == "lowest Ω newest"
+        assert source[source.index(omega[0]) :][:2] == omega
+
+
+RANKS = {"ab": 1.0, "bc": 2.0, "abc": 3.0, "cd": 0.0}
+
+
+@pytest.mark.parametrize(("word", "pieces"), [("abc", ["abc"]), ("bcd", ["b", "cd"]), ("abab", ["ab", "ab"]), ("", [])])
+def test_merges_are_done_in_the_order_of_their_ranks(word: str, pieces: list[str]) -> None:
+    assert segment(word, RANKS, 0, Random(1)) == pieces
+
+
+def test_each_step_leaves_out_each_merge_with_the_rate() -> None:
+    """Of "abc", nothing merges if both merges are left out; "bc" first needs "ab" left out and "bc" not."""
+    rate, n = 0.3, 20_000
+    random = Random(1)
+    found = [segment("abc", RANKS, rate, random) for _ in range(n)]
+    for pieces, probability in (
+        (["a", "b", "c"], rate**2),
+        (["a", "bc"], rate * (1 - rate) * rate),  # then "abc" is left out
+        (["ab", "c"], (1 - rate) * rate),
+        (["abc"], (1 - rate) ** 2 * (1 + rate)),
+    ):
+        expected, spread = n * probability, (n * probability * (1 - probability)) ** 0.5
+        assert abs(found.count(pieces) - expected) < 4 * spread
