@@ -90,6 +90,7 @@ def require_enough_weights(directory: Path, config: ModelConfig, weights: Mappin
 def _least_parameters(config: ModelConfig) -> int:
     """Return the number of elements of the model's matrices; biases and norms are left out."""
     attention = 2 * config.d_model * config.n_heads * (config.d_k + config.d_v)
-    layers = config.n_layers * (3 * attention + 4 * config.d_model * config.d_ff)
+    feed_forward = 2 * config.d_model * config.d_ff
+    layers = config.n_layers * (attention + feed_forward) + config.decoder_depth * (2 * attention + feed_forward)
     positions = 2 * config.max_positions * config.d_model if config.positions == "learned" else 0
     return layers + positions + max(config.vocabulary_size, config.n_source_words) * config.d_model

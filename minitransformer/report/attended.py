@@ -116,5 +116,5 @@ def _check_length(name: str, ids: Sequence[Any], longest: int) -> None:
 
 def _origin(translator: Translator) -> str:
     config = translator.model.config
-    size = f"{config.n_layers} + {config.n_layers} layers, d_model {config.d_model}, {config.n_heads} heads"
+    size = f"{config.n_layers} + {config.decoder_depth} layers, d_model {config.d_model}, {config.n_heads} heads"
     return f"{size}; code {code_version()}"
