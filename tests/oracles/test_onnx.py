@@ -26,7 +26,7 @@ from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig, beam_search
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert-onnx.md"
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert.md"
 SMALL = {
     "vocabulary_size": 23, "n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "d_k": 6, "d_v": 5,
     "max_positions": 20,
@@ -145,7 +145,7 @@ def test_the_program_in_the_guide_translates_as_we_do(tmp_path: Path, joint: boo
     parts, lines = trained_parts(joint), sentences(20, seed=2)
     write_onnx(parts, tmp_path)
     (program,) = (
-        block for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL) if "onnx" in block
+        block for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL) if "ort Inf" in block
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
