@@ -11,15 +11,18 @@ from typing import Annotated, Literal
 import tyro
 
 from cli.command import run_command, say
+from minitransformer.convert.certificate import CERTIFICATE_FILE, certify, read_sentences, write_certificate
 from minitransformer.convert.formats import (
     FORMATS,
     READABLE,
     WRITABLE,
     Storage,
     read_parts,
+    recognise,
     require_writable,
     write_parts,
 )
+from minitransformer.convert.other_sides import other_side, require_side
 
 DESCRIPTION = "Convert a model from another program's format to ours, or from ours to another program's."
 
@@ -38,6 +41,9 @@ class ConvertOptions:
     """Format of the source; if not given, it is recognised by the files there."""
     storage: Storage = "float32"
     """Numbers in which weights are stored."""
+    certify: Path | None = None
+    """File of source sentences, one a line.  Both programs translate them, and certificate.json in the output says how
+    much they differ.  The other program must be installed."""
 
 
 def main() -> int:
@@ -46,9 +52,24 @@ def main() -> int:
 
 
 def convert(arguments: Sequence[str]) -> int:
-    """Read the source and write the output."""
+    """Read the source and write the output; certify the conversion if sentences are given."""
     options = tyro.cli(ConvertOptions, description=DESCRIPTION, args=arguments)
     require_writable(options.output, options.to, options.storage)  # before a large model is read
-    write_parts(read_parts(options.source, options.from_), options.output, options.to, options.storage)
+    if options.certify:
+        sentences, (name, directory) = read_sentences(options.certify), _other_model(options)
+        require_side(name)
+    parts = read_parts(options.source, options.from_)
+    write_parts(parts, options.output, options.to, options.storage)
     say(f"wrote {options.output} ({options.to}: {FORMATS[options.to].files})")
+    if options.certify:
+        certificate = certify(parts, other_side(name, directory, parts.tokenizer), sentences)
+        write_certificate(certificate, options.output)
+        say(f"{options.output / CERTIFICATE_FILE}: {certificate.description}")
     return 0
+
+
+def _other_model(options: ConvertOptions) -> tuple[str, Path]:
+    """Return format and directory of the model to compare ours with: what is written, or else what is read."""
+    if options.to != "minitransformer":
+        return options.to, options.output
+    return options.from_ or recognise(options.source), options.source
