@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from converted import sentences, trained_parts
+from number_words import sentences, trained_parts
 from small_run import output_of
 
 from cli.convert import convert

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("onnx", reason='onnx is not installed: pip install -e ".[oracles]"')
 import onnx
-from converted import sentences, trained_parts
+from number_words import sentences, trained_parts
 from onnx_models import OnnxModel
 
 from minitransformer import Batch, ModelConfig, Transformer, Translator

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from converted import sentences, trained_parts
+from number_words import sentences, trained_parts
 
 from minitransformer import Batch, Transformer
 from minitransformer.convert import other_sides
