@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from minitransformer.convert.fairseq import is_fairseq, read_fairseq
+from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
+from minitransformer.convert.marian_directory import is_marian, read_marian
 from minitransformer.convert.packages import packages_needed
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE
-from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import make_directory
 
 Storage = Literal["float32", "float16", "int8"]
@@ -45,6 +47,13 @@ FORMATS: dict[str, Format] = {
         Parts.load,
         lambda parts, directory, storage: parts.save(directory),
     ),
+    "marian": Format(
+        "config.json with model_type marian, model.safetensors, vocab.json, source.spm and target.spm",
+        is_marian,
+        read_marian,
+    ),
+    "fairseq": Format("model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt", is_fairseq, read_fairseq),
+    "joeynmt": Format("model.safetensors, config.json, src_vocab.txt and trg_vocab.txt", is_joeynmt, read_joeynmt),
     "onnx": Format(
         "encoder.onnx and decoder_step.onnx", lambda path: (path / "encoder.onnx").exists(), write=_write_onnx
     ),
@@ -65,9 +74,7 @@ def read_parts(source: Path, name: str | None = None) -> Parts:
     read = FORMATS[name].read
     if read is None:
         raise ConversionError(f"{source}: {name} is written only; the formats that are read: {', '.join(READABLE)}")
-    parts = read(source)
-    Transformer(parts.config, seed=None).set_weights(parts.weights)  # checks names and shapes
-    return parts
+    return read(source).require_fitting()
 
 
 def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:
