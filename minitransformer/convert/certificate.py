@@ -38,8 +38,8 @@ class OtherSide(Protocol):
     def beams(self) -> tuple[int, ...]:
         """The beams with which ``translate`` can search: GREEDY, or also BEAM."""
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]] | None:
-        """Return the source ids of each line by the program's own tokenizer; None if it has none."""
+    def has_same_ids(self, line: str, source: Sentence) -> bool | None:
+        """Return whether the program's own tokenizer gives a line these ids; None if it has no tokenizer."""
 
     def log_probabilities(self, source: Sentence, target: Sentence) -> list[float]:
         """Return log p in nats of each target token, and of the end symbol, after the ones before it."""
@@ -101,13 +101,13 @@ def certify(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certificate
     ]
     theirs = [other.translate(source, greedy) for source in sources]
     of_beam = BEAM in other.beams and [other.translate(source, beam) for source in sources]
-    encoded = other.encode(lines)
+    same_ids = [other.has_same_ids(line, source) for line, source in zip(lines, sources, strict=True)]
     return Certificate(
         versions={name: version(name) for name in ("minitransformer", other.package)},
         sentences=len(lines),
         target_tokens=sum(map(len, differences)),
         largest_difference=float(np.concatenate(differences).max()),
-        equal_sources=_share_of_equal(sources, encoded) if encoded is not None else None,
+        equal_sources=None if None in same_ids else sum(map(bool, same_ids)) / len(lines),
         equal_greedy=_share_of_equal(targets, theirs),
         equal_beam_4=_share_of_equal(_translations(model, sources, beam), of_beam) if of_beam else None,
         normalisation="length",

@@ -5,7 +5,7 @@ Each is given our tokenizer: its pieces are the words of the other program's voc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,11 +40,10 @@ class MarianSide:
         self._source_ids = [vocabulary.get(word, vocabulary["<unk>"]) for word in words_of(models[0])]
         self._target_ids = [of_target.get(word, of_target["<unk>"]) for word in words_of(models[-1])]
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Implement ``OtherSide``."""
-        ours = {theirs: i for i, theirs in reversed(list(enumerate(self._source_ids)))}
-        encoded = [self._tokenizer(line, add_special_tokens=False)["input_ids"] for line in lines]
-        return [[ours[i] for i in ids] for ids in encoded]
+    def has_same_ids(self, line: str, source: Sentence) -> bool:
+        """Implement ``OtherSide``.  The ids compared are MarianMT's: words that it lacks are its unknown word."""
+        theirs = self._tokenizer(line, add_special_tokens=False)["input_ids"]
+        return bool(theirs == [self._source_ids[i] for i in source])
 
     def log_probabilities(self, source: Sentence, target: Sentence) -> list[float]:
         """Implement ``OtherSide``."""
@@ -62,7 +61,7 @@ class MarianSide:
         found = self._model.generate(
             input_ids=input_ids, attention_mask=input_ids.new_ones(input_ids.shape), do_sample=False,
             num_beams=config.beam, length_penalty=config.alpha if config.beam > 1 else None,
-            early_stopping=False if config.beam > 1 else None,
+            early_stopping="never" if config.beam > 1 else None,
             max_new_tokens=len(source) + config.max_extra_tokens, max_length=None, renormalize_logits=False,
             bad_words_ids=[[self._target_ids[UNKNOWN]], [self._target_ids[START]]],
         )  # fmt: skip
@@ -87,7 +86,7 @@ class CTranslate2Side:
         self._translator = ctranslate2.Translator(str(directory))
         self._source_words, self._target_words = words_of(tokenizer.models[0]), words_of(tokenizer.models[-1])
 
-    def encode(self, lines: Sequence[str]) -> None:
+    def has_same_ids(self, line: str, source: Sentence) -> None:
         """Implement ``OtherSide``: CTranslate2 reads tokens."""
 
     def log_probabilities(self, source: Sentence, target: Sentence) -> list[float]:
@@ -121,7 +120,7 @@ class OnnxSide:
             onnxruntime.InferenceSession(directory / name) for name in ("encoder.onnx", "decoder_step.onnx")
         )
 
-    def encode(self, lines: Sequence[str]) -> None:
+    def has_same_ids(self, line: str, source: Sentence) -> None:
         """Implement ``OtherSide``: the graphs read ids."""
 
     def log_probabilities(self, source: Sentence, target: Sentence) -> list[float]:

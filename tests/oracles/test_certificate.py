@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from number_words import sentences, trained_parts
@@ -54,3 +55,20 @@ def test_a_wrong_weight_is_seen_in_a_certificate(name: str, tmp_path: Path) -> N
     write_parts(wrong, tmp_path / "theirs", name)
     certificate = certify(parts, other_side(name, tmp_path / "theirs", parts.tokenizer), LINES)
     assert certificate.largest_difference > 1e-2
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"separate": True}, {"kind": "bpe", "lacking": 5}, {"codes": (">>deu<<",)}], ids=str
+)
+def test_a_model_of_marianmt_that_was_read_is_certified_by_the_command(tmp_path: Path, changes: dict[str, Any]) -> None:
+    marian = pytest.importorskip("marian_models")
+    marian.write_directory(tmp_path / "theirs", **changes)
+    lines = [f">>deu<< {line}" if "codes" in changes else line for line in marian.LINES]
+    (tmp_path / "lines").write_text("\n".join(lines), encoding="utf-8")
+    words = [str(tmp_path / "theirs"), "--output", str(tmp_path / "ours"), "--certify", str(tmp_path / "lines")]
+    output_of(lambda: convert(words))
+    found = json.loads((tmp_path / "ours/certificate.json").read_text())
+    assert found["largest_difference"] < 1e-5
+    assert (found["equal_sources"], found["equal_greedy"]) == (1, 1)
+    assert found["versions"].keys() == {"minitransformer", "transformers"}
+    assert found["weights"].keys() == {"model.safetensors"}
