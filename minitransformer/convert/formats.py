@@ -10,6 +10,7 @@ from typing import Literal
 from minitransformer.convert.fairseq import is_fairseq, read_fairseq
 from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
 from minitransformer.convert.marian_directory import is_marian, read_marian
+from minitransformer.convert.marian_writing import write_marian
 from minitransformer.convert.packages import packages_needed
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE
@@ -51,6 +52,8 @@ FORMATS: dict[str, Format] = {
         "config.json with model_type marian, model.safetensors, vocab.json, source.spm and target.spm",
         is_marian,
         read_marian,
+        write_marian,
+        ("float32", "float16"),
     ),
     "fairseq": Format("model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt", is_fairseq, read_fairseq),
     "joeynmt": Format("model.safetensors, config.json, src_vocab.txt and trg_vocab.txt", is_joeynmt, read_joeynmt),
