@@ -47,7 +47,7 @@ def attention_weights(model: Transformer, source: Ids, target: Ids) -> Attention
     recording = copy.copy(model)
     recording.encoder, recording.decoder = _recording_stack(model.encoder), _recording_stack(model.decoder)
     with no_tape():
-        recording.decoded(Batch.from_token_ids([source], [target]))
+        recording.decoded(Batch.from_token_ids([source], [target], source_end=model.config.source_end))
     encoder, decoder = recording.encoder.layers, recording.decoder.layers
     return AttentionWeights(
         encoder=_stacked([layer.self_attention for layer in encoder]),
