@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from minitransformer.convert.marian_directory import is_marian, read_marian
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE
-from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import make_directory
 
 Storage = Literal["float32", "float16", "int8"]
@@ -38,6 +38,11 @@ FORMATS: dict[str, Format] = {
         Parts.load,
         lambda parts, directory, storage: parts.save(directory),
     ),
+    "marian": Format(
+        "config.json with model_type marian, model.safetensors, vocab.json, source.spm and target.spm",
+        is_marian,
+        read_marian,
+    ),
 }
 READABLE = tuple(name for name, each in FORMATS.items() if each.read)
 WRITABLE = tuple(name for name, each in FORMATS.items() if each.write)
@@ -55,9 +60,7 @@ def read_parts(source: Path, name: str | None = None) -> Parts:
     read = FORMATS[name].read
     if read is None:
         raise ConversionError(f"{source}: {name} is written only; the formats that are read: {', '.join(READABLE)}")
-    parts = read(source)
-    Transformer(parts.config, seed=None).set_weights(parts.weights)  # checks names and shapes
-    return parts
+    return read(source).require_fitting()
 
 
 def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from minitransformer.config import ModelConfig
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import load_model_files, save_model_files
+from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
 
 
@@ -40,3 +41,8 @@ class Parts:
         """Write a directory that ``Translator.load`` reads.  Raises: CheckpointError."""
         save_model_files(directory, self.config, self.weights)
         self.tokenizer.save(directory)
+
+    def require_fitting(self) -> Parts:
+        """Return these parts.  Raises: WeightsError if names or shapes of the weights do not fit the configuration."""
+        Transformer(self.config, seed=None).set_weights(self.weights)
+        return self

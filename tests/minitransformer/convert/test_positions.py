@@ -31,8 +31,9 @@ def test_another_order_of_the_features_changes_no_probability(norm: Any, tied: A
     """With learned positions, whose tables are weights, too."""
     model = model_with_random_weights(ModelConfig(**SMALL, norm=norm, tied=tied, positions="learned", max_positions=9))
     reordered = Transformer(model.config, seed=None, dtype="float64")
-    before = model.weights()
-    after = with_features(before, np.random.default_rng(5).permutation(8))
+    before, order = model.weights(), np.random.default_rng(5).permutation(8)
+    after = with_features(before, order)
+    np.testing.assert_array_equal(after["source_embedding.weight"], before["source_embedding.weight"][:, order])
     reordered.set_weights(after)
     np.testing.assert_allclose(reordered.log_probabilities(BATCH), model.log_probabilities(BATCH), atol=1e-12)
 
