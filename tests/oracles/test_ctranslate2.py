@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
-from converted import sentences, trained_parts, translation
 from ctranslate2_models import WORDS, ctranslate2_directory, model_of, random_parts
+from number_words import sentences, trained_parts, translation
 
 from minitransformer import Translator
 from minitransformer.convert.ctranslate2 import read_ctranslate2
@@ -65,7 +65,7 @@ def their_translations(
     return [
         translator.translate_batch(
             [source], beam_size=beam, max_decoding_length=len(source) + most - 1, min_decoding_length=0,
-            length_penalty=alpha, disable_unk=True, suppress_sequences=[["<s>"]], patience=4,
+            length_penalty=alpha, disable_unk=True, suppress_sequences=[["<s>"]], patience=2,
         )[0].hypotheses[0]
         for source in sources
     ]  # fmt: skip
