@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from minitransformer.convert.marian_directory import is_marian, read_marian
+from minitransformer.convert.marian_writing import write_marian
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.system.files import make_directory
@@ -42,6 +43,8 @@ FORMATS: dict[str, Format] = {
         "config.json with model_type marian, model.safetensors, vocab.json, source.spm and target.spm",
         is_marian,
         read_marian,
+        write_marian,
+        ("float32", "float16"),
     ),
 }
 READABLE = tuple(name for name, each in FORMATS.items() if each.read)

@@ -89,6 +89,24 @@ def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
     return bytes(message.SerializeToString())
 
 
+def without_other_words(model: bytes) -> bytes:
+    """Return the sentencepiece model with its own pieces alone: undo what ``with_ids_of`` adds.
+
+    The first three pieces stay the symbols; ids of others change.
+    """
+    message, kinds = parsed(model), _format().ModelProto.SentencePiece
+    kept = [
+        piece
+        for i, piece in enumerate(message.pieces)
+        if i <= END
+        or (piece.type not in (kinds.CONTROL, kinds.UNUSED) and not LANGUAGE_CODE.fullmatch(piece.piece[1:]))
+    ]
+    del message.pieces[:]
+    message.pieces.extend(kept)
+    message.trainer_spec.vocab_size = len(kept)
+    return bytes(message.SerializeToString())
+
+
 def word_model(words: Sequence[str]) -> bytes:
     """Return a sentencepiece model that splits lines at blanks, for a vocabulary that has no model of its own.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,15 @@ from marian_models import (
 from safetensors.numpy import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2
 
-from minitransformer import Batch, Transformer
-from minitransformer.convert.formats import read_parts, recognise
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.convert.formats import read_parts, recognise, write_parts
 from minitransformer.convert.marian_directory import POSITIONS
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.pieces import words_of
+from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig, beam_search
 
+IMPOSSIBLE = -100.0  # log p, in float32; all less are the same
 SHAPES: dict[str, dict[str, Any]] = {
     "swish": {},
     "relu, decoder of one layer": {"activation_function": "relu", "decoder_layers": 1},
@@ -60,9 +64,10 @@ def vocabularies_of(path: Path) -> list[dict[str, int]]:
 def foreign_ids(parts: Parts, path: Path) -> list[list[int]]:
     """The directory's id of each of our ids, of source and of target; unknown for words that it lacks."""
     models = parts.tokenizer.models[0], parts.tokenizer.models[-1]
-    vocabularies = vocabularies_of(path)
+    symbols = ["<unk>", "<pad>", "</s>"]
+    words = [[*symbols, *words_of(model)[3:]] for model in models]
     return [
-        [ids.get(w, ids["<unk>"]) for w in words_of(model)] for model, ids in zip(models, vocabularies, strict=True)
+        [ids.get(word, ids["<unk>"]) for word in side] for side, ids in zip(words, vocabularies_of(path), strict=True)
     ]
 
 
@@ -77,7 +82,7 @@ def compare(parts: Parts, model: Any, path: Path) -> None:
     of_source, of_target = foreign_ids(parts, path)
     tokenizer, ours = transformers.MarianTokenizer.from_pretrained(path), model_of(parts)
     vocabulary = vocabularies_of(path)[1]
-    known = [i for i, word in enumerate(words_of(parts.tokenizer.models[-1])) if word in vocabulary]
+    known = [i for i, word in enumerate(words_of(parts.tokenizer.models[-1])) if i < 3 or word in vocabulary]
     columns = [of_target[i] for i in known]
     never = [vocabulary["<unk>"], model.config.pad_token_id]
     sources, targets = parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGETS)
@@ -85,11 +90,13 @@ def compare(parts: Parts, model: Any, path: Path) -> None:
         theirs, labels = tokenizer(line)["input_ids"][:-1], tokenizer(text_target=target_line)["input_ids"][:-1]
         assert ([of_source[i] for i in source], [of_target[i] for i in target]) == (theirs, labels)
         expected = log_probabilities(model, theirs, labels)
-        values = ours.log_probabilities(Batch.from_token_ids([source], [target]))
+        expected = np.maximum(expected, IMPOSSIBLE)
+        values = np.maximum(ours.log_probabilities(Batch.from_token_ids([source], [target])), IMPOSSIBLE)
         np.testing.assert_allclose(values[:, known], expected[:, columns], atol=1e-5)
         np.testing.assert_allclose(np.exp(values[:, known]).sum(axis=1), 1, atol=1e-6)
         for beam in (1, 4):
-            found = beam_search(ours, [source], SearchConfig(beam=beam, max_extra_tokens=12))[0][0]
+            config = SearchConfig(beam=beam, alpha=1, normalisation="length", max_extra_tokens=12)
+            found = beam_search(ours, [source], config)[0][0]
             ids = [of_target[i] for i in found.ids]
             best = translation(model, theirs, beam=beam, longest=len(source) + 12, never=never)
             # Of 2k candidates in a step, transformers ends only those among the best k, and may miss the best.
@@ -115,7 +122,83 @@ def text_of(tokenizer: Any, ids: list[int]) -> str:
 def test_a_directory_is_read(directory: tuple[Path, Any]) -> None:
     path, model = directory
     assert recognise(path) == "marian"
-    compare(read_parts(path), model, path)
+    parts = read_parts(path)
+    assert (parts.config.normalisation, parts.config.alpha) == ("length", 1)
+    compare(parts, model, path)
+
+
+def test_what_was_read_is_written_for_transformers(directory: tuple[Path, Any], tmp_path: Path) -> None:
+    path, before = directory
+    write_parts(read_parts(path), tmp_path / "written", "marian")
+    after = loaded(tmp_path / "written")
+    compare(read_parts(tmp_path / "written"), after, tmp_path / "written")
+    ids, tokenizer = vocabularies_of(path), transformers.MarianTokenizer.from_pretrained(path)
+    new_ids = vocabularies_of(tmp_path / "written")
+    for line, target in zip(LINES, TARGETS, strict=True):
+        source, labels = (tokenizer(line)["input_ids"][:-1], tokenizer(text_target=target)["input_ids"][:-1])
+        new_source, new_labels = (
+            [new_ids[side][word_of(ids[side], i)] for i in sequence] for side, sequence in enumerate((source, labels))
+        )
+        expected, values = log_probabilities(before, source, labels), log_probabilities(after, new_source, new_labels)
+        for word, number in ids[1].items():
+            np.testing.assert_allclose(values[:, new_ids[1][word]], expected[:, number], atol=1e-5)
+
+
+def word_of(ids: dict[str, int], number: int) -> str:
+    return next(word for word, i in ids.items() if i == number)
+
+
+def loaded(path: Path) -> Any:
+    """The model that transformers loads; every weight must be there, and no other."""
+    model, info = transformers.MarianMTModel.from_pretrained(path, output_loading_info=True)
+    assert {name: found for name, found in info.items() if found} == {}
+    return model.eval()
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "sines first": {"positions": "halves", "start": "zero", "softmax_bias": True, "attention_bias": True},
+    "zero start, tied": {"start": "zero"},
+    "target tied": {"tied": "target", "activation": "gelu_tanh", "n_decoder_layers": 1},
+    "untied, zero start": {"tied": "none", "start": "zero", "activation": "swish"},
+    "epsilon of PyTorch": {"layer_norm_eps": 1e-5, "activation": "gelu"},
+}
+
+
+def our_parts(joint: bool = True, **settings: Any) -> Parts:
+    """A model of ours with random weights, and its own tokenizer."""
+    pairs = [(" ".join(random.Random(i).sample(LINES, 2)), TARGETS[i % 4]) for i in range(20)]
+    tokenizer = Tokenizer.train(pairs, vocabulary_size=40, joint=joint)
+    config = ModelConfig(
+        vocabulary_size=tokenizer.n_target_words, n_layers=2, d_model=16, d_ff=24, n_heads=2, d_k=8, d_v=8, **settings
+    )
+    model, noise = Transformer(config, seed=1), np.random.default_rng(2)
+    weights = {name: w + (0.2 * noise.standard_normal(w.shape)).astype("f") for name, w in model.weights().items()}
+    return Parts(config, weights, tokenizer)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_ours_is_written_for_transformers(name: str, tmp_path: Path) -> None:
+    settings = CONFIGS[name]
+    parts = our_parts(joint="tied" not in settings, **settings)
+    write_parts(parts, tmp_path / "written", "marian")
+    parts = as_transformers_has_it(parts)
+    compare(parts, loaded(tmp_path / "written"), tmp_path / "written")
+    again = read_parts(tmp_path / "written")
+    assert again.tokenizer.encode_source(LINES) == parts.tokenizer.encode_source(LINES)
+    batch = Batch.from_token_ids(parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGETS))
+    expected = model_of(parts).log_probabilities(batch)
+    np.testing.assert_allclose(model_of(again).log_probabilities(batch)[:, 2:], expected[:, 2:], atol=1e-5)
+
+
+def as_transformers_has_it(parts: Parts) -> Parts:
+    """The model with the layer norm of transformers; a zero start has no probability, unless it is untied."""
+    config, weights = dataclasses.replace(parts.config, layer_norm_eps=1e-5), dict(parts.weights)
+    if config.start == "zero" and config.tied != "none":
+        config = dataclasses.replace(config, softmax_bias=True)
+        weights["softmax_bias"] = weights.get("softmax_bias", np.zeros(config.vocabulary_size, "f")).copy()
+        weights["softmax_bias"][1] = -np.inf
+    return Parts(config, weights, parts.tokenizer)
 
 
 def test_languages_are_chosen_as_in_transformers(tmp_path: Path) -> None:
