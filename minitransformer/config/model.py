@@ -87,6 +87,8 @@ class ModelConfig:
     start: Start = "symbol"
     """First input of the decoder: a symbol with its own embedding, a zero vector (tensor2tensor, Marian), or the end
     symbol (fairseq)."""
+    source_end: bool = True
+    """Append the end symbol to every source (OpenNMT's models are trained without it; ours are always with it)."""
     norm: NormPlacement = "post"
     """Layer norm after the residual sum (the paper) or before the sublayer."""
     layer_norm_eps: float = 1e-6

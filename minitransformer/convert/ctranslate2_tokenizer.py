@@ -1,0 +1,46 @@
+"""The tokenizer of a CTranslate2 model: sentencepiece models beside it, or its words separated by blanks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from minitransformer.convert.parts import ConversionError
+from minitransformer.convert.pieces import word_model
+from minitransformer.convert.vocabulary import Vocabulary, with_tokenizer
+from minitransformer.data.tokenizer import JOINT_FILE, Tokenizer
+
+SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"
+
+
+def sentencepiece_models(
+    directory: Path, source_model: Path | None, target_model: Path | None
+) -> tuple[bytes, bytes] | None:
+    """Return the sentencepiece models of source and target, or None if there is none.
+
+    They are the files that are given; one file serves both sides.  Else they are the directory's ``tokenizer.model``,
+    or its ``source.spm`` and ``target.spm``.
+    Raises: ConversionError if a file cannot be read.
+    """
+    given = [path for path in (source_model, target_model) if path is not None]
+    if not given:
+        joint, separate = directory / JOINT_FILE, [directory / SOURCE_FILE, directory / TARGET_FILE]
+        given = [joint] if joint.exists() else [path for path in separate if path.exists()]
+    if not given:
+        return None
+    try:
+        return given[0].read_bytes(), given[-1].read_bytes()
+    except OSError as error:
+        raise ConversionError(f"{given[0]}: no sentencepiece model can be read ({error})") from error
+
+
+def with_tokenizer_of(
+    models: tuple[bytes, bytes] | None, source: Vocabulary, target: Vocabulary
+) -> tuple[Vocabulary, Vocabulary, Tokenizer]:
+    """Return the vocabularies with all pieces of the models, and the tokenizer; without models, it splits at blanks.
+
+    Raises: ConversionError if the words are pieces of sentencepiece, but there are no models.
+    """
+    if models is not None:
+        return with_tokenizer(source, target, models)
+    of_source = word_model(source.words)
+    return source, target, Tokenizer(of_source, None if source == target else word_model(target.words))
