@@ -143,7 +143,7 @@ def _translations(model: Transformer, sources: Sequence[Sentence], config: Searc
 
 def _log_probabilities(model: Transformer, source: Sentence, target: Sentence) -> Any:
     """Return log p in nats of each target token and of the end symbol."""
-    batch = Batch.from_token_ids([source], [target])
+    batch = Batch.from_token_ids([source], [target], source_end=model.config.source_end)
     return model.log_probabilities(batch)[np.arange(len(batch.labels)), batch.labels]
 
 

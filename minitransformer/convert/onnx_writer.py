@@ -43,7 +43,7 @@ def write_onnx(parts: Parts, directory: Path) -> None:
 def encoder_graph(parts: Parts) -> ModelProto:
     """Return the encoder as a graph: from source ids to the keys and values of each layer of the decoder.
 
-    Inputs: ``source_ids`` (batch, source), int64, each sentence with the end symbol and then any padding;
+    Inputs: ``source_ids`` (batch, source), int64, sentences with end symbols (if ``source_end``) and padding;
     ``source_lengths`` (batch,), int64, end symbols included.
     Outputs: ``cross_keys.0`` (batch, H, source, K), ``cross_values.0`` (batch, H, source, V), and so on for each layer.
     """
@@ -180,5 +180,6 @@ def _metadata(config: ModelConfig) -> dict[str, str]:
         "unknown_id": str(UNKNOWN),
         "start_id": str(START),
         "end_id": str(END),
+        "source_end": str(int(config.source_end)),
         "longest_sentence": str(positions_in_table(config)),
     }

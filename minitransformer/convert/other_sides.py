@@ -140,7 +140,8 @@ class OnnxSide:
 
     def _inputs(self, source: Sentence) -> dict[str, Any]:
         """Return the decoder's inputs before its first step."""
-        ids = np.array([[*source, END]])
+        has_end = int(self._decoder.get_modelmeta().custom_metadata_map["source_end"])
+        ids = np.array([[*source, *[END] * has_end]])
         lengths = np.array([ids.shape[1]])
         names = [output.name for output in self._encoder.get_outputs()]
         outputs = self._encoder.run(None, {"source_ids": ids, "source_lengths": lengths})

@@ -44,6 +44,7 @@ OTHERWISE = {
     "one decoder layer": {"n_decoder_layers": 1},
     "three decoder layers": {"n_decoder_layers": 3, "norm": "pre"},
     "neighbourhood": {"neighbourhood": 2},
+    "sources without an end": {"source_end": False},
     "two vocabularies": {"tied": "target", "source_vocabulary_size": 31},
 }
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12, 3, 4, 5, 5], [], [4], [12, 11], [3, 3, 3, 7, 9]]
@@ -70,15 +71,17 @@ def model_of(parts: Parts) -> Transformer:
 def compare(directory: Path, changes: dict[str, Any]) -> None:
     """Log-probabilities: columns all at once, one by one, and some of each, with more padding than needed."""
     parts = parts_with_random_weights(ModelConfig.from_mapping({**SMALL, **changes}))
+    has_end = parts.config.source_end
+    sources = SOURCES if has_end else [source or [7] for source in SOURCES]
     write_onnx(parts, directory)
     theirs = OnnxModel(directory)
-    ours = model_of(parts).log_probabilities(Batch.from_token_ids(SOURCES, TARGETS))
+    ours = model_of(parts).log_probabilities(Batch.from_token_ids(sources, TARGETS, source_end=has_end))
     for steps, extra_padding in (((), 0), ([1] * 11, 0), ([1, 4, 2], 3)):
-        found = theirs.log_probabilities(SOURCES, TARGETS, steps, extra_padding)
+        found = theirs.log_probabilities(sources, TARGETS, steps, extra_padding)
         np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
     config = SearchConfig(beam=1, max_extra_tokens=6)
-    expected = [list(best[0].ids) for best in beam_search(model_of(parts), SOURCES, config)]
-    assert theirs.greedy(SOURCES, config.max_extra_tokens) == expected
+    expected = [list(best[0].ids) for best in beam_search(model_of(parts), sources, config)]
+    assert theirs.greedy(sources, config.max_extra_tokens) == expected
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,8 @@ def test_a_directory_says_what_a_reader_must_know(tmp_path: Path) -> None:
     write_onnx(parts, tmp_path)
     metadata = OnnxModel(tmp_path).metadata
     assert ModelConfig.from_mapping(json.loads(metadata.pop("configuration"))) == parts.config
-    assert metadata == {"unknown_id": "0", "start_id": "1", "end_id": "2", "longest_sentence": str(N_POSITIONS)}
+    expected = {"unknown_id": "0", "start_id": "1", "end_id": "2", "source_end": "1"}
+    assert metadata == {**expected, "longest_sentence": str(N_POSITIONS)}
     assert Tokenizer.load(tmp_path).equals(TOKENIZER)
 
 

@@ -33,7 +33,7 @@ class OnnxModel:
 
     def encode(self, sources: Sequence[Sequence[int]], extra_padding: int = 0) -> dict[str, Any]:
         """What every call of the decoder gets."""
-        with_end = [[*source, END] for source in sources]
+        with_end = [[*source, *[END] * int(self.metadata["source_end"])] for source in sources]
         lengths = np.array(list(map(len, with_end)), np.int64)
         inputs = {"source_ids": padded(with_end, extra_padding), "source_lengths": lengths}
         names = [output.name for output in self.encoder.get_outputs()]
