@@ -12,6 +12,7 @@ from typing import Any
 
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation
+from minitransformer.convert.ctranslate2_tokenizer import sentencepiece_models, with_tokenizer_of
 from minitransformer.convert.marian_directory import modules
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.state_dict import (
@@ -21,7 +22,6 @@ from minitransformer.convert.state_dict import (
     embeddings,
     read_lines,
     vocabulary_settings,
-    with_tokenizer_beside,
 )
 from minitransformer.convert.vocabulary import Array, Vocabulary
 
@@ -51,8 +51,8 @@ def is_fairseq(path: Path) -> bool:
     return (path / WEIGHTS).is_file() and (path / ARGS).is_file()
 
 
-def read_fairseq(directory: Path) -> Parts:
-    """Read ``model.safetensors``, ``args.json`` and the dictionaries; subwords: see ``with_tokenizer_beside``.
+def read_fairseq(directory: Path, source_model: Path | None = None, target_model: Path | None = None) -> Parts:
+    """Read ``model.safetensors``, ``args.json`` and the dictionaries; for subwords see ``sentencepiece_models``.
 
     The start symbol is fairseq's padding symbol, because both are never generated; its decoder starts with the end
     symbol.
@@ -62,7 +62,8 @@ def read_fairseq(directory: Path) -> Parts:
     settings, arrays = Settings(directory / ARGS), StateDict(directory / WEIGHTS)
     settings.refuse(_ALLOWED)
     _use_newest_names(arrays)
-    source, target, tokenizer = with_tokenizer_beside(directory, *_dictionaries(directory, settings))
+    models = sentencepiece_models(directory, source_model, target_model)
+    source, target, tokenizer = with_tokenizer_of(models, *_dictionaries(directory, settings))
     depths = arrays.count_layers("encoder"), arrays.count_layers("decoder")
     config = _configuration(settings, arrays, depths)
     of_source, of_target = (arrays.take(f"{stack}.embed_tokens.weight") for stack in ("encoder", "decoder"))

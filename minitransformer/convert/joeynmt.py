@@ -13,6 +13,7 @@ from typing import Any
 
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation
+from minitransformer.convert.ctranslate2_tokenizer import sentencepiece_models, with_tokenizer_of
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.state_dict import (
     WEIGHTS,
@@ -21,7 +22,6 @@ from minitransformer.convert.state_dict import (
     embeddings,
     read_lines,
     vocabulary_settings,
-    with_tokenizer_beside,
 )
 from minitransformer.convert.vocabulary import Vocabulary
 
@@ -51,8 +51,8 @@ def is_joeynmt(path: Path) -> bool:
     return all((path / name).is_file() for name in (WEIGHTS, CONFIG, *VOCABULARIES))
 
 
-def read_joeynmt(directory: Path) -> Parts:
-    """Read ``model.safetensors``, ``config.json`` and the vocabularies; subwords: see ``with_tokenizer_beside``.
+def read_joeynmt(directory: Path, source_model: Path | None = None, target_model: Path | None = None) -> Parts:
+    """Read ``model.safetensors``, ``config.json`` and the vocabularies; for subwords see ``sentencepiece_models``.
 
     The padding symbol is an ordinary word here, because JoeyNMT's softmax has it, too.
     Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
@@ -60,9 +60,9 @@ def read_joeynmt(directory: Path) -> Parts:
     """
     settings, arrays = Settings(directory / CONFIG), StateDict(directory / WEIGHTS)
     _require_supported(settings)
-    source, target, tokenizer = with_tokenizer_beside(
-        directory, *(_vocabulary(directory / name, settings) for name in VOCABULARIES)
-    )
+    models = sentencepiece_models(directory, source_model, target_model)
+    vocabularies = (_vocabulary(directory / name, settings) for name in VOCABULARIES)
+    source, target, tokenizer = with_tokenizer_of(models, *vocabularies)
     depths = arrays.count_layers("encoder"), arrays.count_layers("decoder")
     config = _configuration(settings, arrays, depths)
     output = arrays.take("decoder.output_layer.weight")

@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 
 from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.pieces import word_model
-from minitransformer.convert.vocabulary import Array, Vocabulary, with_tokenizer
-from minitransformer.data.tokenizer import JOINT_FILE, Tokenizer
+from minitransformer.convert.vocabulary import Array, Vocabulary
 from minitransformer.system.files import read_arrays, read_json
 
 WEIGHTS = "model.safetensors"
-_SEPARATE_MODELS = ("source.spm", "target.spm")
 
 
 class StateDict:
@@ -129,23 +126,6 @@ def read_lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConversionError(f"{path}: the vocabulary cannot be read ({error}); copy it beside the weights") from error
-
-
-def with_tokenizer_beside(
-    directory: Path, source: Vocabulary, target: Vocabulary
-) -> tuple[Vocabulary, Vocabulary, Tokenizer]:
-    """Return the tokenizer of two vocabularies, and the vocabularies with all its pieces.
-
-    It is made of the sentencepiece models in the directory: ``tokenizer.model``, or ``source.spm`` and ``target.spm``.
-    Without them it splits lines at blanks.
-    Raises: ConversionError if the vocabulary has pieces of sentencepiece, but there is no model.
-    """
-    joint, separate = directory / JOINT_FILE, [directory / name for name in _SEPARATE_MODELS]
-    paths = [joint, joint] if joint.exists() else separate
-    if all(path.exists() for path in paths):
-        return with_tokenizer(source, target, (paths[0].read_bytes(), paths[1].read_bytes()))
-    models = word_model(source.words), word_model(target.words)
-    return source, target, Tokenizer(models[0]) if models[0] == models[1] else Tokenizer(*models)
 
 
 def vocabulary_settings(source: Vocabulary, target: Vocabulary, weights: Mapping[str, Array]) -> dict[str, Any]:
