@@ -58,7 +58,7 @@ class Certificate:
     """Number of source sentences."""
     target_tokens: int
     """Number of target tokens whose log-probabilities were compared, end symbols included."""
-    largest_difference: float
+    largest_difference_in_nats: float
     """Greatest |Δ log p| of these tokens, in nats.  The targets are our greedy translations."""
     equal_sources: float | None
     """Share of the sentences that both tokenizers split into the same ids; null if the other program has none."""
@@ -78,8 +78,9 @@ class Certificate:
         sources = "" if self.equal_sources is None else f"; equal source tokens {self.equal_sources:.1%}"
         programs = " and ".join(f"{name} {number}" for name, number in self.versions.items())
         return (
-            f"{programs} on {self.sentences:,} sentences: largest difference of log p {self.largest_difference:.2g}"
-            f" nats; equal translations: greedy {self.equal_greedy:.1%}{beam}{sources}"
+            f"{programs} on {self.sentences:,} sentences: largest difference of log p"
+            f" {self.largest_difference_in_nats:.2g} nats; equal translations: greedy {self.equal_greedy:.1%}{beam}"
+            f"{sources}"
         )
 
 
@@ -106,7 +107,7 @@ def certify(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certificate
         versions={name: version(name) for name in ("minitransformer", other.package)},
         sentences=len(lines),
         target_tokens=sum(map(len, differences)),
-        largest_difference=float(np.concatenate(differences).max()),
+        largest_difference_in_nats=float(np.concatenate(differences).max()),
         equal_sources=None if None in same_ids else sum(map(bool, same_ids)) / len(lines),
         equal_greedy=_share_of_equal(targets, theirs),
         equal_beam_4=_share_of_equal(_translations(model, sources, beam), of_beam) if of_beam else None,

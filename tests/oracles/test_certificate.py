@@ -38,7 +38,7 @@ def test_a_model_that_was_written_is_certified_by_the_command(name: str, joint: 
     found = json.loads((tmp_path / "theirs/certificate.json").read_text())
     assert found["sentences"] == 12
     assert found["target_tokens"] > 24
-    assert 0 < found["largest_difference"] < 1e-5
+    assert 0 < found["largest_difference_in_nats"] < 1e-5
     assert found["equal_greedy"] == 1
     assert found["equal_beam_4"] == (None if name == "onnx" else 1)
     assert found["equal_sources"] in (None, 1)
@@ -54,7 +54,7 @@ def test_a_wrong_weight_is_seen_in_a_certificate(name: str, tmp_path: Path) -> N
     wrong = dataclasses.replace(parts, weights={**parts.weights, "source_embedding.weight": 1.2 * table})
     write_parts(wrong, tmp_path / "theirs", name)
     certificate = certify(parts, other_side(name, tmp_path / "theirs", parts.tokenizer), LINES)
-    assert certificate.largest_difference > 1e-2
+    assert certificate.largest_difference_in_nats > 1e-2
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_model_of_marianmt_that_was_read_is_certified_by_the_command(tmp_path:
     words = [str(tmp_path / "theirs"), "--output", str(tmp_path / "ours"), "--certify", str(tmp_path / "lines")]
     output_of(lambda: convert(words))
     found = json.loads((tmp_path / "ours/certificate.json").read_text())
-    assert found["largest_difference"] < 1e-5
+    assert found["largest_difference_in_nats"] < 1e-5
     assert (found["equal_sources"], found["equal_greedy"]) == (1, 1)
     assert found["versions"].keys() == {"minitransformer", "transformers"}
     assert found["weights"].keys() == {"model.safetensors"}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -12,14 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
+from small_run import output_of
 from state_dict_models import Fairseq, Joey, Shape, save, torch
 
-from minitransformer import Batch, Transformer
+from cli.convert import convert
+from minitransformer import Batch, Transformer, Translator
 from minitransformer.convert.fairseq import is_fairseq, read_fairseq
 from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.data.tokenizer import Tokenizer
 
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert.md"
 WORDS = tuple(["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"])
 MORE_WORDS = (*WORDS, "iota", "kappa")
 SYMBOLS = {"fairseq": ["<s>", "<pad>", "</s>", "<unk>"], "joeynmt": ["<unk>", "<pad>", "<s>", "</s>"]}
@@ -282,3 +287,75 @@ def test_the_comparison_notices_a_wrong_epsilon(tmp_path: Path) -> None:
     expected = theirs(ids_of(WORDS, "fairseq", "alpha"), ids_of(WORDS, "fairseq", "beta")).detach().numpy()
     found = model.logits(batch).value[:, our_columns(parts, WORDS, "fairseq")]
     assert np.abs(found - expected).max() > 1e-4
+
+
+def program_of_the_guide(directory: Path, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the program of the guide that reads this checkpoint, in a directory that has it."""
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    (program,) = (block for block in blocks if f'torch.load("{file}"' in block)
+    monkeypatch.chdir(directory)
+    exec(compile(program, str(GUIDE), "exec"), {})
+
+
+@pytest.mark.parametrize("kind", ["args", "cfg of objects", "cfg of dictionaries"])
+def test_the_program_in_the_guide_converts_a_checkpoint_of_fairseq(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected_from, made = tmp_path / "expected", tmp_path / "fairseq-model"
+    expected_from.mkdir()
+    model = write(expected_from, "fairseq")
+    settings = json.loads((expected_from / "args.json").read_text())
+    of_kind = {
+        "args": {"args": argparse.Namespace(**settings), "cfg": None},
+        "cfg of objects": {"args": None, "cfg": {"model": argparse.Namespace(**settings)}},
+        "cfg of dictionaries": {"cfg": {"model": settings}},
+    }
+    checkpoint = {**of_kind[kind], "model": model.state_dict(), "extra_state": {"epoch": 3}}
+    torch.save(checkpoint, tmp_path / "checkpoint_best.pt")
+    made.mkdir()
+    for name in ("dict.en.txt", "dict.de.txt"):
+        (made / name).write_bytes((expected_from / name).read_bytes())
+    program_of_the_guide(tmp_path, "checkpoint_best.pt", monkeypatch)
+    assert_same(read(made, "fairseq"), read(expected_from, "fairseq"))
+
+
+def test_the_program_in_the_guide_converts_a_checkpoint_of_joeynmt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yaml = pytest.importorskip("yaml")
+    expected_from, made = tmp_path / "expected", tmp_path / "joeynmt-model"
+    expected_from.mkdir()
+    model = write(expected_from, "joeynmt")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(json.loads((expected_from / "config.json").read_text())))
+    torch.save({"steps": 3, "model_state": model.state_dict()}, tmp_path / "best.ckpt")
+    made.mkdir()
+    for name in ("src_vocab.txt", "trg_vocab.txt"):
+        (made / name).write_bytes((expected_from / name).read_bytes())
+    program_of_the_guide(tmp_path, "best.ckpt", monkeypatch)
+    assert_same(read(made, "joeynmt"), read(expected_from, "joeynmt"))
+
+
+def assert_same(found: Parts, expected: Parts) -> None:
+    assert found.config == expected.config
+    assert found.tokenizer.equals(expected.tokenizer)
+    assert found.weights.keys() == expected.weights.keys()
+    for name, weight in found.weights.items():
+        np.testing.assert_array_equal(weight, expected.weights[name])
+
+
+@pytest.mark.parametrize("program", SYMBOLS)
+def test_a_model_is_converted_by_the_command_and_translates(tmp_path: Path, program: str) -> None:
+    write(tmp_path, program)
+    ours = tmp_path / "ours"
+    output = output_of(lambda: convert([str(tmp_path), "--output", str(ours)]))
+    assert output == f"wrote {ours} (minitransformer: model.json and model.safetensors)\n"
+    assert len(Translator.load(ours).translate(["alpha beta", "theta"], beam=2)) == 2
+
+
+@pytest.mark.parametrize("program", SYMBOLS)
+def test_a_certificate_is_refused_before_anything_is_written(tmp_path: Path, program: str) -> None:
+    write(tmp_path, program)
+    (tmp_path / "lines").write_text("alpha")
+    with pytest.raises(ConversionError, match=f"certificate: {program} models are not run by another program"):
+        convert([str(tmp_path), "--output", str(tmp_path / "ours"), "--certify", str(tmp_path / "lines")])
+    assert not (tmp_path / "ours").exists()

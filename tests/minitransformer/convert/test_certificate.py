@@ -74,14 +74,14 @@ def test_of_the_same_model_everything_is_equal() -> None:
     certificate = certify(trained_parts(), other, LINES)
     n_tokens = sum(len(other.translate(ids, SearchConfig(beam=1))) + 1 for ids in other.tokenizer.encode_source(LINES))
     assert (certificate.sentences, certificate.target_tokens) == (8, n_tokens)
-    assert certificate.largest_difference < 1e-5  # rounding of sums in another order
+    assert certificate.largest_difference_in_nats < 1e-5  # rounding of sums in another order
     assert (certificate.equal_sources, certificate.equal_greedy, certificate.equal_beam_4) == (1, 1, 1)
     assert certificate.versions == {"minitransformer": "0.1.0", "numpy": np.__version__}
 
 
 def test_differences_are_measured() -> None:
     certificate = certify(trained_parts(), Different(), LINES)
-    assert certificate.largest_difference == pytest.approx(0.25, abs=1e-5)
+    assert certificate.largest_difference_in_nats == pytest.approx(0.25, abs=1e-5)
     assert (certificate.equal_sources, certificate.equal_greedy, certificate.equal_beam_4) == (7 / 8, 7 / 8, 5 / 8)
     assert re_said(certificate) == ["0.25 nats", "greedy 87.5%", "beam 4 62.5%", "source tokens 87.5%"]
 
