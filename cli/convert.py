@@ -15,11 +15,11 @@ from minitransformer.convert.formats import (
     FORMATS,
     READABLE,
     WRITABLE,
-    Storage,
     read_parts,
     require_writable,
     write_parts,
 )
+from minitransformer.convert.parts import Storage
 
 DESCRIPTION = "Convert a model from another program's format to ours, or from ours to another program's."
 
@@ -38,6 +38,11 @@ class ConvertOptions:
     """Format of the source; if not given, it is recognised by the files there."""
     storage: Storage = "float32"
     """Numbers in which weights are stored."""
+    source_spm: Path | None = None
+    """sentencepiece model of the source, for a model without a tokenizer (CTranslate2); of the target, too, if that is
+    not given."""
+    target_spm: Path | None = None
+    """sentencepiece model of the target, for a model without a tokenizer."""
 
 
 def main() -> int:
@@ -49,6 +54,7 @@ def convert(arguments: Sequence[str]) -> int:
     """Read the source and write the output."""
     options = tyro.cli(ConvertOptions, description=DESCRIPTION, args=arguments)
     require_writable(options.output, options.to, options.storage)  # before a large model is read
-    write_parts(read_parts(options.source, options.from_), options.output, options.to, options.storage)
+    parts = read_parts(options.source, options.from_, source_model=options.source_spm, target_model=options.target_spm)
+    write_parts(parts, options.output, options.to, options.storage)
     say(f"wrote {options.output} ({options.to}: {FORMATS[options.to].files})")
     return 0

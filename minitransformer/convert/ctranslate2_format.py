@@ -22,15 +22,14 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from minitransformer.convert.parts import ConversionError
+from minitransformer.convert.parts import ConversionError, Storage
 from minitransformer.system.files import atomic_write
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Storage = Literal["float32", "float16", "int8"]
 
 OLDEST_VERSION, NEWEST_VERSION = 2, 6
 _FIRST_VERSION_WITH_ALIASES, _FIRST_VERSION_WITH_TYPES = 3, 4
