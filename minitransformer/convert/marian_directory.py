@@ -11,13 +11,13 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from autograd.array import IntArray
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation, PositionLayout, Tying
+from minitransformer.convert.foreign_files import Arrays, Fields, read_model
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.positions import sines_first, with_features
 from minitransformer.convert.vocabulary import Array, Vocabulary, with_tokenizer
@@ -74,8 +74,8 @@ def read_marian(path: Path) -> Parts:
     Raises: ConversionError if a setting is missing, or if the model has what ours cannot express; CorruptFileError if a
     file is missing or corrupt.
     """
-    fields = _Fields(path / CONFIG)
-    arrays = _Arrays(path / WEIGHTS)
+    fields = Fields.load(path / CONFIG)
+    arrays = Arrays(path / WEIGHTS, read_arrays(path / WEIGHTS))
     models = read_model(path / SOURCE_MODEL), read_model(path / TARGET_MODEL)
     source, target, tokenizer = with_tokenizer(*_vocabularies(path, fields), models)
     matrices, tied = _embeddings(arrays, fields)
@@ -101,51 +101,9 @@ def read_marian(path: Path) -> Parts:
     return _with_positions(Parts(config, weights, tokenizer).require_fitting(), arrays)
 
 
-class _Fields:
-    """The settings of a configuration file, of which each must have its type."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._fields = path, read_json(path)
-        if not isinstance(self._fields, dict):
-            raise ConversionError(f"{path}: expected a JSON object with settings; it is corrupt or of another kind")
-
-    def of(self, name: str, kind: type, default: Any = None) -> Any:
-        """Return a setting.  Raises: ConversionError if it is missing and has no default, or is of another type."""
-        value = self._fields.get(name)
-        value = default if value is None else value
-        value = float(value) if kind is float and type(value) is int else value
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ConversionError(f"{self.path}: {name} must be of type {kind.__name__}; got {value!r}")
-        return value
-
-
-class _Arrays:
-    """The arrays of a weights file, as float32."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._arrays = path, read_arrays(path)
-
-    def find(self, *names: str, default: Array | None = None) -> Array:
-        """Return the array that has the first of these names.  Raises: ConversionError if there is none."""
-        for name in names:
-            if name in self._arrays:
-                return self._arrays[name].astype(np.float32)
-        if default is None:
-            raise ConversionError(f"{self.path}: it has no {' or '.join(names)}; is it a complete MarianMT model?")
-        return default
-
-
-def read_model(path: Path) -> bytes:
-    """Return a sentencepiece model.  Raises: ConversionError if the file cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConversionError(f"{path}: cannot be read ({error.strerror}); it splits text into subwords") from error
-
-
-def _vocabularies(path: Path, fields: _Fields) -> tuple[Vocabulary, Vocabulary]:
+def _vocabularies(path: Path, fields: Fields) -> tuple[Vocabulary, Vocabulary]:
     """Return the vocabularies of source and target; they are equal if both languages share one."""
-    tokenizer = _Fields(path / TOKENIZER_CONFIG) if (path / TOKENIZER_CONFIG).exists() else None
+    tokenizer = Fields.load(path / TOKENIZER_CONFIG) if (path / TOKENIZER_CONFIG).exists() else None
     separate = tokenizer is not None and tokenizer.of("separate_vocabs", bool, False)
     source_ids = _ids(path / VOCABULARY)
     target_ids = _ids(path / TARGET_VOCABULARY) if separate else source_ids
@@ -168,7 +126,7 @@ def _ids(path: Path) -> dict[str, int]:
     return ids
 
 
-def _embeddings(arrays: _Arrays, fields: _Fields) -> tuple[dict[str, Array], Tying]:
+def _embeddings(arrays: Arrays, fields: Fields) -> tuple[dict[str, Array], Tying]:
     """Return the matrices of source, target and softmax, and which of them our model has as one.
 
     Our embeddings are always multiplied by √D.  If the model does not (scale_embedding), its embeddings are divided by
@@ -197,13 +155,13 @@ def modules(n_encoder_layers: int, n_decoder_layers: int) -> Iterator[tuple[str,
                     yield f"{stack}.layers.{i}.{ours}", f"model.{stack}.layers.{i}.{theirs}"
 
 
-def _module(ours: str, arrays: _Arrays, theirs: str) -> dict[str, Array]:
+def _module(ours: str, arrays: Arrays, theirs: str) -> dict[str, Array]:
     """Return weight and bias of a linear map, or gain and bias of a layer norm."""
     weight, bias = (arrays.find(f"{theirs}.{name}") for name in ("weight", "bias"))
     return {f"{ours}.gain" if ours.endswith(".norm") else f"{ours}.weight": weight.T, f"{ours}.bias": bias}
 
 
-def _with_positions(parts: Parts, arrays: _Arrays) -> Parts:
+def _with_positions(parts: Parts, arrays: Arrays) -> Parts:
     """Return a model with the layout of the position encodings, and with features in its order.
 
     A table in the file replaces the sinusoids of transformers: so a model can have those of Marian, layout "halves".
@@ -227,7 +185,7 @@ def _are_close(table: Array, expected: Array) -> bool:
     return table.shape == expected.shape and bool(np.abs(table - expected).max() < FLOAT16_ERROR)
 
 
-def _configuration(path: Path, fields: _Fields) -> ModelConfig:
+def _configuration(path: Path, fields: Fields) -> ModelConfig:
     """Return the settings of the model's layers and of its search."""
     for name, value in _REFUSED.items():
         if fields.of(name, bool, value) != value:
@@ -238,7 +196,7 @@ def _configuration(path: Path, fields: _Fields) -> ModelConfig:
         raise ConversionError(
             f"{fields.path}: activation_function = {activation} is not supported; only {', '.join(ACTIVATIONS)}"
         )
-    generation = _Fields(path / GENERATION_CONFIG) if (path / GENERATION_CONFIG).exists() else fields
+    generation = Fields.load(path / GENERATION_CONFIG) if (path / GENERATION_CONFIG).exists() else fields
     encoder_layers, decoder_layers = fields.of("encoder_layers", int), fields.of("decoder_layers", int)
     return ModelConfig(
         d_model=d_model,
@@ -258,7 +216,7 @@ def _configuration(path: Path, fields: _Fields) -> ModelConfig:
     )
 
 
-def _common(fields: _Fields, of_encoder: str, of_decoder: str) -> int:
+def _common(fields: Fields, of_encoder: str, of_decoder: str) -> int:
     """Return a setting that encoder and decoder must share."""
     value: int = fields.of(of_encoder, int)
     if value < 1 or fields.of(of_decoder, int) != value:

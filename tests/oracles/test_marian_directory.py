@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +240,32 @@ def test_trained_positions_are_refused(tmp_path: Path, which: list[int]) -> None
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ConversionError, match="no table of sinusoids; trained positions are not supported"):
         read_parts(tmp_path)
+
+
+@pytest.mark.parametrize("positions", ["interleaved", "halves"])
+def test_the_written_directory_is_converted_by_ctranslate2(positions: Any, tmp_path: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    parts = as_transformers_has_it(our_parts(start="zero", positions=positions, softmax_bias=True, attention_bias=True))
+    write_parts(parts, tmp_path / "marian", "marian")
+    ctranslate2.converters.TransformersConverter(str(tmp_path / "marian")).convert(str(tmp_path / "converted"))
+    translator = ctranslate2.Translator(str(tmp_path / "converted"))
+    tokenizer, ours = transformers.MarianTokenizer.from_pretrained(tmp_path / "marian"), model_of(parts)
+    words = words_of(parts.tokenizer.models[0])
+    for source, target in zip(LINES, TARGETS, strict=True):
+        labels = parts.tokenizer.encode_target([target])
+        pieces, expected = [*tokenizer.tokenize(source), "</s>"], [words[i] for i in labels[0]]
+        scored = translator.score_batch([pieces], [expected])[0].log_probs
+        batch = Batch.from_token_ids(parts.tokenizer.encode_source([source]), labels)
+        table = ours.log_probabilities(batch)
+        np.testing.assert_allclose(scored, table[range(len(table)), [*labels[0], 2]], atol=1e-5)
+
+
+def test_a_pickle_is_converted_by_the_command_of_the_message(tmp_path: Path) -> None:
+    model = write_directory(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ConversionError, match="is a pickle") as caught:
+        read_parts(tmp_path)
+    command = str(caught.value).partition(": python ")[2]
+    subprocess.run([sys.executable, *shlex.split(command)], check=True)
+    compare(read_parts(tmp_path), model, tmp_path)
