@@ -16,13 +16,13 @@ from minitransformer.convert.formats import (
     FORMATS,
     READABLE,
     WRITABLE,
-    Storage,
     read_parts,
     recognise,
     require_writable,
     write_parts,
 )
 from minitransformer.convert.other_sides import other_side, require_side
+from minitransformer.convert.parts import Storage
 
 DESCRIPTION = "Convert a model from another program's format to ours, or from ours to another program's."
 
@@ -44,6 +44,11 @@ class ConvertOptions:
     certify: Path | None = None
     """File of source sentences, one a line.  Both programs translate them, and certificate.json in the output says how
     much they differ.  The other program must be installed."""
+    source_spm: Path | None = None
+    """sentencepiece model of the source, for a model without a tokenizer (CTranslate2); of the target, too, if that is
+    not given."""
+    target_spm: Path | None = None
+    """sentencepiece model of the target, for a model without a tokenizer."""
 
 
 def main() -> int:
@@ -58,7 +63,7 @@ def convert(arguments: Sequence[str]) -> int:
     if options.certify:
         sentences, (name, directory) = read_sentences(options.certify), _other_model(options)
         require_side(name)
-    parts = read_parts(options.source, options.from_)
+    parts = read_parts(options.source, options.from_, source_model=options.source_spm, target_model=options.target_spm)
     write_parts(parts, options.output, options.to, options.storage)
     say(f"wrote {options.output} ({options.to}: {FORMATS[options.to].files})")
     if options.certify:

@@ -27,7 +27,7 @@ from minitransformer.convert.ctranslate2_positions import (
 from minitransformer.convert.ctranslate2_settings import Settings, read_settings, require_symbols
 from minitransformer.convert.ctranslate2_tokenizer import sentencepiece_models, with_tokenizer_of
 from minitransformer.convert.ctranslate2_variables import Variables
-from minitransformer.convert.ctranslate2_vocabulary import n_theirs, read_vocabularies
+from minitransformer.convert.ctranslate2_vocabulary import has_vocabulary, n_theirs, read_vocabularies
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.positions import sines_between, with_features
 from minitransformer.convert.vocabulary import Vocabulary
@@ -38,11 +38,17 @@ Weights = dict[str, Array]
 MODEL_FILE = "model.bin"
 ACTIVATIONS: dict[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "swish", 3: "gelu"}
 STACKS = ("encoder", "decoder")
+POSITIONS = {stack: f"{stack}/position_encodings/encodings" for stack in STACKS}
 _HEADS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}  # if the file does not say how many
 _OLDEST_REVISION, _NEWEST_REVISION = 2, 7
 
 
-def read_ctranslate2(directory: Path, *, source_model: Path | None = None, target_model: Path | None = None) -> Parts:
+def is_ctranslate2(directory: Path) -> bool:
+    """Return whether a directory has the files of a CTranslate2 model."""
+    return (directory / MODEL_FILE).is_file() and has_vocabulary(directory)
+
+
+def read_ctranslate2(directory: Path, source_model: Path | None = None, target_model: Path | None = None) -> Parts:
     """Read the directory of a CTranslate2 model.
 
     Args:
@@ -185,11 +191,10 @@ def _read_positions(
     file: ModelFile, variables: Variables, config: ModelConfig, weights: Weights
 ) -> tuple[ModelConfig, Weights]:
     """Return configuration and weights with positions: sinusoids where both tables contain the same, else learned."""
-    names = [f"{stack}/position_encodings/encodings" for stack in STACKS]
-    tables = [variables.table(name, config.d_model) for name in names]
+    tables = [variables.table(POSITIONS[stack], config.d_model) for stack in STACKS]
     kinds = [
-        COMPUTED if table is None else recognise_sinusoids(table, file.variables[name].dtype.name)
-        for name, table in zip(names, tables, strict=True)
+        COMPUTED if table is None else recognise_sinusoids(table, file.variables[POSITIONS[stack]].dtype.name)
+        for stack, table in zip(STACKS, tables, strict=True)
     ]
     first = kinds[0]
     if first is not None and kinds[1] == first:

@@ -22,15 +22,14 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from minitransformer.convert.parts import ConversionError
+from minitransformer.convert.parts import ConversionError, Storage
 from minitransformer.system.files import atomic_write
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Storage = Literal["float32", "float16", "int8"]
 
 OLDEST_VERSION, NEWEST_VERSION = 2, 6
 _FIRST_VERSION_WITH_ALIASES, _FIRST_VERSION_WITH_TYPES = 3, 4
@@ -147,7 +146,8 @@ def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:
     """Return all variables with at least one axis in float32, without their scales; others as they are.
 
     A quantised value is the value × scale, rounded.  int8 has a scale for each row, int16 one for the whole array.
-    Raises: ConversionError if an int8 variable has no scale, or scales that are not positive numbers.
+    Raises: ConversionError if an int8 variable has no scale, or scales that are not positive numbers, or if a value is
+    not finite.
     """
     found: dict[str, Array] = {}
     for name, stored in variables.items():
@@ -161,6 +161,8 @@ def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:
         if stored.ndim and stored.dtype.kind == "i":
             found[name] = _dequantised(path, name, stored, variables.get(name + _SCALE))
         else:
+            if not np.isfinite(stored).all():
+                raise ConversionError(f"{path}: {name} has values that are not finite; take another checkpoint")
             found[name] = stored.astype(np.float32, copy=False) if stored.ndim else stored
     return found
 

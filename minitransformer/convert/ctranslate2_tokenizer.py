@@ -38,9 +38,15 @@ def with_tokenizer_of(
 ) -> tuple[Vocabulary, Vocabulary, Tokenizer]:
     """Return the vocabularies with all pieces of the models, and the tokenizer; without models, it splits at blanks.
 
-    Raises: ConversionError if the words are pieces of sentencepiece, but there are no models.
+    Raises: ConversionError if the words are pieces of sentencepiece, but there are no models, or if sentencepiece
+    refuses words.
     """
-    if models is not None:
-        return with_tokenizer(source, target, models)
-    of_source = word_model(source.words)
-    return source, target, Tokenizer(of_source, None if source == target else word_model(target.words))
+    try:
+        if models is not None:
+            return with_tokenizer(source, target, models)
+        of_source = word_model(source.words)
+        return source, target, Tokenizer(of_source, None if source == target else word_model(target.words))
+    except RuntimeError as error:
+        raise ConversionError(
+            f"vocabulary: sentencepiece cannot have these words ({error}); is the file of the vocabulary complete?"
+        ) from error

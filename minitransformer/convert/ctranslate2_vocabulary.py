@@ -40,6 +40,11 @@ def read_vocabularies(directory: Path, symbols: Symbols) -> tuple[Vocabulary, Vo
     return source, target
 
 
+def has_vocabulary(directory: Path) -> bool:
+    """Return whether a directory has a file of a vocabulary."""
+    return any(_existing(directory, name) for name in (SHARED, SOURCE, TARGET))
+
+
 def _existing(directory: Path, name: str) -> Path | None:
     paths = directory / f"{name}.json", directory / f"{name}.txt"
     return next((path for path in paths if path.is_file()), None)

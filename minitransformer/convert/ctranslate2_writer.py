@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from minitransformer.config import ModelConfig
-from minitransformer.convert.ctranslate2 import ACTIVATIONS, MODEL_FILE, STACKS
-from minitransformer.convert.ctranslate2_format import ModelFile, Storage, stored_as, write_model_file
+from minitransformer.convert.ctranslate2 import ACTIVATIONS, MODEL_FILE, POSITIONS, STACKS
+from minitransformer.convert.ctranslate2_format import ModelFile, stored_as, write_model_file
 from minitransformer.convert.ctranslate2_layers import layers_as_variables, linear_maps
 from minitransformer.convert.ctranslate2_positions import stored_tables
 from minitransformer.convert.ctranslate2_settings import SETTINGS_FILE
 from minitransformer.convert.ctranslate2_tokenizer import SOURCE_FILE, TARGET_FILE
 from minitransformer.convert.ctranslate2_vocabulary import vocabulary_files
-from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.convert.parts import ConversionError, Parts, Storage
 from minitransformer.data.rare_words import is_of_words
 from minitransformer.data.tokenizer import JOINT_FILE, Tokenizer
 from minitransformer.model.symbols import END, START, UNKNOWN
@@ -33,7 +33,7 @@ _PROJECTION = "decoder/projection/weight"
 _OF_LAST_LAYER, _OF_FIRST_HEAD = -1, 1  # the attention that CTranslate2 returns as alignment, if it is asked for it
 
 
-def write_ctranslate2(parts: Parts, directory: Path, *, storage: Storage = "float32") -> None:
+def write_ctranslate2(parts: Parts, directory: Path, storage: Storage = "float32") -> None:
     """Write the directory of a CTranslate2 model, and the sentencepiece models beside it.
 
     Files: ``model.bin`` (binary version 6), ``config.json``, the vocabularies, and ``tokenizer.model`` or
@@ -44,10 +44,7 @@ def write_ctranslate2(parts: Parts, directory: Path, *, storage: Storage = "floa
     _require_expressible(parts)
     variables = layers_as_variables(config, parts.weights) | _attributes(config)
     aliases = _add_embeddings(variables, parts)
-    tables = stored_tables(config, parts.weights)
-    if tables is not None:
-        for stack, table in zip(STACKS, tables, strict=True):
-            variables[f"{stack}/position_encodings/encodings"] = table
+    _add_positions(variables, aliases, parts)
     file = ModelFile(_MODEL, _REVISION, stored_as(variables, storage))
     write_model_file(directory / MODEL_FILE, file, aliases)
     source, target = _words(parts.tokenizer.source), _words(parts.tokenizer.target)
@@ -111,6 +108,17 @@ def _add_embeddings(variables: dict[str, Array], parts: Parts) -> dict[str, str]
     if config.softmax_bias:
         variables["decoder/projection/bias"] = weights["softmax_bias"]
     return aliases
+
+
+def _add_positions(variables: dict[str, Array], aliases: dict[str, str], parts: Parts) -> None:
+    """Add the tables of positions, unless CTranslate2 computes them; if both are one table, one is an alias."""
+    tables = stored_tables(parts.config, parts.weights)
+    if tables is not None:
+        variables[POSITIONS["decoder"]] = tables[1]
+        if tables[0] is tables[1]:
+            aliases[POSITIONS["encoder"]] = POSITIONS["decoder"]
+        else:
+            variables[POSITIONS["encoder"]] = tables[0]
 
 
 def _words(model: Any) -> list[str]:

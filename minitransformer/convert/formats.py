@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from minitransformer.convert.ctranslate2 import is_ctranslate2, read_ctranslate2
+from minitransformer.convert.ctranslate2_writer import write_ctranslate2
 from minitransformer.convert.fairseq import is_fairseq, read_fairseq
 from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
 from minitransformer.convert.marian_directory import is_marian, read_marian
 from minitransformer.convert.marian_writing import write_marian
 from minitransformer.convert.packages import packages_needed
-from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.convert.parts import ConversionError, Parts, Storage
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.system.files import make_directory
-
-Storage = Literal["float32", "float16", "int8"]
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -33,6 +32,8 @@ class Format:
     read: Callable[[Path], Parts] | None = None
     write: Callable[[Parts, Path, Storage], None] | None = None
     storages: tuple[Storage, ...] = ("float32",)
+    read_with_models: Callable[[Path, Path | None, Path | None], Parts] | None = None
+    """Reads a model that has no tokenizer with the sentencepiece models of source and target."""
 
 
 def _write_onnx(parts: Parts, directory: Path, _: Storage) -> None:
@@ -55,8 +56,26 @@ FORMATS: dict[str, Format] = {
         write_marian,
         ("float32", "float16"),
     ),
-    "fairseq": Format("model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt", is_fairseq, read_fairseq),
-    "joeynmt": Format("model.safetensors, config.json, src_vocab.txt and trg_vocab.txt", is_joeynmt, read_joeynmt),
+    "ctranslate2": Format(
+        "model.bin, config.json and vocabularies",
+        is_ctranslate2,
+        read_ctranslate2,
+        write_ctranslate2,
+        ("float32", "float16", "int8"),
+        read_ctranslate2,
+    ),
+    "fairseq": Format(
+        "model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt",
+        is_fairseq,
+        read_fairseq,
+        read_with_models=read_fairseq,
+    ),
+    "joeynmt": Format(
+        "model.safetensors, config.json, src_vocab.txt and trg_vocab.txt",
+        is_joeynmt,
+        read_joeynmt,
+        read_with_models=read_joeynmt,
+    ),
     "onnx": Format(
         "encoder.onnx and decoder_step.onnx", lambda path: (path / "encoder.onnx").exists(), write=_write_onnx
     ),
@@ -65,8 +84,13 @@ READABLE = tuple(name for name, each in FORMATS.items() if each.read)
 WRITABLE = tuple(name for name, each in FORMATS.items() if each.write)
 
 
-def read_parts(source: Path, name: str | None = None) -> Parts:
+def read_parts(
+    source: Path, name: str | None = None, *, source_model: Path | None = None, target_model: Path | None = None
+) -> Parts:
     """Read a model in the format ``name``, or in the one that is recognised by the files.
+
+    Args:
+        source_model, target_model: sentencepiece models, for formats without a tokenizer.
 
     Raises: ConversionError if there is nothing, or nothing that is known; WeightsError if the weights do not fit the
     configuration.
@@ -77,7 +101,12 @@ def read_parts(source: Path, name: str | None = None) -> Parts:
     read = FORMATS[name].read
     if read is None:
         raise ConversionError(f"{source}: {name} is written only; the formats that are read: {', '.join(READABLE)}")
-    return read(source).require_fitting()
+    if source_model is None and target_model is None:
+        return read(source).require_fitting()
+    read_with_models = FORMATS[name].read_with_models
+    if read_with_models is None:
+        raise ConversionError(f"{source}: models in the format {name} have a tokenizer; give no sentencepiece models")
+    return read_with_models(source, source_model, target_model).require_fitting()
 
 
 def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
+
+Storage = Literal["float32", "float16", "int8"]
 
 
 class ConversionError(UserError):

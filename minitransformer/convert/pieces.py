@@ -41,6 +41,8 @@ def parsed(model: bytes) -> Any:
         raise ConversionError(f"not a sentencepiece model: {error}; restore the file") from error
     if not message.pieces:
         raise ConversionError("not a sentencepiece model: the file is empty; restore it")
+    if not all(isinstance(piece.piece, str) for piece in message.pieces):  # protobuf returns other text as bytes
+        raise ConversionError("not a sentencepiece model: a piece is not UTF-8; restore the file")
     return message
 
 

@@ -59,3 +59,27 @@ def test_a_pickle_is_refused_with_the_command_that_converts_it(tmp_path: Path, n
         with pytest.raises(ConversionError, match=r"is a pickle, .* never read; .*python -c \"import torch") as caught:
             convert([str(source), "--output", str(tmp_path / "new")])
         assert f"torch.load('{tmp_path / name}', map_location='cpu', weights_only=True)" in str(caught.value)
+
+
+def test_a_run_becomes_a_ctranslate2_model_and_a_model_of_ours_again(trained: Trained, tmp_path: Path) -> None:
+    there, back = tmp_path / "ct2", tmp_path / "back"
+    output = output_of(lambda: convert([str(trained.run), "--output", str(there), "--to", "ctranslate2"]))
+    assert output == f"wrote {there} (ctranslate2: model.bin, config.json and vocabularies)\n"
+    output_of(lambda: convert([str(there), "--output", str(back)]))
+    assert contents(back)["model.safetensors"] == contents(trained.run)["model.safetensors"]
+    small = tmp_path / "small"
+    output_of(lambda: convert([str(there), "--output", str(small), "--to", "ctranslate2", "--storage", "int8"]))
+    assert (small / "model.bin").stat().st_size < 0.9 * (there / "model.bin").stat().st_size
+
+
+def test_sentencepiece_models_are_given_to_a_model_without_a_tokenizer(trained: Trained, tmp_path: Path) -> None:
+    there, back, model = tmp_path / "ct2", tmp_path / "back", tmp_path / "joint.model"
+    output_of(lambda: convert([str(trained.run), "--output", str(there), "--to", "ctranslate2"]))
+    (there / "tokenizer.model").rename(model)
+    with pytest.raises(ConversionError, match="are pieces of sentencepiece"):
+        convert([str(there), "--output", str(back)])
+    output_of(lambda: convert([str(there), "--output", str(back), "--source-spm", str(model)]))
+    options = b"one two\nsix\n", "--alpha", "0"  # the penalty of lengths is the user's setting in CTranslate2
+    assert translated(Trained(back, [], ""), *options) == translated(trained, *options)
+    with pytest.raises(ConversionError, match="the format minitransformer have a tokenizer; give no sentencepiece"):
+        convert([str(trained.run), "--output", str(tmp_path / "new"), "--target-spm", str(model)])

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import sentencepiece
 from ctranslate2_models import WORDS, ctranslate2_directory, model_of, random_parts
+from marian_models import LINES, write_directory
+from marian_models import TARGETS as TARGET_LINES
 from number_words import sentences, trained_parts, translation
 
 from minitransformer import Translator
@@ -211,3 +213,29 @@ def test_models_of_ctranslate2s_package_are_ours(
     sides = [[[WORDS[i] for i in ids] for ids in side] for side in (SOURCES, TARGETS)]
     tolerance = 2e-2 if "float16" in str(quantization) else TOLERANCE  # tables of sinusoids are rounded, too
     assert our_scores(parts) == pytest.approx(their_scores(directory, *sides), abs=tolerance)
+
+
+@pytest.mark.parametrize("quantization", [None, "int8", "float16"])
+@pytest.mark.parametrize("changes", [{}, {"activation_function": "gelu", "decoder_layers": 1}, {"lacking": 3}])
+def test_a_marian_model_that_ctranslate2_converted_is_ours(
+    changes: Any, quantization: str | None, tmp_path: Path
+) -> None:
+    """It has neither a start symbol nor a tokenizer, and its users append the end symbol."""
+    write_directory(tmp_path / "marian", **changes)
+    converter = ctranslate2.converters.TransformersConverter(
+        str(tmp_path / "marian"), copy_files=["source.spm", "target.spm"]
+    )
+    directory = Path(converter.convert(str(tmp_path / "ct2"), quantization=quantization))
+    parts = read_ctranslate2(directory)
+    assert (parts.config.positions, parts.config.start, parts.config.source_end) == ("interleaved", "zero", True)
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=str(directory / name)) for name in ("source.spm", "target.spm")
+    )
+    sources, targets = source.encode(LINES, out_type=str), target.encode(TARGET_LINES, out_type=str)
+    theirs = their_scores(directory, [[*tokens, "</s>"] for tokens in sources], targets)
+    ours = our_scores(parts, parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGET_LINES))
+    words = set(json.loads((directory / "shared_vocabulary.json").read_text()))
+    known = [i for i, tokens in enumerate(targets) if words >= set(tokens)]  # ours gives unknown pieces no probability
+    assert known
+    tolerance = 2e-2 if quantization == "float16" else 2 * TOLERANCE
+    assert [ours[i] for i in known] == pytest.approx([theirs[i] for i in known], abs=tolerance)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from minitransformer import ModelConfig, Transformer
-from minitransformer.convert.ctranslate2_format import ModelFile, Storage, read_model_file, write_model_file
+from minitransformer.convert.ctranslate2_format import ModelFile, read_model_file, write_model_file
 from minitransformer.convert.ctranslate2_writer import write_ctranslate2
-from minitransformer.convert.parts import Parts
+from minitransformer.convert.parts import Parts, Storage
 from minitransformer.convert.pieces import word_model
 from minitransformer.data.tokenizer import Tokenizer
 
@@ -37,7 +37,7 @@ def random_parts(changes: Mapping[str, Any], *, joint: bool = True) -> Parts:
 
 def ctranslate2_directory(directory: Path, parts: Parts, storage: Storage = "float32") -> Path:
     directory.mkdir(exist_ok=True)
-    write_ctranslate2(parts, directory, storage=storage)
+    write_ctranslate2(parts, directory, storage)
     return directory
 
 

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ctranslate2_models import ctranslate2_directory, random_parts
 from toy_treebank import write_toy_treebank
 
 from autograd.optim import Adam
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig
+from minitransformer.convert.ctranslate2 import read_ctranslate2
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
@@ -239,6 +241,10 @@ READERS: dict[str, Reader] = {
     "recipe": Reader(
         write_recipe, lambda directory: read_options(["--config", str(directory / "recipe.toml")]),
         also_allowed=(SystemExit,),
+    ),
+    "ctranslate2": Reader(
+        lambda directory: ctranslate2_directory(directory, random_parts({"n_layers": 1})),
+        lambda directory: read_ctranslate2(directory).require_fitting(),
     ),
     "metrics": Reader(write_metrics, lambda directory: MetricsFile(directory).begin(TrainingState(step=5), 9)),
     "repro-bundle": Reader(write_repro_bundle_of_update, replay_repro_bundle),
