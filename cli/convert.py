@@ -21,7 +21,7 @@ from minitransformer.convert.formats import (
     require_writable,
     write_parts,
 )
-from minitransformer.convert.other_sides import other_side, require_side
+from minitransformer.convert.other_sides import SIDES, other_side, require_side
 from minitransformer.convert.parts import Storage
 
 DESCRIPTION = "Convert a model from another program's format to ours, or from ours to another program's."
@@ -45,8 +45,8 @@ class ConvertOptions:
     """File of source sentences, one a line.  Both programs translate them, and certificate.json in the output says how
     much they differ.  The other program must be installed."""
     source_spm: Path | None = None
-    """sentencepiece model of the source, for a model without a tokenizer (CTranslate2); of the target, too, if that is
-    not given."""
+    """sentencepiece model of the source, for a model without a tokenizer (CTranslate2, fairseq, JoeyNMT); of the
+    target, too, if that is not given."""
     target_spm: Path | None = None
     """sentencepiece model of the target, for a model without a tokenizer."""
 
@@ -75,6 +75,6 @@ def convert(arguments: Sequence[str]) -> int:
 
 def _other_model(options: ConvertOptions) -> tuple[str, Path]:
     """Return format and directory of the model to compare ours with: what is written, or else what is read."""
-    if options.to != "minitransformer":
+    if options.to in SIDES:
         return options.to, options.output
     return options.from_ or recognise(options.source), options.source

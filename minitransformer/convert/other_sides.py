@@ -97,9 +97,15 @@ class CTranslate2Side:
     def translate(self, source: Sentence, config: SearchConfig) -> list[int]:
         """Implement ``OtherSide``."""
         (result,) = self._translator.translate_batch(
-            [self._source(source)], beam_size=config.beam, length_penalty=config.alpha, disable_unk=True,
-            max_decoding_length=len(source) + config.max_extra_tokens - 1, max_input_length=0,
-        )  # fmt: skip
+            [self._source(source)],
+            beam_size=config.beam,
+            patience=2,  # search on after the first finished translations, as we do
+            length_penalty=config.alpha,
+            disable_unk=True,
+            suppress_sequences=[[self._target_words[START]]],
+            max_decoding_length=len(source) + config.max_extra_tokens - 1,  # without the end symbol
+            max_input_length=0,
+        )
         ids = {word: i for i, word in enumerate(self._target_words)}
         return [ids[word] for word in result.hypotheses[0]]
 
@@ -158,7 +164,7 @@ class OnnxSide:
         return log_p
 
 
-_SIDES: dict[str, tuple[Callable[[Path, Tokenizer], OtherSide], tuple[str, ...]]] = {
+SIDES: dict[str, tuple[Callable[[Path, Tokenizer], OtherSide], tuple[str, ...]]] = {
     "marian": (MarianSide, ("transformers", "torch")),
     "ctranslate2": (CTranslate2Side, ("ctranslate2",)),
     "onnx": (OnnxSide, ("onnxruntime",)),
@@ -167,11 +173,11 @@ _SIDES: dict[str, tuple[Callable[[Path, Tokenizer], OtherSide], tuple[str, ...]]
 
 def require_side(name: str) -> None:
     """Raise ConversionError if a format has no program to compare with, or if the program is not installed."""
-    if name not in _SIDES:
+    if name not in SIDES:
         raise ConversionError(
-            f"certificate: {name} models are not run by another program; possible: {', '.join(_SIDES)}"
+            f"certificate: {name} models are not run by another program; possible: {', '.join(SIDES)}"
         )
-    packages = _SIDES[name][1]
+    packages = SIDES[name][1]
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise ConversionError(f"certificate: {missing[0]} is not installed: pip install {' '.join(packages)}")
@@ -186,7 +192,7 @@ def other_side(name: str, directory: Path, tokenizer: Tokenizer) -> OtherSide:
     Raises: ConversionError if there is no such program, or if it is not installed.
     """
     require_side(name)
-    return _SIDES[name][0](directory, tokenizer)
+    return SIDES[name][0](directory, tokenizer)
 
 
 def _before_end(ids: list[int]) -> list[int]:
