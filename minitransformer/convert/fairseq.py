@@ -93,9 +93,10 @@ def _use_newest_names(arrays: StateDict) -> None:
 def _dictionaries(directory: Path, settings: Settings) -> tuple[Vocabulary, Vocabulary]:
     """Return the vocabularies of source and target: dict.LANGUAGE.txt of both languages, or dict.txt."""
     languages = [settings.of(f"{side}_lang", str, "") for side in ("source", "target")]
-    names = [f"dict.{language}.txt" for language in languages] if all(languages) else ["dict.txt"] * 2
-    if (directory / "dict.txt").exists():
-        names = ["dict.txt"] * 2
+    if wrong := [language for language in languages if not re.fullmatch(r"[\w-]*", language)]:
+        raise ConversionError(f"{settings.path}: source_lang and target_lang: expected languages, got {wrong[0]!r:.80}")
+    is_one = not all(languages) or (directory / "dict.txt").exists()
+    names = ["dict.txt"] * 2 if is_one else [f"dict.{language}.txt" for language in languages]
     source, target = (_dictionary(directory / name) for name in names)
     return source, target
 

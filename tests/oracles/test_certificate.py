@@ -16,7 +16,11 @@ from minitransformer.convert.certificate import certify
 from minitransformer.convert.formats import write_parts
 from minitransformer.convert.other_sides import other_side
 
-PACKAGES = {"onnx": ("onnx", "onnxruntime"), "marian": ("against_torch", "transformers"), "ctranslate2": ("ctranslate2",)}
+PACKAGES = {
+    "onnx": ("onnx", "onnxruntime"),
+    "marian": ("against_torch", "transformers"),
+    "ctranslate2": ("ctranslate2",),
+}
 CHANGES: dict[str, dict[str, Any]] = {
     "onnx": {}, "marian": {"attention_bias": True, "layer_norm_eps": 1e-5}, "ctranslate2": {},
 }  # fmt: skip

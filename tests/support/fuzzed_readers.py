@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 from ctranslate2_models import ctranslate2_directory, random_parts
+from state_dict_files import write_fairseq, write_joeynmt
 from toy_treebank import write_toy_treebank
 
 from autograd.optim import Adam
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig
 from minitransformer.convert.ctranslate2 import read_ctranslate2
+from minitransformer.convert.fairseq import read_fairseq
+from minitransformer.convert.joeynmt import read_joeynmt
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
@@ -246,6 +249,8 @@ READERS: dict[str, Reader] = {
         lambda directory: ctranslate2_directory(directory, random_parts({"n_layers": 1})),
         lambda directory: read_ctranslate2(directory).require_fitting(),
     ),
+    "fairseq": Reader(write_fairseq, lambda directory: read_fairseq(directory).require_fitting()),
+    "joeynmt": Reader(write_joeynmt, lambda directory: read_joeynmt(directory).require_fitting()),
     "metrics": Reader(write_metrics, lambda directory: MetricsFile(directory).begin(TrainingState(step=5), 9)),
     "repro-bundle": Reader(write_repro_bundle_of_update, replay_repro_bundle),
     "translation": Reader(
