@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from minitransformer.convert.marian_directory import is_marian, read_marian
+from minitransformer.convert.marian_npz import is_marian_npz, read_marian_npz
 from minitransformer.convert.marian_writing import write_marian
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE
@@ -45,6 +46,11 @@ FORMATS: dict[str, Format] = {
         read_marian,
         write_marian,
         ("float32", "float16"),
+    ),
+    "marian-npz": Format(
+        "a .npz file of Marian, with its vocabulary (.yml, .json or .spm) and perhaps source.spm and target.spm",
+        is_marian_npz,
+        read_marian_npz,
     ),
 }
 READABLE = tuple(name for name, each in FORMATS.items() if each.read)
