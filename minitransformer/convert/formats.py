@@ -9,6 +9,7 @@ from pathlib import Path
 from minitransformer.convert.ctranslate2 import is_ctranslate2, read_ctranslate2
 from minitransformer.convert.ctranslate2_writer import write_ctranslate2
 from minitransformer.convert.marian_directory import is_marian, read_marian
+from minitransformer.convert.marian_npz import is_marian_npz, read_marian_npz
 from minitransformer.convert.marian_writing import write_marian
 from minitransformer.convert.parts import ConversionError, Parts, Storage
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE
@@ -54,6 +55,11 @@ FORMATS: dict[str, Format] = {
         write_ctranslate2,
         ("float32", "float16", "int8"),
         read_ctranslate2,
+    ),
+    "marian-npz": Format(
+        "a .npz file of Marian, with its vocabulary (.yml, .json or .spm) and perhaps source.spm and target.spm",
+        is_marian_npz,
+        read_marian_npz,
     ),
 }
 READABLE = tuple(name for name, each in FORMATS.items() if each.read)
