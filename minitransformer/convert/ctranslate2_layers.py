@@ -17,7 +17,7 @@ from minitransformer.convert.ctranslate2_variables import Variables
 Array = np.ndarray[Any, Any]
 
 
-class Linear(NamedTuple):
+class LinearMap(NamedTuple):
     """One of CTranslate2's linear maps, and those of ours whose outputs it concatenates.
 
     ``sizes`` are the numbers of outputs of ours.
@@ -40,7 +40,7 @@ def stacks_of(config: ModelConfig) -> Iterator[tuple[str, int]]:
     yield "decoder", config.decoder_depth
 
 
-def linear_maps(config: ModelConfig) -> Iterator[Linear]:
+def linear_maps(config: ModelConfig) -> Iterator[LinearMap]:
     """Yield all linear maps of the layers."""
     d, keys, values = config.d_model, config.n_heads * config.d_k, config.n_heads * config.d_v
     for stack, n_layers in stacks_of(config):
@@ -48,15 +48,15 @@ def linear_maps(config: ModelConfig) -> Iterator[Linear]:
             theirs, ours = f"{stack}/layer_{i}", f"{stack}.layers.{i}"
             own, source, network = f"{ours}.self_attention", f"{ours}.source_attention", f"{ours}.feed_forward"
             of_all = (f"{own}.query", f"{own}.key", f"{own}.value")
-            yield Linear(f"{theirs}/self_attention/linear_0", of_all, d, (keys, keys, values))
-            yield Linear(f"{theirs}/self_attention/linear_1", (f"{own}.output",), values, (d,))
+            yield LinearMap(f"{theirs}/self_attention/linear_0", of_all, d, (keys, keys, values))
+            yield LinearMap(f"{theirs}/self_attention/linear_1", (f"{own}.output",), values, (d,))
             if stack == "decoder":
                 of_source = (f"{source}.key", f"{source}.value")
-                yield Linear(f"{theirs}/attention/linear_0", (f"{source}.query",), d, (keys,))
-                yield Linear(f"{theirs}/attention/linear_1", of_source, d, (keys, values))
-                yield Linear(f"{theirs}/attention/linear_2", (f"{source}.output",), values, (d,))
-            yield Linear(f"{theirs}/ffn/linear_0", (f"{network}.hidden",), d, (config.d_ff,))
-            yield Linear(f"{theirs}/ffn/linear_1", (f"{network}.output",), config.d_ff, (d,))
+                yield LinearMap(f"{theirs}/attention/linear_0", (f"{source}.query",), d, (keys,))
+                yield LinearMap(f"{theirs}/attention/linear_1", of_source, d, (keys, values))
+                yield LinearMap(f"{theirs}/attention/linear_2", (f"{source}.output",), values, (d,))
+            yield LinearMap(f"{theirs}/ffn/linear_0", (f"{network}.hidden",), d, (config.d_ff,))
+            yield LinearMap(f"{theirs}/ffn/linear_1", (f"{network}.output",), config.d_ff, (d,))
 
 
 def norms(config: ModelConfig) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.pieces import word_model
 from minitransformer.convert.vocabulary import Vocabulary, with_tokenizer
 from minitransformer.data.tokenizer import JOINT_FILE, Tokenizer
 
@@ -14,8 +13,8 @@ SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"
 
 def sentencepiece_models(
     directory: Path, source_model: Path | None, target_model: Path | None
-) -> tuple[bytes, bytes] | None:
-    """Return the sentencepiece models of source and target, or None if there is none.
+) -> tuple[bytes | None, bytes | None]:
+    """Return the sentencepiece models of source and target; None if there are none.
 
     They are the files that are given; one file serves both sides.  Else they are the directory's ``tokenizer.model``,
     or its ``source.spm`` and ``target.spm``.
@@ -26,7 +25,7 @@ def sentencepiece_models(
         joint, separate = directory / JOINT_FILE, [directory / SOURCE_FILE, directory / TARGET_FILE]
         given = [joint] if joint.exists() else [path for path in separate if path.exists()]
     if not given:
-        return None
+        return None, None
     try:
         return given[0].read_bytes(), given[-1].read_bytes()
     except OSError as error:
@@ -34,18 +33,15 @@ def sentencepiece_models(
 
 
 def with_tokenizer_of(
-    models: tuple[bytes, bytes] | None, source: Vocabulary, target: Vocabulary
+    models: tuple[bytes | None, bytes | None], source: Vocabulary, target: Vocabulary
 ) -> tuple[Vocabulary, Vocabulary, Tokenizer]:
-    """Return the vocabularies with all pieces of the models, and the tokenizer; without models, it splits at blanks.
+    """Return the vocabularies with all pieces of the models, and the tokenizer; see ``with_tokenizer``.
 
     Raises: ConversionError if the words are pieces of sentencepiece, but there are no models, or if sentencepiece
     refuses words.
     """
     try:
-        if models is not None:
-            return with_tokenizer(source, target, models)
-        of_source = word_model(source.words)
-        return source, target, Tokenizer(of_source, None if source == target else word_model(target.words))
+        return with_tokenizer(source, target, models)
     except RuntimeError as error:
         raise ConversionError(
             f"vocabulary: sentencepiece cannot have these words ({error}); is the file of the vocabulary complete?"

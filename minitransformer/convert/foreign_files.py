@@ -31,7 +31,7 @@ class Fields:
         value = self._fields.get(name)
         value = default if value is None else value
         value = float(value) if kind is float and type(value) is int else value
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float)):
             raise ConversionError(f"{self.path}: {name} must be of type {kind.__name__}; got {value!r}")
         return value
 
@@ -41,20 +41,29 @@ class Arrays:
 
     def __init__(self, path: Path, arrays: Mapping[str, Array]) -> None:
         self.path, self._arrays = path, arrays
+        self._read: set[str] = set()
 
     def find(self, *names: str, default: Array | None = None) -> Array:
         """Return the array that has the first of these names.  Raises: ConversionError if there is none."""
-        for name in names:
-            if name in self._arrays:
-                return self._arrays[name].astype(np.float32)
+        for name in filter(self.has, names):
+            self._read.add(name)
+            return self._arrays[name].astype(np.float32)
         if default is None:
             raise ConversionError(f"{self.path}: it has no {' or '.join(names)}; is it complete, and of this kind?")
         return default
 
+    def has(self, name: str) -> bool:
+        """Return whether there is an array of this name."""
+        return name in self._arrays
 
-def read_model(path: Path) -> bytes:
-    """Return a sentencepiece model.  Raises: ConversionError if the file cannot be read."""
+    def unread(self) -> list[str]:
+        """Return the names of the arrays that nobody has read."""
+        return sorted(self._arrays.keys() - self._read)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file.  Raises: ConversionError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConversionError(f"{path}: cannot be read ({error.strerror}); it splits text into subwords") from error
+        raise ConversionError(f"{path}: cannot be read ({error.strerror}); it is a part of the model") from error

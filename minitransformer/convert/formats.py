@@ -11,6 +11,7 @@ from minitransformer.convert.ctranslate2_writer import write_ctranslate2
 from minitransformer.convert.fairseq import is_fairseq, read_fairseq
 from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
 from minitransformer.convert.marian_directory import is_marian, read_marian
+from minitransformer.convert.marian_npz import is_marian_npz, read_marian_npz
 from minitransformer.convert.marian_writing import write_marian
 from minitransformer.convert.packages import packages_needed
 from minitransformer.convert.parts import ConversionError, Parts, Storage
@@ -63,6 +64,11 @@ FORMATS: dict[str, Format] = {
         write_ctranslate2,
         ("float32", "float16", "int8"),
         read_ctranslate2,
+    ),
+    "marian-npz": Format(
+        "a .npz file of Marian, with its vocabulary (.yml, .json or .spm) and perhaps source.spm and target.spm",
+        is_marian_npz,
+        read_marian_npz,
     ),
     "fairseq": Format(
         "model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt",

@@ -17,7 +17,7 @@ import numpy as np
 from autograd.array import IntArray
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation, PositionLayout, Tying
-from minitransformer.convert.foreign_files import Arrays, Fields, read_model
+from minitransformer.convert.foreign_files import Arrays, Fields, read_bytes
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.positions import sines_first, with_features
 from minitransformer.convert.vocabulary import Array, Vocabulary, with_tokenizer
@@ -30,6 +30,9 @@ TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_confi
 SOURCE_MODEL, TARGET_MODEL = "source.spm", "target.spm"
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 UNKNOWN_WORD = "<unk>"
+EMBEDDINGS = (  # older versions store all of them, though they are one matrix
+    "model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight",
+)  # fmt: skip
 EPSILON = 1e-5  # of layer norm, PyTorch's default
 FLOAT16_ERROR = 1e-3  # of a sine that is stored in float16
 
@@ -76,7 +79,7 @@ def read_marian(path: Path) -> Parts:
     """
     fields = Fields.load(path / CONFIG)
     arrays = Arrays(path / WEIGHTS, read_arrays(path / WEIGHTS))
-    models = read_model(path / SOURCE_MODEL), read_model(path / TARGET_MODEL)
+    models = read_bytes(path / SOURCE_MODEL), read_bytes(path / TARGET_MODEL)
     source, target, tokenizer = with_tokenizer(*_vocabularies(path, fields), models)
     matrices, tied = _embeddings(arrays, fields)
     weights = {"source_embedding.weight": source.matrix(matrices["source"])}
@@ -98,6 +101,8 @@ def read_marian(path: Path) -> Parts:
         softmax_bias=bias is not None,
         start="symbol" if embedded[START].any() else "zero",
     )
+    if unread := [name for name in arrays.unread() if name not in {*EMBEDDINGS, *POSITIONS}]:
+        raise ConversionError(f"{arrays.path}: weights that our models lack: {', '.join(unread[:5])}")
     return _with_positions(Parts(config, weights, tokenizer).require_fitting(), arrays)
 
 
@@ -132,13 +137,12 @@ def _embeddings(arrays: Arrays, fields: Fields) -> tuple[dict[str, Array], Tying
     Our embeddings are always multiplied by √D.  If the model does not (scale_embedding), its embeddings are divided by
     √D, and are no longer the matrix of the softmax.
     """
-    of_source = "model.encoder.embed_tokens.weight"
-    of_target = ("model.decoder.embed_tokens.weight", "lm_head.weight")
+    of_both, of_source, *of_target = EMBEDDINGS
     shared = fields.of("share_encoder_decoder_embeddings", bool, True)
     is_softmax = fields.of("tie_word_embeddings", bool, True)
     scale = 1.0 if fields.of("scale_embedding", bool, False) else 1 / math.sqrt(fields.of("d_model", int))
     if shared:
-        source = target = arrays.find("model.shared.weight", of_source, *of_target)
+        source = target = arrays.find(of_both, of_source, *of_target)
     else:
         source, target = arrays.find(of_source), arrays.find(*of_target[: 1 + is_softmax])
     output = target if is_softmax else arrays.find("lm_head.weight")

@@ -69,6 +69,7 @@ def require_expressible(parts: Parts) -> None:
     config = parts.config
     expected = {
         "norm": (config.norm, "post"),
+        "source_end": (config.source_end, True),
         "first_position": (config.first_position, 0),
         "neighbourhood": (config.neighbourhood, None),
         "n_heads · d_k": (config.n_heads * config.d_k, config.d_model),

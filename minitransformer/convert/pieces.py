@@ -27,7 +27,7 @@ def _format() -> Any:
     except Exception as error:  # a protobuf that is too old raises an error of its own
         raise ConversionError(
             f"tokenizers need protobuf ({error}): install it with pip install -e '.[convert]', or, if it is too old,"
-            " with pip install --upgrade protobuf"
+            " with pip install -U protobuf"
         ) from error
 
 

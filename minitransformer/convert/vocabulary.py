@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.pieces import with_ids_of, words_beyond
+from minitransformer.convert.pieces import with_ids_of, word_model, words_beyond
 from minitransformer.data.tokenizer import Tokenizer
 
 IMPOSSIBLE = -1e4  # logit of a word that the foreign model lacks: its probability rounds to 0; float16 can store it
@@ -67,16 +67,19 @@ class Vocabulary:
 
 
 def with_tokenizer(
-    source: Vocabulary, target: Vocabulary, models: tuple[bytes, bytes]
+    source: Vocabulary, target: Vocabulary, models: tuple[bytes | None, bytes | None]
 ) -> tuple[Vocabulary, Vocabulary, Tokenizer]:
     """Return the tokenizer of two vocabularies and two sentencepiece models, and the vocabularies with all its pieces.
 
-    Two equal vocabularies stay equal, because their model may have one embedding.
+    Without a sentencepiece model, words are separated by blanks.  Two equal vocabularies stay equal, because their
+    model may have one embedding.
     """
-    beyond = [words_beyond(models[0], source.words), words_beyond(models[1], target.words)]
+    sides = zip(models, (source, target), strict=True)
+    beyond = [[] if model is None else words_beyond(model, side.words) for model, side in sides]
     if source == target:
         source = target = source.with_words(dict.fromkeys(beyond[0] + beyond[1]))
     else:
         source, target = source.with_words(beyond[0]), target.with_words(beyond[1])
-    ours = with_ids_of(models[0], source.words), with_ids_of(models[1], target.words)
+    sides = zip(models, (source, target), strict=True)
+    ours = [word_model(side.words) if model is None else with_ids_of(model, side.words) for model, side in sides]
     return source, target, Tokenizer(ours[0]) if ours[0] == ours[1] else Tokenizer(*ours)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from minitransformer.inference.scoring import score_pairs
 ctranslate2 = pytest.importorskip("ctranslate2", reason='CTranslate2 is not installed: pip install -e ".[oracles]"')
 TOLERANCE = 1e-4  # of log p of a sentence, float32
 DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert.md"
 TRAINED = DATA / "ct2-aren-transliteration" / "aren-transliteration"
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -112,6 +114,19 @@ def test_ctranslate2_finds_the_translations_that_a_trained_model_of_ours_finds(n
     theirs = their_translations(directory, tokens, beam=4, most=50, alpha=1)
     assert target.decode(theirs) == ours
     assert sum(text == translation(line) for text, line in zip(ours, lines, strict=True)) > 10
+
+
+def test_the_program_of_the_guide_translates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts, line = trained_parts(**TRAINED_SHAPES["post-norm, relu"]), "two six one"
+    section = GUIDE.read_text(encoding="utf-8").split("\n## CTranslate2\n")[1].split("\n## ")[0]
+    (program,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    ctranslate2_directory(tmp_path / "runs" / "demo-ct2", parts, "int8")
+    exec(program.replace("the small dog sees three red houses", line), {})
+    assert capsys.readouterr().out == translation(line) + "\n"
 
 
 @pytest.mark.parametrize(("storage", "most"), [("float16", 0.03), ("int8", 0.5)])

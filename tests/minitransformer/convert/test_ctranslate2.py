@@ -14,6 +14,7 @@ from ctranslate2_models import WORDS, change_variables, ctranslate2_directory, m
 from minitransformer.convert.ctranslate2 import read_ctranslate2
 from minitransformer.convert.ctranslate2_format import ModelFile, read_model_file, write_model_file
 from minitransformer.convert.ctranslate2_writer import write_ctranslate2
+from minitransformer.convert.marian_writing import require_expressible
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.scoring import score_pairs
@@ -95,6 +96,11 @@ def test_what_ctranslate2_has_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="no classes of rare words"):
         write_ctranslate2(dataclasses.replace(random_parts({}), tokenizer=words), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_marianmt_has_no_sources_without_an_end() -> None:
+    with pytest.raises(ConversionError, match="source_end is False, must be True"):
+        require_expressible(random_parts({"source_end": False, "positions": "halves"}))
 
 
 LAYER = "decoder/layer_1/self_attention"
