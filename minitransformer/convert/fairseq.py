@@ -17,8 +17,8 @@ from minitransformer.convert.marian_directory import modules
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.state_dict import (
     WEIGHTS,
-    Settings,
     StateDict,
+    TrainingSettings,
     embeddings,
     read_lines,
     vocabulary_settings,
@@ -59,7 +59,7 @@ def read_fairseq(directory: Path, source_model: Path | None = None, target_model
     Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
     missing or corrupt.
     """
-    settings, arrays = Settings(directory / ARGS), StateDict(directory / WEIGHTS)
+    settings, arrays = TrainingSettings(directory / ARGS), StateDict(directory / WEIGHTS)
     settings.refuse(_ALLOWED)
     _use_newest_names(arrays)
     models = sentencepiece_models(directory, source_model, target_model)
@@ -90,7 +90,7 @@ def _use_newest_names(arrays: StateDict) -> None:
             arrays.rename(name, "decoder.output_projection.weight")
 
 
-def _dictionaries(directory: Path, settings: Settings) -> tuple[Vocabulary, Vocabulary]:
+def _dictionaries(directory: Path, settings: TrainingSettings) -> tuple[Vocabulary, Vocabulary]:
     """Return the vocabularies of source and target: dict.LANGUAGE.txt of both languages, or dict.txt."""
     languages = [settings.of(f"{side}_lang", str, "") for side in ("source", "target")]
     if wrong := [language for language in languages if not re.fullmatch(r"[\w-]*", language)]:
@@ -110,7 +110,7 @@ def _dictionary(path: Path) -> Vocabulary:
     return Vocabulary.of(ids, unknown="<unk>", start="<pad>", end="</s>")
 
 
-def _configuration(settings: Settings, arrays: StateDict, depths: tuple[int, int]) -> dict[str, Any]:
+def _configuration(settings: TrainingSettings, arrays: StateDict, depths: tuple[int, int]) -> dict[str, Any]:
     """Return the configuration of the layers.  Raises: ConversionError."""
     n_heads = settings.common(int, "encoder_attention_heads", "decoder_attention_heads")
     is_pre = settings.common(bool, "encoder_normalize_before", "decoder_normalize_before")

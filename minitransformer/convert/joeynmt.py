@@ -17,8 +17,8 @@ from minitransformer.convert.ctranslate2_tokenizer import sentencepiece_models, 
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.state_dict import (
     WEIGHTS,
-    Settings,
     StateDict,
+    TrainingSettings,
     embeddings,
     read_lines,
     vocabulary_settings,
@@ -58,7 +58,7 @@ def read_joeynmt(directory: Path, source_model: Path | None = None, target_model
     Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
     missing or corrupt.
     """
-    settings, arrays = Settings(directory / CONFIG), StateDict(directory / WEIGHTS)
+    settings, arrays = TrainingSettings(directory / CONFIG), StateDict(directory / WEIGHTS)
     _require_supported(settings)
     models = sentencepiece_models(directory, source_model, target_model)
     vocabularies = (_vocabulary(directory / name, settings) for name in VOCABULARIES)
@@ -76,7 +76,7 @@ def read_joeynmt(directory: Path, source_model: Path | None = None, target_model
     return Parts(ModelConfig(**config, **vocabulary_settings(source, target, weights)), weights, tokenizer)
 
 
-def _require_supported(settings: Settings) -> None:
+def _require_supported(settings: TrainingSettings) -> None:
     """Raise ConversionError if the model is no Transformer, or has scaled residual connections."""
     for stack in _STACKS:
         kind = settings.of(f"model.{stack}.type", str, "recurrent")
@@ -87,7 +87,7 @@ def _require_supported(settings: Settings) -> None:
     settings.refuse({f"model.{stack}.alpha": 1.0 for stack in _STACKS})
 
 
-def _vocabulary(path: Path, settings: Settings) -> Vocabulary:
+def _vocabulary(path: Path, settings: TrainingSettings) -> Vocabulary:
     """Read a vocabulary, which has a word in each line."""
     words = read_lines(path)
     ids = {word: i for i, word in enumerate(words)}
@@ -101,7 +101,7 @@ def _vocabulary(path: Path, settings: Settings) -> Vocabulary:
     return Vocabulary.of(ids, **symbols)
 
 
-def _configuration(settings: Settings, arrays: StateDict, depths: tuple[int, int]) -> dict[str, Any]:
+def _configuration(settings: TrainingSettings, arrays: StateDict, depths: tuple[int, int]) -> dict[str, Any]:
     """Return the configuration of the layers and of the search.  Raises: ConversionError."""
     n_heads = settings.common(int, *(f"model.{stack}.num_heads" for stack in _STACKS))
     usual = "pre" if "encoder.layer_norm.weight" in arrays else "post"  # the first versions do not say it
@@ -124,7 +124,7 @@ def _configuration(settings: Settings, arrays: StateDict, depths: tuple[int, int
     }
 
 
-def _embedding(settings: Settings, arrays: StateDict, side: str, stack: str) -> Any:
+def _embedding(settings: TrainingSettings, arrays: StateDict, side: str, stack: str) -> Any:
     """Return a table of embeddings; our model multiplies it by √D, JoeyNMT only if ``scale`` is set."""
     table = arrays.take(f"{side}_embed.lut.weight")
     if settings.of(f"model.{stack}.embeddings.scale", bool, False):

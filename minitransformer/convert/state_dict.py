@@ -86,7 +86,7 @@ class StateDict:
             )
 
 
-class Settings:
+class TrainingSettings:
     """The settings in a JSON file, of which each must have its type; a dot leads into an object: "model.encoder"."""
 
     def __init__(self, path: Path) -> None:
