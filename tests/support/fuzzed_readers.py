@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gzip
 import json
 import lzma
@@ -12,11 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece.sentencepiece_model_pb2  # noqa: F401  (no reader may open a file elsewhere, as an import does)
+from marian_npz_files import write_marian
 from toy_treebank import write_toy_treebank
 
 from autograd.optim import Adam
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig
+from minitransformer.convert.formats import read_parts
+from minitransformer.convert.marian_writing import write_marian as write_marian_mt
+from minitransformer.convert.parts import Parts
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
@@ -223,6 +229,13 @@ def write_metrics(directory: Path) -> None:
         metrics.report(TrainingReport(step, 0, 1 / step, 1e-3, 0.25, 4_000.0, 2.0, 10**9))
 
 
+def write_marian_directory(directory: Path) -> None:
+    words = [f"{a} {b}" for a in NUMBERS for b in NUMBERS]
+    tokenizer = Tokenizer.train([(line, line) for line in words], vocabulary_size=40)
+    config = dataclasses.replace(TINY, vocabulary_size=40)
+    write_marian_mt(Parts(config, Transformer(config, seed=1).weights(), tokenizer), directory)
+
+
 READERS: dict[str, Reader] = {
     "checkpoint": Reader(write_checkpoint, read_checkpoint, notices_all=True),
     "checkpoint-with-new-checksums": Reader(
@@ -245,6 +258,8 @@ READERS: dict[str, Reader] = {
     "translation": Reader(
         write_half_translated, lambda directory: translate_four_lines(directory, resume=True), changes_others=True
     ),
+    "marian": Reader(write_marian_directory, lambda directory: read_parts(directory, "marian")),
+    "marian-npz": Reader(write_marian, lambda directory: read_parts(directory, "marian-npz")),
     "corpus": Reader(write_corpus, read_corpus),
     "treebank": Reader(lambda directory: write_toy_treebank(directory / "t.mrg", 8, seed=1), read_treebank),
 }  # fmt: skip
