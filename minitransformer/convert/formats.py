@@ -1,0 +1,106 @@
+"""The formats that are read and written, by name, and how a directory's format is recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.files import make_directory
+
+Storage = Literal["float32", "float16", "int8"]
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: the files by which it is recognised, in words, and functions that read, write and recognise it.
+
+    ``write`` receives the dtype in which weights are stored, one of ``storages``.
+    """
+
+    files: str
+    recognise: Callable[[Path], bool]
+    read: Callable[[Path], Parts] | None = None
+    write: Callable[[Parts, Path, Storage], None] | None = None
+    storages: tuple[Storage, ...] = ("float32",)
+
+
+FORMATS: dict[str, Format] = {
+    "minitransformer": Format(
+        f"{CONFIG_FILE} and {WEIGHTS_FILE}",
+        lambda path: (path / CONFIG_FILE).exists() and (path / WEIGHTS_FILE).exists(),
+        Parts.load,
+        lambda parts, directory, storage: parts.save(directory),
+    ),
+}
+READABLE = tuple(name for name, each in FORMATS.items() if each.read)
+WRITABLE = tuple(name for name, each in FORMATS.items() if each.write)
+
+
+def read_parts(source: Path, name: str | None = None) -> Parts:
+    """Read a model in the format ``name``, or in the one that is recognised by the files.
+
+    Raises: ConversionError if there is nothing, or nothing that is known; WeightsError if the weights do not fit the
+    configuration.
+    """
+    if not source.exists():
+        raise ConversionError(f"{source}: not found; give the directory of a model")
+    name = name or recognise(source)
+    read = FORMATS[name].read
+    if read is None:
+        raise ConversionError(f"{source}: {name} is written only; the formats that are read: {', '.join(READABLE)}")
+    parts = read(source)
+    Transformer(parts.config, seed=None).set_weights(parts.weights)  # checks names and shapes
+    return parts
+
+
+def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:
+    """Write a model in the format ``name``.
+
+    Raises: ConversionError if the directory is not empty, or if the format has no such model or storage.
+    """
+    write = require_writable(directory, name, storage)
+    make_directory(directory)
+    write(parts, directory, storage)
+
+
+def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[Parts, Path, Storage], None]:
+    """Return the function that writes the format ``name``.
+
+    Raises: ConversionError if the directory is not empty, or if the format does not store weights so.
+    """
+    write = FORMATS[name].write
+    if write is None or storage not in FORMATS[name].storages:
+        possible = [f"{other} ({', '.join(each.storages)})" for other, each in FORMATS.items() if each.write]
+        raise ConversionError(f"{directory}: {name} has no {storage} weights; possible: {', '.join(possible)}")
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConversionError(f"{directory}: exists and is not an empty directory; choose another, or remove it")
+    return write
+
+
+def recognise(source: Path) -> str:
+    """Return the name of the format whose files are there.  Raises: ConversionError with the files looked for."""
+    for name, each in FORMATS.items():
+        if each.read and each.recognise(source):
+            return name
+    pickles = [path for path in (source, *sorted(source.glob("*"))) if path.is_file() and path.suffix in _PICKLES]
+    if pickles:
+        raise ConversionError(pickle_message(pickles[0]))
+    looked_for = "; ".join(f"{name}: {each.files}" for name, each in FORMATS.items() if each.read)
+    raise ConversionError(f"{source}: no known format; files that were looked for: {looked_for}")
+
+
+def pickle_message(path: Path) -> str:
+    """Return the refusal of a pickle, with a command that converts it to safetensors."""
+    return (
+        f"{path}: is a pickle, which can run code and is never read; convert it with PyTorch, then give the same"
+        ' command again: python -c "import torch, safetensors.torch as s;'
+        f" w = torch.load('{path}', map_location='cpu', weights_only=True);"
+        f" s.save_file({{n: t.clone() for n, t in w.items()}}, '{path.with_name('model.safetensors')}')\""
+    )
