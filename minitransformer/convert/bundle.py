@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.config.run import RUN_FILE
-from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.convert.parts import Parts, require_empty
 from minitransformer.data.prepare import CHECKSUMS, MANIFEST
 from minitransformer.model.files import BUNDLE_FILE, write_model_files
 from minitransformer.model.storage import Storage, stored
@@ -29,8 +29,7 @@ def write_bundle(parts: Parts, directory: Path, *, storage: Storage = "float32")
     Raises: ConversionError if the directory is not empty; StorageError if a weight cannot be stored so; CheckpointError
     if the directory cannot be written.
     """
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ConversionError(f"{directory}: exists and is not an empty directory; choose another, or remove it")
+    require_empty(directory)
     arrays = stored(parts.weights, storage)
     parts.tokenizer.save(directory)
     for name in _PROVENANCE:

@@ -20,6 +20,12 @@ class ConversionError(UserError):
     """An error: a model cannot be expressed in the other format, or a file is not what its format says."""
 
 
+def require_empty(directory: Path) -> None:
+    """Raise ConversionError unless a directory is absent or empty."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConversionError(f"{directory}: exists and is not an empty directory; choose another, or remove it")
+
+
 @dataclass(frozen=True)
 class Parts:
     """A model of ours: all that a directory from which ``Translator.load`` reads contains.
