@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +16,12 @@ from minitransformer.convert.formats import (
     FORMATS,
     READABLE,
     WRITABLE,
-    Storage,
     read_parts,
     require_writable,
     write_parts,
 )
+from minitransformer.convert.parts import ConversionError
+from minitransformer.model.storage import Storage
 
 DESCRIPTION = "Convert a model from another program's format to ours, or from ours to another program's."
 
@@ -38,6 +40,8 @@ class ConvertOptions:
     """Format of the source; if not given, it is recognised by the files there."""
     storage: Storage = "float32"
     """Numbers in which weights are stored."""
+    licence: str | None = None
+    """Licence of the model, such as "CC-BY-4.0", which a bundle records."""
 
 
 def main() -> int:
@@ -48,7 +52,11 @@ def main() -> int:
 def convert(arguments: Sequence[str]) -> int:
     """Read the source and write the output."""
     options = tyro.cli(ConvertOptions, description=DESCRIPTION, args=arguments)
+    if options.licence and options.to != "bundle":
+        raise ConversionError(f"--licence: {options.to} records no licence; use --to bundle, or leave the option out")
     require_writable(options.output, options.to, options.storage)  # before a large model is read
-    write_parts(read_parts(options.source, options.from_), options.output, options.to, options.storage)
+    parts = read_parts(options.source, options.from_)
+    parts = dataclasses.replace(parts, licence=options.licence or parts.licence)
+    write_parts(parts, options.output, options.to, options.storage)
     say(f"wrote {options.output} ({options.to}: {FORMATS[options.to].files})")
     return 0

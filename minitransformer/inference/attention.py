@@ -29,8 +29,8 @@ StackLayer = TypeVar("StackLayer", EncoderLayer, DecoderLayer)
 class AttentionWeights:
     """Attention weights as arrays [layer, head, query, key]; each row sums to 1.
 
-    Shapes: encoder (N, H, S, S), decoder (N, H, T, T), encoder_decoder (N, H, T, S), for S source tokens, the end
-    symbol included, and T decoder inputs, the start symbol included.
+    Shapes: encoder (N, H, S, S), decoder (M, H, T, T), encoder_decoder (M, H, T, S), for N layers of the encoder and M
+    of the decoder, S source tokens, the end symbol included, and T decoder inputs, the start symbol included.
     """
 
     encoder: FloatArray

@@ -56,6 +56,10 @@ class AttendedPair:
             "encoder-decoder": (self.outputs, self.source, self.weights.encoder_decoder),
         }[kind]
 
+    def depth(self, kinds: Sequence[PictureKind]) -> int:
+        """Return the largest number of layers of these kinds: encoder and decoder may have different ones."""
+        return max(len(self.weights.encoder if kind == "encoder" else self.weights.decoder) for kind in kinds)
+
 
 def attended_pair(
     translator: Translator, sentence: str, target: str | None = None, search: SearchConfig | None = None

@@ -20,6 +20,7 @@ from toy_treebank import write_toy_treebank
 from autograd.optim import Adam
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig
+from minitransformer.convert.bundle import write_bundle
 from minitransformer.convert.formats import read_parts
 from minitransformer.convert.marian_writing import write_marian as write_marian_mt
 from minitransformer.convert.parts import Parts
@@ -28,6 +29,8 @@ from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.data.tokenizer import TOKENIZER_CHECKSUMS, Tokenizer
 from minitransformer.inference.resumable import translate_file
+from minitransformer.model.files import write_model_files
+from minitransformer.model.storage import stored
 from minitransformer.model.transformer import Transformer
 from minitransformer.parsing.penn import read_tree, read_trees, write_tree
 from minitransformer.parsing.plain import plain
@@ -97,6 +100,15 @@ def write_model(directory: Path) -> None:
     model, _ = model_and_adam()
     model.save(directory)
     (directory / "checksums.json").unlink()
+
+
+def write_int8_model(directory: Path) -> None:
+    write_model_files(directory, TINY, stored(Transformer(TINY, seed=1).weights(), "int8"))
+
+
+def write_tiny_bundle(directory: Path) -> None:
+    tokenizer = Tokenizer.train([(line, line) for line in NUMBERS], vocabulary_size=40)
+    write_bundle(Parts(TINY, Transformer(TINY, seed=1).weights(), tokenizer, licence="CC0"), directory)
 
 
 def write_tokens(directory: Path) -> None:
@@ -242,6 +254,8 @@ READERS: dict[str, Reader] = {
         write_checkpoint, read_checkpoint, prepare=note_checksums, changes_others=True
     ),
     "model": Reader(write_model, Transformer.load),
+    "int8-model": Reader(write_int8_model, Transformer.load),
+    "bundle": Reader(write_tiny_bundle, Parts.load),
     "tokens": Reader(write_tokens, read_tokens),
     "tokenizer": Reader(write_tokenizer, read_tokenizer),
     "prepared-data": Reader(write_data, read_data),
