@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from minitransformer.convert.formats import (
     write_parts,
 )
 from minitransformer.convert.other_sides import SIDES, other_side, require_side
-from minitransformer.convert.parts import Storage
+from minitransformer.convert.parts import ConversionError
+from minitransformer.model.storage import Storage
 
 DESCRIPTION = "Convert a model from another program's format to ours, or from ours to another program's."
 
@@ -49,6 +51,8 @@ class ConvertOptions:
     target, too, if that is not given."""
     target_spm: Path | None = None
     """sentencepiece model of the target, for a model without a tokenizer."""
+    licence: str | None = None
+    """Licence of the model, such as "CC-BY-4.0", which a bundle records."""
 
 
 def main() -> int:
@@ -59,11 +63,14 @@ def main() -> int:
 def convert(arguments: Sequence[str]) -> int:
     """Read the source and write the output; certify the conversion if sentences are given."""
     options = tyro.cli(ConvertOptions, description=DESCRIPTION, args=arguments)
+    if options.licence and options.to != "bundle":
+        raise ConversionError(f"--licence: {options.to} records no licence; use --to bundle, or leave the option out")
     require_writable(options.output, options.to, options.storage)  # before a large model is read
     if options.certify:
         sentences, (name, directory) = read_sentences(options.certify), _other_model(options)
         require_side(name)
     parts = read_parts(options.source, options.from_, source_model=options.source_spm, target_model=options.target_spm)
+    parts = dataclasses.replace(parts, licence=options.licence or parts.licence)
     write_parts(parts, options.output, options.to, options.storage)
     say(f"wrote {options.output} ({options.to}: {FORMATS[options.to].files})")
     if options.certify:

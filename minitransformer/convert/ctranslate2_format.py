@@ -26,7 +26,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from minitransformer.convert.parts import ConversionError, Storage
+from minitransformer.convert.parts import ConversionError
+from minitransformer.model.storage import Storage
 from minitransformer.system.files import atomic_write
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -19,9 +19,10 @@ from minitransformer.convert.ctranslate2_positions import stored_tables
 from minitransformer.convert.ctranslate2_settings import SETTINGS_FILE
 from minitransformer.convert.ctranslate2_tokenizer import SOURCE_FILE, TARGET_FILE
 from minitransformer.convert.ctranslate2_vocabulary import vocabulary_files
-from minitransformer.convert.parts import ConversionError, Parts, Storage
+from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.data.rare_words import is_of_words
 from minitransformer.data.tokenizer import JOINT_FILE, Tokenizer
+from minitransformer.model.storage import Storage
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.files import atomic_write, write_text
 

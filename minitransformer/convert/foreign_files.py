@@ -30,7 +30,7 @@ class Fields:
         """Return a setting.  Raises: ConversionError if it is missing and has no default, or is of another type."""
         value = self._fields.get(name)
         value = default if value is None else value
-        value = float(value) if kind is float and type(value) is int else value
+        value = float(value) if kind is float and type(value) is int and abs(value) < 2**53 else value
         if not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float)):
             raise ConversionError(f"{self.path}: {name} must be of type {kind.__name__}; got {value!r}")
         return value

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
+from minitransformer.convert.bundle import write_bundle
 from minitransformer.convert.ctranslate2 import is_ctranslate2, read_ctranslate2
 from minitransformer.convert.ctranslate2_writer import write_ctranslate2
 from minitransformer.convert.fairseq import is_fairseq, read_fairseq
@@ -14,8 +16,9 @@ from minitransformer.convert.marian_directory import is_marian, read_marian
 from minitransformer.convert.marian_npz import is_marian_npz, read_marian_npz
 from minitransformer.convert.marian_writing import write_marian
 from minitransformer.convert.packages import packages_needed
-from minitransformer.convert.parts import ConversionError, Parts, Storage
-from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE
+from minitransformer.convert.parts import ConversionError, Parts, require_empty
+from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
+from minitransformer.model.storage import Storage
 from minitransformer.system.files import make_directory
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
@@ -49,6 +52,12 @@ FORMATS: dict[str, Format] = {
         lambda path: (path / CONFIG_FILE).exists() and (path / WEIGHTS_FILE).exists(),
         Parts.load,
         lambda parts, directory, storage: parts.save(directory),
+    ),
+    "bundle": Format(  # read as "minitransformer", whose files it has
+        f"{BUNDLE_FILE}, {CONFIG_FILE} and {WEIGHTS_FILE}",
+        lambda path: (path / BUNDLE_FILE).exists(),
+        write=lambda parts, directory, storage: write_bundle(parts, directory, storage=storage),
+        storages=get_args(Storage),
     ),
     "marian": Format(
         "config.json with model_type marian, model.safetensors, vocab.json, source.spm and target.spm",
@@ -134,8 +143,7 @@ def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[
     if write is None or storage not in FORMATS[name].storages:
         possible = [f"{other} ({', '.join(each.storages)})" for other, each in FORMATS.items() if each.write]
         raise ConversionError(f"{directory}: {name} has no {storage} weights; possible: {', '.join(possible)}")
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ConversionError(f"{directory}: exists and is not an empty directory; choose another, or remove it")
+    require_empty(directory)
     return write
 
 

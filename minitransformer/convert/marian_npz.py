@@ -7,7 +7,9 @@ publishes it (https://github.com/Helsinki-NLP/OPUS-MT-train) has decoder.yml, wh
 from __future__ import annotations
 
 import json
+import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,13 +97,14 @@ def _model_file(path: Path, decoder: Fields) -> Path:
 def _load(path: Path) -> tuple[Arrays, Fields]:
     """Return the parameters and the settings of a .npz file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with warnings.catch_warnings(), path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            warnings.simplefilter("ignore")  # of NumPy, about odd headers
             arrays = {name: file[name] for name in file.files}
         text = arrays.pop(SETTINGS_ARRAY).astype(np.uint8).tobytes().rstrip(b"\0").decode()
         return Arrays(path, arrays), Fields(path, read_settings(text))
     except KeyError as error:
         raise ConversionError(f"{path}: it has no {error.args[0]}; is it a model of Marian?") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ConversionError(f"{path}: cannot be read ({error}); it is corrupt or no model of Marian") from error
 
 

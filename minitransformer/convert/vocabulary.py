@@ -82,4 +82,7 @@ def with_tokenizer(
         source, target = source.with_words(beyond[0]), target.with_words(beyond[1])
     sides = zip(models, (source, target), strict=True)
     ours = [word_model(side.words) if model is None else with_ids_of(model, side.words) for model, side in sides]
-    return source, target, Tokenizer(ours[0]) if ours[0] == ours[1] else Tokenizer(*ours)
+    try:
+        return source, target, Tokenizer(ours[0]) if ours[0] == ours[1] else Tokenizer(*ours)
+    except RuntimeError as error:  # of sentencepiece
+        raise ConversionError(f"vocabulary: no tokenizer can have its words ({error}); restore its file") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -48,7 +49,9 @@ def test_an_empty_directory_is_written(trained: Trained, tmp_path: Path) -> None
 
 
 def test_a_storage_that_a_format_lacks_is_refused_before_reading(tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match=r"minitransformer has no int8 weights; possible: minitransformer"):
+    with pytest.raises(
+        ConversionError, match=r"minitransformer has no int8 weights; possible: minitransformer \(float32\)"
+    ):
         convert(["nowhere", "--output", str(tmp_path), "--storage", "int8"])
 
 
@@ -83,3 +86,23 @@ def test_sentencepiece_models_are_given_to_a_model_without_a_tokenizer(trained: 
     assert translated(Trained(back, [], ""), *options) == translated(trained, *options)
     with pytest.raises(ConversionError, match="the format minitransformer have a tokenizer; give no sentencepiece"):
         convert([str(trained.run), "--output", str(tmp_path / "new"), "--target-spm", str(model)])
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+def test_a_bundle_of_a_trained_model_translates_like_it(trained: Trained, tmp_path: Path, storage: str) -> None:
+    """Rounding moves no weight far enough to change one of these translations."""
+    words = [str(trained.run), "--output", str(tmp_path / "bundle"), "--to", "bundle", "--licence", "CC-BY-4.0"]
+    output = output_of(lambda: convert([*words, "--storage", storage]))
+    assert output == f"wrote {tmp_path / 'bundle'} (bundle: bundle.json, model.json and model.safetensors)\n"
+    about = json.loads((tmp_path / "bundle" / "bundle.json").read_text())
+    manifest = json.loads((trained.run / "data" / "manifest.json").read_text())
+    assert (about["licence"], about["storage"], about["data"]["files"]) == ("CC-BY-4.0", storage, manifest["files"])
+    assert contents(tmp_path / "bundle")["results.json"] == contents(trained.run)["results.json"]
+    lines = b"one two\nsix\nthree four five\n"
+    assert translated(Trained(tmp_path / "bundle", [], ""), lines) == translated(trained, lines)
+
+
+def test_only_a_bundle_records_a_licence(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="--licence: minitransformer records no licence; use --to bundle"):
+        convert([str(trained.run), "--output", str(tmp_path / "new"), "--licence", "CC0"])
+    assert not (tmp_path / "new").exists()
