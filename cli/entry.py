@@ -30,6 +30,7 @@ def _end(*_: object) -> None:
 
 
 average = partial(start, "average")
+convert = partial(start, "convert")
 doctor = partial(start, "doctor")
 parse = partial(start, "parse")
 prepare = partial(start, "prepare")

@@ -83,10 +83,10 @@ def draw(pair: AttendedPair, options: AttentionOptions) -> None:
     with matplotlib_needed():
         from minitransformer.report.picture import attention_picture  # noqa: PLC0415
         from minitransformer.report.saving import save_picture  # noqa: PLC0415
-    n_layers, n_heads = pair.weights.encoder.shape[:2]
-    layers, heads = chosen("layers", options.layers, n_layers), chosen("heads", options.heads, n_heads)
     if not options.kinds:
         raise ReportError("--kinds: name at least one kind of attention")
+    layers = chosen("layers", options.layers, pair.depth(options.kinds))
+    heads = chosen("heads", options.heads, pair.weights.encoder.shape[1])
     save_picture(attention_picture(pair, options.kinds, layers, heads, end=options.end), options.output)
 
 

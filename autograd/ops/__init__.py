@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autograd.ops.activations import gelu, gelu_tanh, swish
 from autograd.ops.add_norm import add_norm
 from autograd.ops.arithmetic import add, divide, multiply, relu, scale, subtract, tanh
 from autograd.ops.attention import attention
@@ -28,6 +29,8 @@ __all__ = [
     "embedding",
     "embedding_with_positions",
     "feed_forward",
+    "gelu",
+    "gelu_tanh",
     "getitem",
     "layer_norm",
     "linear",
@@ -45,6 +48,7 @@ __all__ = [
     "softmax",
     "subtract",
     "sum",
+    "swish",
     "tanh",
     "transpose",
 ]

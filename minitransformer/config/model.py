@@ -25,13 +25,15 @@ NormPlacement = Literal["post", "pre"]
 Tying = Literal["all", "target", "none"]
 Start = Literal["symbol", "zero", "end"]
 Normalisation = Literal["gnmt", "length"]
+Activation = Literal["relu", "swish", "gelu", "gelu_tanh"]
 
 _CHOICES = {
     "positions": PositionLayout, "norm": NormPlacement, "tied": Tying, "label_smoothing_over": SmoothedClasses,
-    "start": Start, "normalisation": Normalisation,
+    "start": Start, "normalisation": Normalisation, "activation": Activation,
 }  # fmt: skip
 _BOUNDS = {
-    "vocabulary_size": (0, 2**31), "source_vocabulary_size": COUNT, "n_layers": (1, 1_000), "d_model": WIDTH,
+    "vocabulary_size": (0, 2**31), "source_vocabulary_size": COUNT, "n_layers": (1, 1_000),
+    "n_decoder_layers": (1, 1_000), "d_model": WIDTH,
     "d_ff": WIDTH, "n_heads": WIDTH, "d_k": WIDTH, "d_v": WIDTH, "p_drop": SHARE, "p_drop_attention": SHARE,
     "p_drop_relu": SHARE, "label_smoothing": SHARE, "max_positions": WIDTH, "first_position": (0, 2**16),
     "layer_norm_eps": FACTOR, "attention_gain": FACTOR, "neighbourhood": (0, 2**31), "alpha": (0, 50),
@@ -48,11 +50,16 @@ class ModelConfig:
     source_vocabulary_size: int | None = None
     """Rows of the source embedding, if each language has its own vocabulary."""
     n_layers: int = 6
-    """N: number of layers of the encoder, and of the decoder."""
+    """N: number of layers of the encoder, and of the decoder unless n_decoder_layers is given."""
+    n_decoder_layers: int | None = None
+    """Number of layers of the decoder, if it is another one (few layers make translation fast)."""
     d_model: int = 512
     """Width of the residual stream."""
     d_ff: int = 2048
     """Width of the hidden layer of the feed-forward networks."""
+    activation: Activation = "relu"
+    """Activation of the feed-forward networks: ReLU (the paper), swish x·σ(x) (Marian), GELU, or its approximation by
+    tanh."""
     n_heads: int = 8
     """h: number of attention heads."""
     d_k: int = 64
@@ -64,7 +71,7 @@ class ModelConfig:
     p_drop_attention: float = 0.0
     """Dropout of attention weights (none in the paper)."""
     p_drop_relu: float = 0.0
-    """Dropout after the ReLU of the feed-forward networks (none in the paper)."""
+    """Dropout after the activation of the feed-forward networks (none in the paper)."""
     label_smoothing: float = 0.1
     """ε: probability that label smoothing takes from the correct class and divides evenly among other classes."""
     label_smoothing_over: SmoothedClasses = "V-1"
@@ -80,6 +87,8 @@ class ModelConfig:
     start: Start = "symbol"
     """First input of the decoder: a symbol with its own embedding, a zero vector (tensor2tensor, Marian), or the end
     symbol (fairseq)."""
+    source_end: bool = True
+    """Append the end symbol to every source (OpenNMT's models are trained without it; ours are always with it)."""
     norm: NormPlacement = "post"
     """Layer norm after the residual sum (the paper) or before the sublayer."""
     layer_norm_eps: float = 1e-6
@@ -119,6 +128,11 @@ class ModelConfig:
     def n_source_words(self) -> int:
         """Number of rows of the source embedding."""
         return self.source_vocabulary_size or self.vocabulary_size
+
+    @property
+    def decoder_depth(self) -> int:
+        """Number of layers of the decoder."""
+        return self.n_layers if self.n_decoder_layers is None else self.n_decoder_layers
 
     @property
     def longest_sentence(self) -> int:

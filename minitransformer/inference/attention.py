@@ -29,8 +29,8 @@ StackLayer = TypeVar("StackLayer", EncoderLayer, DecoderLayer)
 class AttentionWeights:
     """Attention weights as arrays [layer, head, query, key]; each row sums to 1.
 
-    Shapes: encoder (N, H, S, S), decoder (N, H, T, T), encoder_decoder (N, H, T, S), for S source tokens, the end
-    symbol included, and T decoder inputs, the start symbol included.
+    Shapes: encoder (N, H, S, S), decoder (M, H, T, T), encoder_decoder (M, H, T, S), for N layers of the encoder and M
+    of the decoder, S source tokens, the end symbol included, and T decoder inputs, the start symbol included.
     """
 
     encoder: FloatArray
@@ -47,7 +47,7 @@ def attention_weights(model: Transformer, source: Ids, target: Ids) -> Attention
     recording = copy.copy(model)
     recording.encoder, recording.decoder = _recording_stack(model.encoder), _recording_stack(model.decoder)
     with no_tape():
-        recording.decoded(Batch.from_token_ids([source], [target]))
+        recording.decoded(Batch.from_token_ids([source], [target], source_end=model.config.source_end))
     encoder, decoder = recording.encoder.layers, recording.decoder.layers
     return AttentionWeights(
         encoder=_stacked([layer.self_attention for layer in encoder]),

@@ -69,7 +69,8 @@ def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int =
 
 
 def _score_batch(model: Transformer, pairs: Sequence[IdPair]) -> list[PairScore]:
-    batch = Batch.from_token_ids([source for source, _ in pairs], [target for _, target in pairs])
+    sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+    batch = Batch.from_token_ids(sources, targets, source_end=model.config.source_end)
     with no_tape():
         log_p = log_softmax_values(model.logits(batch).value)
     rows = namespace(log_p).arange(len(log_p))

@@ -100,13 +100,14 @@ class Search:
 
     def __init__(self, model: Transformer, sources: Sequence[Ids], config: SearchConfig) -> None:
         self.model, self.config = model, config
-        source_ids, source = pack_sequences(sources)
+        source_ids, source = pack_sequences(sources, end=model.config.source_end)
         mask = self_attention_mask(source, model.config.neighbourhood)
         encoded = model.encode(source_ids, source.position_in_segment, mask)
         self.memory = Memory(model.decoder.memory(encoded), source)
         self.caches = [LayerCache(len(sources), config.beam) for _ in model.decoder.layers]
         self.sentences = np.arange(len(sources))  # indices of the sources in the state, in its order
-        self.max_lengths = source.lengths - 1 + config.max_extra_tokens  # (sources,), end symbol included
+        n_words = source.lengths - model.config.source_end
+        self.max_lengths = n_words + config.max_extra_tokens  # (sources,), end symbol included
         if model.config.positions == "learned":  # a table of limited length
             self.max_lengths = np.minimum(self.max_lengths, model.config.longest_sentence)
         self.n_candidates = 2 * config.beam if config.beam > 1 else 1

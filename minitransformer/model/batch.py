@@ -14,9 +14,14 @@ from autograd.array import Array, IntArray
 from autograd.ops.embedding import order_of
 from minitransformer.model.masks import BatchMasks, causal_mask, encoder_decoder_mask, self_attention_mask
 from minitransformer.model.symbols import END, START
+from minitransformer.system.errors import UserError
 
 Ids = Sequence[int] | np.ndarray[Any, Any]  # of one sentence, without start and end symbols
 IdPair = tuple[Ids, Ids]
+
+
+class EmptySourceError(UserError, ValueError):
+    """An error: a source without a token, for a model that appends no end symbol to sources."""
 
 
 class Orders(NamedTuple):
@@ -66,7 +71,7 @@ class ModelInput(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Packed sentences.  Sources end with END; decoder inputs begin with START, labels end with END.
+    """Packed sentences.  Sources end with END (``source_end``); decoder inputs begin with START, labels end with END.
 
     Shapes: source_ids (S,), decoder_ids and labels (T,), integers; ``source`` and ``target`` hold the
     lengths and offsets of B sentences each.
@@ -79,15 +84,17 @@ class Batch:
     target: Segments
 
     @classmethod
-    def from_token_ids(cls, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+    def from_token_ids(cls, sources: Sequence[Ids], targets: Sequence[Ids], *, source_end: bool = True) -> Batch:
         """Return a batch of pairs; each sequence of ids comes without start and end symbols.
 
-        Raises: ValueError if the numbers of sources and targets differ, if an id is not a whole number ≥ 0, or if a
-        target contains the start symbol: it is not a word, and a model may use another embedding for it.
+        Without ``source_end``, which is the model's setting, no end symbol is appended to the sources.
+        Raises: EmptySourceError if a source would have no token.  ValueError if the numbers of sources and targets
+        differ, if an id is not a whole number ≥ 0, or if a target contains the start symbol: it is not a word, and a
+        model may use another embedding for it.
         """
         if len(sources) != len(targets):
             raise ValueError(f"Batch: expected as many targets as sources; got {len(sources)} and {len(targets)}")
-        source_ids, source = pack_sequences(sources)
+        source_ids, source = pack_sequences(sources, end=source_end)
         labels, target = pack_sequences(targets)
         if len(found := np.flatnonzero(labels == START)):
             number = target.segment_of_token[found[0]]
@@ -142,17 +149,21 @@ class Batch:
         return len(self.source_ids)
 
 
-def pack_sequences(sequences: Sequence[Ids]) -> tuple[IntArray, Segments]:
-    """Return all sequences in one array, each followed by END, and their lengths and offsets.
+def pack_sequences(sequences: Sequence[Ids], *, end: bool = True) -> tuple[IntArray, Segments]:
+    """Return all sequences in one array, each followed by END if ``end``, and their lengths and offsets.
 
     Raises: ValueError if an id is not a whole number ≥ 0: NumPy would truncate a fraction, and a negative id would
-    count from the end of the table.
+    count from the end of the table.  EmptySourceError if a sequence would have no token: nothing can attend to it.
     """
-    segments = Segments.of_lengths([len(sequence) + 1 for sequence in sequences])
+    segments = Segments.of_lengths([len(sequence) + end for sequence in sequences])
     ids = np.full(segments.n_tokens, END, np.int64)
     for number, (start, sequence) in enumerate(zip(segments.starts, sequences, strict=True)):
         given = np.asarray(sequence)
         if len(given) and (given.dtype.kind not in "iu" or given.min() < 0):
             raise ValueError(f"token ids must be whole numbers of at least 0; sequence {number} is {sequence!r:.80}")
+        if not (len(given) or end):
+            raise EmptySourceError(
+                "a source has no token, and this model appends no end symbol to sources; remove empty sources"
+            )
         ids[start : start + len(given)] = given
     return ids, segments

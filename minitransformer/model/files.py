@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 
 from minitransformer.config import ConfigError, ModelConfig
+from minitransformer.model.storage import restored
 from minitransformer.model.symbols import END
-from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
+from minitransformer.system.checksums import (
+    check_all_files,
+    check_files,
+    has_checksums,
+    remove_checksums,
+    write_checksums,
+)
 from minitransformer.system.files import (
     CheckpointError,
     CorruptFileError,
@@ -24,6 +31,7 @@ from minitransformer.system.files import (
 CONFIG_FILE = "model.json"
 WEIGHTS_FILE = "model.safetensors"
 MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE)
+BUNDLE_FILE = "bundle.json"  # of a bundle: the list of all its files, in place of checksums.json
 
 
 def save_model_files(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -32,6 +40,11 @@ def save_model_files(directory: Path, config: ModelConfig, weights: Mapping[str,
     The old checksums are removed first.  Writing the configuration syncs the directory, so that a crash cannot leave
     old checksums beside new weights.
     """
+    if has_checksums(directory, BUNDLE_FILE):
+        raise CheckpointError(
+            f"{directory}: is a bundle, whose files never change; choose another directory, or change the model from"
+            " which the bundle was made, and make it again"
+        )
     try:
         remove_checksums(directory)
         write_model_files(directory, config, weights)
@@ -51,10 +64,12 @@ def write_model_files(directory: Path, config: ModelConfig, weights: Mapping[str
 def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
     """Return the configuration and the weights that ``save_model_files`` wrote.
 
-    If the directory has checksums, compare every byte of the files with them, while they are read.
+    If the directory has checksums, compare every byte of the files with them, while they are read.  In a bundle,
+    compare all its files.  Weights in float16 or int8 become float32.
     Raises: CheckpointError; its subclass CorruptFileError if a file is missing, corrupt or was replaced.
     """
-    if not has_checksums(directory):
+    is_bundle = has_checksums(directory, BUNDLE_FILE)
+    if not (is_bundle or has_checksums(directory)):
         if not (directory / WEIGHTS_FILE).exists():
             raise CorruptFileError(
                 f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one,"
@@ -62,7 +77,11 @@ def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray
             )
         return _read_model_files(directory)
     with ThreadPoolExecutor() as executor:
-        checking = executor.submit(check_files, directory, MODEL_FILES)
+        checking = (
+            executor.submit(check_all_files, directory, MODEL_FILES, BUNDLE_FILE)
+            if is_bundle
+            else executor.submit(check_files, directory, MODEL_FILES)
+        )
         reading = executor.submit(_read_model_files, directory)
         checking.result()
         return reading.result()
@@ -73,7 +92,8 @@ def _read_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarra
         config = ModelConfig.from_mapping(read_json(directory / CONFIG_FILE))
     except (ConfigError, TypeError) as error:
         raise CorruptFileError(f"{directory / CONFIG_FILE}: not the configuration of a model: {error}") from error
-    return config, read_arrays(directory / WEIGHTS_FILE)
+    path = directory / WEIGHTS_FILE
+    return config, restored(read_arrays(path), path)
 
 
 def require_enough_weights(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -90,6 +110,7 @@ def require_enough_weights(directory: Path, config: ModelConfig, weights: Mappin
 def _least_parameters(config: ModelConfig) -> int:
     """Return the number of elements of the model's matrices; biases and norms are left out."""
     attention = 2 * config.d_model * config.n_heads * (config.d_k + config.d_v)
-    layers = config.n_layers * (3 * attention + 4 * config.d_model * config.d_ff)
+    feed_forward = 2 * config.d_model * config.d_ff
+    layers = config.n_layers * (attention + feed_forward) + config.decoder_depth * (2 * attention + feed_forward)
     positions = 2 * config.max_positions * config.d_model if config.positions == "learned" else 0
     return layers + positions + max(config.vocabulary_size, config.n_source_words) * config.d_model

@@ -159,16 +159,25 @@ def keys_values_of_each(attentions: Sequence[MultiHeadAttention], memory: Tensor
     return [(attention.heads(k), attention.heads(v)) for attention, k, v in zip(attentions, keys, values, strict=True)]
 
 
+_SMOOTH = {"swish": ops.swish, "gelu": ops.gelu, "gelu_tanh": ops.gelu_tanh}  # ReLU is a part of ``linear_relu``
+
+
 class FeedForward(Layer):
-    """FFN(x) = max(0, x W₁ + b₁) W₂ + b₂: section 3.3, equation 2.  Shapes: (T, D) → (T, D)."""
+    """FFN(x) = max(0, x W₁ + b₁) W₂ + b₂: section 3.3, equation 2.  Shapes: (T, D) → (T, D).
+
+    Differs, if ``activation`` is not "relu": that function replaces max(0, ·).
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         self.p_drop = config.p_drop_relu
+        self.activation = _SMOOTH.get(config.activation)
         self.hidden = Linear(config.d_model, config.d_ff, bias=True)
         self.output = Linear(config.d_ff, config.d_model, bias=True)
 
     def __call__(self, x: Tensor, random: RandomStream | None = None) -> Tensor:
         hidden, output = self.hidden, self.output
+        if self.activation:
+            return output(drop(self.activation(hidden(x)), self.p_drop, random))
         if random and self.p_drop:
             return output(drop(ops.linear_relu(x, hidden.weight, hidden.bias), self.p_drop, random))
         return ops.feed_forward(x, hidden.weight, hidden.bias, output.weight, output.bias)

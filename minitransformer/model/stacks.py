@@ -92,7 +92,7 @@ class Decoder(Layer):
     """N decoder layers; with ``norm`` "pre", one more norm at the end."""
 
     def __init__(self, config: ModelConfig) -> None:
-        self.layers = [DecoderLayer(config) for _ in range(config.n_layers)]
+        self.layers = [DecoderLayer(config) for _ in range(config.decoder_depth)]
         self.norm = LayerNorm(config.d_model, eps=config.layer_norm_eps) if config.norm == "pre" else None
 
     def memory(self, encoded: Tensor) -> list[KeysValues]:

@@ -56,6 +56,10 @@ class AttendedPair:
             "encoder-decoder": (self.outputs, self.source, self.weights.encoder_decoder),
         }[kind]
 
+    def depth(self, kinds: Sequence[PictureKind]) -> int:
+        """Return the largest number of layers of these kinds: encoder and decoder may have different ones."""
+        return max(len(self.weights.encoder if kind == "encoder" else self.weights.decoder) for kind in kinds)
+
 
 def attended_pair(
     translator: Translator, sentence: str, target: str | None = None, search: SearchConfig | None = None
@@ -65,8 +69,11 @@ def attended_pair(
     Without a target, the model's own translation is used; if the model is a parser, its tree over the words separated
     by blanks.
 
-    Raises: ReportError if a side is empty or too long, or if weights are not finite.
+    Raises: ReportError if a side is empty or too long, if weights are not finite, or if the model appends no end symbol
+    to sources: pages and pictures count on it.
     """
+    if not translator.model.config.source_end:
+        raise ReportError("attention: the model appends no end symbol to sources (source_end), which the display needs")
     model, tokenizer, longest = translator.model, translator.tokenizer, translator.longest_source
     source_ids = tokenizer.encode_source([sentence])[0]
     _check_length("sentence", source_ids, longest)
@@ -116,5 +123,5 @@ def _check_length(name: str, ids: Sequence[Any], longest: int) -> None:
 
 def _origin(translator: Translator) -> str:
     config = translator.model.config
-    size = f"{config.n_layers} + {config.n_layers} layers, d_model {config.d_model}, {config.n_heads} heads"
+    size = f"{config.n_layers} + {config.decoder_depth} layers, d_model {config.d_model}, {config.n_heads} heads"
     return f"{size}; code {code_version()}"

@@ -40,14 +40,14 @@ def page_data(pair: AttendedPair) -> dict[str, Any]:
     kinds = {}
     for kind in get_args(Kind):
         queries, keys, weights = pair.of_kind(kind)
-        kinds[kind] = {"queries": queries, "keys": keys, "weights": packed_weights(weights)}
-    n_layers, n_heads = pair.weights.encoder.shape[:2]
+        kinds[kind] = {
+            "layers": len(weights), "queries": queries, "keys": keys, "weights": packed_weights(weights),
+        }  # fmt: skip
     return {
         "sentence": pair.sentence,
         "translation": pair.translation,
         "origin": pair.origin,
-        "layers": n_layers,
-        "colours": head_colours(n_heads),
+        "colours": head_colours(pair.weights.encoder.shape[1]),
         "kinds": kinds,
     }
 

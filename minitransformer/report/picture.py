@@ -35,6 +35,7 @@ def attention_picture(
 ) -> Figure:
     """Draw a panel for every kind (rows) and layer (columns), with these heads; layers and heads are counted from 0.
 
+    A kind has no panel for a layer that its stack does not have.
     Args:
         end: whether to show the source's end symbol; without it, the other weights are divided by their sum.
     """
@@ -49,7 +50,8 @@ def attention_picture(
     top = figure.get_figheight() - height_of_heading
     for panel in panels:
         top -= TITLE
-        for column, layer in enumerate(layers):
+        existing = (layer for layer in layers if layer < len(panel.weights))
+        for column, layer in enumerate(existing):
             panel.draw(figure, MARGIN + column * (panel_width + GAP), top, layer, heads)
         top -= panel.height
     return figure

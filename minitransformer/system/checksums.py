@@ -1,4 +1,4 @@
-"""A list of the size and SHA-256 of the files in a directory, which detects corrupt files when they are read.
+"""Lists of the size and SHA-256 of the files in a directory, which detect corrupt files when they are read.
 
 The list is written last, and removed before a listed file changes in place.  So an existing list is never out of date.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,12 @@ def checksums_of(directory: Path, names: Iterable[str]) -> dict[str, dict[str, A
 
 def write_checksums(directory: Path, names: Iterable[str], into: str = CHECKSUMS_FILE) -> None:
     """Write the list of sizes and checksums; all files must exist.  Raises: CheckpointError."""
-    write_text(directory / into, _as_text({"format": FORMAT, "files": checksums_of(directory, names)}))
+    write_list(directory / into, checksums_of(directory, names))
+
+
+def write_list(path: Path, files: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> None:
+    """Write a list of sizes and checksums, a result of ``checksums_of``, with more fields ``about`` the files."""
+    write_text(path, _as_text({"format": FORMAT, **(about or {}), "files": files}))
 
 
 def remove_checksums(directory: Path, of: str = CHECKSUMS_FILE) -> None:
@@ -47,6 +53,14 @@ def check_files(directory: Path, names: Iterable[str], listed_in: str = CHECKSUM
     newer format.
     """
     compare_files(directory, names, _read(directory / listed_in), listed_in)
+
+
+def check_all_files(directory: Path, names: Iterable[str], listed_in: str) -> None:
+    """Compare all files of the list, and ``names``, which it must have.  Raises: as ``check_files``."""
+    listed = _read(directory / listed_in)
+    if odd := [name for name in listed if not re.fullmatch(r"[\w-][\w.-]*", name)]:
+        raise CorruptFileError(f"{directory / listed_in}: lists {odd[0]!r}, which is no file's name; it is corrupt")
+    compare_files(directory, sorted({*listed, *names}), listed, listed_in)
 
 
 def compare_files(directory: Path, names: Iterable[str], listed: Mapping[str, Any], listed_in: str) -> None:

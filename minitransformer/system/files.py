@@ -154,14 +154,16 @@ def read_record(path: Path, kind: type[Record]) -> Record:
     return kind(**fields)
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write named arrays atomically to a safetensors file.
+def write_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], metadata: dict[str, str] | None = None
+) -> None:
+    """Write named arrays, and texts that describe them, atomically to a safetensors file.
 
     The file gets the usual permissions of this process: safetensors itself writes files that only their owner may read.
     """
     with atomic_write(path) as temporary:
         mode = temporary.stat().st_mode
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary, metadata)
         temporary.chmod(mode)
 
 

@@ -66,7 +66,7 @@ def training_flops(config: ModelConfig, source_lengths: Lengths, target_lengths:
         + int(target @ (target + source)) * width
     )
     softmax = n_target * config.d_model * config.vocabulary_size
-    return (1 + BACKWARD) * 2 * (config.n_layers * (encoder + decoder) + softmax)
+    return (1 + BACKWARD) * 2 * (config.n_layers * encoder + config.decoder_depth * decoder + softmax)
 
 
 def flops_by_time(seconds: float, n_devices: int, flops_per_second: float) -> float:

@@ -140,13 +140,21 @@ def n_borrowed(n_micro_batches: int, n_threads: int) -> int:
 def activations(config: ModelConfig, micro_batches: Sequence[IntArray], dtype: str = "float32") -> Array:
     """Return the peak bytes of each micro-batch's forward and backward pass, without the gradients of parameters.
 
-    Each further layer adds the same number of bytes, so deep models are extrapolated from one layer and two layers.
+    Each further layer of a stack adds the same number of bytes, so deep models are extrapolated from stacks of one and
+    two layers.
     Shapes: micro-batches (n, 2) lengths without end symbols; returns (number of micro-batches,).
     """
     terms = np.array([_terms(lengths, config.vocabulary_size) for lengths in micro_batches])
-    depths = (config.n_layers,) if config.n_layers <= 2 else (1, 2)
-    peaks = [(terms @ _factors(dataclasses.replace(config, n_layers=n), dtype)).max(1) for n in depths]
-    return peaks[0] + (config.n_layers - depths[0]) * (peaks[-1] - peaks[0])
+    n_encoder, n_decoder = config.n_layers, config.decoder_depth
+
+    def peaks(n_encoder: int, n_decoder: int) -> Array:
+        shallow = dataclasses.replace(config, n_layers=n_encoder, n_decoder_layers=n_decoder)
+        return (terms @ _factors(shallow, dtype)).max(1)
+
+    if max(n_encoder, n_decoder) <= 2:
+        return peaks(n_encoder, n_decoder)
+    least = peaks(1, 1)
+    return least + (n_encoder - 1) * (peaks(2, 1) - least) + (n_decoder - 1) * (peaks(1, 2) - least)
 
 
 def _terms(lengths: IntArray, n_words: int) -> list[int]:

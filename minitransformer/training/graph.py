@@ -262,7 +262,9 @@ def why_not_captured(model: Transformer) -> str:
     return f"no CUDA kernel computes {', '.join(dict.fromkeys(lacking))} for this model" if lacking else ""
 
 
-_CAPTURED_BY_CUPY = (ops.add, ops.multiply, ops.reshape, ops.scale)  # references of one element at a time
+_CAPTURED_BY_CUPY = (  # references of one element at a time
+    ops.add, ops.gelu, ops.gelu_tanh, ops.multiply, ops.reshape, ops.scale, ops.swish,
+)  # fmt: skip
 
 
 def _lacking_of_optimizer(parameters: ParameterBuffer) -> list[str]:

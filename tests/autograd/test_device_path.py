@@ -47,6 +47,9 @@ VARIATIONS = {
     },
     "a zero vector first": {"start": "zero"},
     "the end symbol first": {"start": "end"},
+    "swish, fewer decoder layers": {"activation": "swish", "n_decoder_layers": 1},
+    "gelu": {"activation": "gelu"},
+    "gelu by tanh": {"activation": "gelu_tanh"},
     "smoothing over V": {"label_smoothing_over": "V"},
     "smoothing over V-2": {"label_smoothing_over": "V-2"},
 }

@@ -15,6 +15,7 @@ import pytest
 from small_run import plain
 
 from cli.average import AverageOptions, average
+from cli.convert import ConvertOptions, convert
 from cli.doctor import DoctorOptions, doctor
 from cli.parse import ParseOptions, parse
 from cli.prepare import PrepareOptions, prepare_data
@@ -32,7 +33,8 @@ def options_of(options: Any, prefix: str = "") -> list[str]:
     names: list[str] = []
     for field in dataclasses.fields(options):
         inner, name = hints[field.name], f"{prefix}{field.name}"
-        names += options_of(inner, f"{name}.") if dataclasses.is_dataclass(inner) else [f"--{name}".replace("_", "-")]
+        option = f"--{name}".rstrip("_").replace("_", "-")  # "from_" is --from: Python has the word
+        names += options_of(inner, f"{name}.") if dataclasses.is_dataclass(inner) else [option]
     return names
 
 
@@ -49,6 +51,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], Any, list[str]]
     "prepare": (prepare_data, [], PrepareOptions, []),
     "translate": (lambda words: translate(words, io.BytesIO(), io.BytesIO()), [], TranslateOptions, []),
     "average": (average, [], AverageOptions, []),
+    "convert": (convert, [], ConvertOptions, ["--source"]),
     "score bleu": (score, ["bleu"], BleuOptions, ["--hypothesis", "--references"]),
     "score audit": (score, ["audit"], AuditOptions, ["--hypothesis", "--references"]),
     "score pairs": (score, ["pairs"], PairsOptions, ["--source", "--target"]),
@@ -91,6 +94,7 @@ def test_help_explains_every_option(name: str) -> None:
         ),
         ("prepare", ["--config PATH", "[data]"]),
         ("translate", ["one line out for each line in", "--n-best N"]),
+        ("convert", ["another program", "--from {", "--storage {float32,float16,int8}"]),
         ("score bleu", ["BLEU and chrF", "reference translations"]),
         ("score audit", ["every convention", "reference translations"]),
         ("score pairs", ["log-probability (nats)"]),

@@ -154,6 +154,9 @@ VARIATIONS = {
         "first_position": 1,
         "layer_norm_eps": 1e-5,
     },
+    "swish, fewer decoder layers": {"activation": "swish", "n_decoder_layers": 1},
+    "gelu": {"activation": "gelu"},
+    "gelu by tanh": {"activation": "gelu_tanh"},
     "smoothing over V-2": {"label_smoothing_over": "V-2"},
     "heads that have a kernel": {"d_k": 32, "d_v": 32},
 }

@@ -26,7 +26,10 @@ SMALL = {
     "vocabulary_size": 13, "n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "d_k": 6, "d_v": 5,
     "max_positions": 20, "label_smoothing": 0.1,
 }  # fmt: skip
-CHANGES = {"attention_bias": True, "softmax_bias": True, "layer_norm_eps": 1e-2, "first_position": 3}
+CHANGES = {
+    "attention_bias": True, "softmax_bias": True, "layer_norm_eps": 1e-2, "first_position": 3, "activation": "gelu",
+    "n_decoder_layers": 1,
+}  # fmt: skip
 SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12, 3, 4, 5, 5], [], [4], [12, 11], [3, 3, 3, 7, 9]]
 TARGETS = [[7], [4, 5, 6, 7, 8, 9, 10, 11, 12, 3, 3], [3, 8, 4], [], [6, 6]]
 
@@ -96,12 +99,15 @@ def test_label_smoothing_of_every_convention_equals_torch(label_smoothing: float
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("change", [*CHANGES, "all of them"])
 @pytest.mark.parametrize(("norm", "positions"), [("post", "interleaved"), ("pre", "learned"), ("pre", "halves")])
-def test_biases_epsilon_and_first_position_equal_the_padded_model_in_torch(
-    norm: str, positions: str, change: str, dtype: str
-) -> None:
+def test_other_conventions_equal_the_padded_model_in_torch(norm: str, positions: str, change: str, dtype: str) -> None:
     changes = CHANGES if change == "all of them" else {change: CHANGES[change]}
     config = ModelConfig.from_mapping({**SMALL, "norm": norm, "positions": positions, **changes})
     compare_with_oracle(config, dtype, SOURCES, TARGETS)
+
+
+@pytest.mark.parametrize("activation", ["swish", "gelu", "gelu_tanh"])
+def test_activations_equal_those_of_torch(activation: str) -> None:
+    compare_with_oracle(ModelConfig.from_mapping({**SMALL, "activation": activation}), "float64", SOURCES, TARGETS)
 
 
 def test_a_base_width_model_in_float32_equals_the_padded_model_in_torch() -> None:

@@ -21,12 +21,15 @@ def random_weights(random: np.random.Generator, *shape: int, causal: bool = Fals
     return weights / weights.sum(-1, keepdims=True)
 
 
-def pair_of(source: list[str], target: list[str], n_layers: int = 2, n_heads: int = 3) -> AttendedPair:
+def pair_of(
+    source: list[str], target: list[str], n_layers: int = 2, n_heads: int = 3, n_decoder_layers: int | None = None
+) -> AttendedPair:
     random, s, t, shape = np.random.default_rng(1), len(source) + 1, len(target) + 1, (n_layers, n_heads)
+    of_decoder = (n_decoder_layers or n_layers, n_heads)
     weights = AttentionWeights(
         encoder=random_weights(random, *shape, s, s),
-        decoder=random_weights(random, *shape, t, t, causal=True),
-        encoder_decoder=random_weights(random, *shape, t, s),
+        decoder=random_weights(random, *of_decoder, t, t, causal=True),
+        encoder_decoder=random_weights(random, *of_decoder, t, s),
     )
     sentence, translation = " ".join(source), " ".join(target)
     return AttendedPair(

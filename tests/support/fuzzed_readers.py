@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gzip
 import json
 import lzma
@@ -12,16 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece.sentencepiece_model_pb2  # noqa: F401  (no reader may open a file elsewhere, as an import does)
+from ctranslate2_models import ctranslate2_directory, random_parts
+from marian_npz_files import write_marian
+from state_dict_files import write_fairseq, write_joeynmt
 from toy_treebank import write_toy_treebank
 
 from autograd.optim import Adam
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig
+from minitransformer.convert.bundle import write_bundle
+from minitransformer.convert.ctranslate2 import read_ctranslate2
+from minitransformer.convert.fairseq import read_fairseq
+from minitransformer.convert.formats import read_parts
+from minitransformer.convert.joeynmt import read_joeynmt
+from minitransformer.convert.marian_writing import write_marian as write_marian_mt
+from minitransformer.convert.parts import Parts
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.data.tokenizer import TOKENIZER_CHECKSUMS, Tokenizer
 from minitransformer.inference.resumable import translate_file
+from minitransformer.model.files import write_model_files
+from minitransformer.model.storage import stored
 from minitransformer.model.transformer import Transformer
 from minitransformer.parsing.penn import read_tree, read_trees, write_tree
 from minitransformer.parsing.plain import plain
@@ -91,6 +105,15 @@ def write_model(directory: Path) -> None:
     model, _ = model_and_adam()
     model.save(directory)
     (directory / "checksums.json").unlink()
+
+
+def write_int8_model(directory: Path) -> None:
+    write_model_files(directory, TINY, stored(Transformer(TINY, seed=1).weights(), "int8"))
+
+
+def write_tiny_bundle(directory: Path) -> None:
+    tokenizer = Tokenizer.train([(line, line) for line in NUMBERS], vocabulary_size=40)
+    write_bundle(Parts(TINY, Transformer(TINY, seed=1).weights(), tokenizer, licence="CC0"), directory)
 
 
 def write_tokens(directory: Path) -> None:
@@ -223,12 +246,21 @@ def write_metrics(directory: Path) -> None:
         metrics.report(TrainingReport(step, 0, 1 / step, 1e-3, 0.25, 4_000.0, 2.0, 10**9))
 
 
+def write_marian_directory(directory: Path) -> None:
+    words = [f"{a} {b}" for a in NUMBERS for b in NUMBERS]
+    tokenizer = Tokenizer.train([(line, line) for line in words], vocabulary_size=40)
+    config = dataclasses.replace(TINY, vocabulary_size=40)
+    write_marian_mt(Parts(config, Transformer(config, seed=1).weights(), tokenizer), directory)
+
+
 READERS: dict[str, Reader] = {
     "checkpoint": Reader(write_checkpoint, read_checkpoint, notices_all=True),
     "checkpoint-with-new-checksums": Reader(
         write_checkpoint, read_checkpoint, prepare=note_checksums, changes_others=True
     ),
     "model": Reader(write_model, Transformer.load),
+    "int8-model": Reader(write_int8_model, Transformer.load),
+    "bundle": Reader(write_tiny_bundle, Parts.load),
     "tokens": Reader(write_tokens, read_tokens),
     "tokenizer": Reader(write_tokenizer, read_tokenizer),
     "prepared-data": Reader(write_data, read_data),
@@ -240,11 +272,19 @@ READERS: dict[str, Reader] = {
         write_recipe, lambda directory: read_options(["--config", str(directory / "recipe.toml")]),
         also_allowed=(SystemExit,),
     ),
+    "ctranslate2": Reader(
+        lambda directory: ctranslate2_directory(directory, random_parts({"n_layers": 1})),
+        lambda directory: read_ctranslate2(directory).require_fitting(),
+    ),
+    "fairseq": Reader(write_fairseq, lambda directory: read_fairseq(directory).require_fitting()),
+    "joeynmt": Reader(write_joeynmt, lambda directory: read_joeynmt(directory).require_fitting()),
     "metrics": Reader(write_metrics, lambda directory: MetricsFile(directory).begin(TrainingState(step=5), 9)),
     "repro-bundle": Reader(write_repro_bundle_of_update, replay_repro_bundle),
     "translation": Reader(
         write_half_translated, lambda directory: translate_four_lines(directory, resume=True), changes_others=True
     ),
+    "marian": Reader(write_marian_directory, lambda directory: read_parts(directory, "marian")),
+    "marian-npz": Reader(write_marian, lambda directory: read_parts(directory, "marian-npz")),
     "corpus": Reader(write_corpus, read_corpus),
     "treebank": Reader(lambda directory: write_toy_treebank(directory / "t.mrg", 8, seed=1), read_treebank),
 }  # fmt: skip

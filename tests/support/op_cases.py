@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from draws import Draw, full_mask
-from textbook import attention, cross_entropy, layer_norm, log_softmax, softmax
+from textbook import attention, cross_entropy, gelu, layer_norm, log_softmax, softmax
 
 from autograd import KeyIndices, Segments, ops
 from autograd.random import StreamId
@@ -185,6 +185,12 @@ CURVED = [
         "divide", lambda d: (d("T", "D"), d.mild("D")), np.divide, step=lambda x, y: STEP * float(np.abs(y).min()),
     ),
     OpCase("tanh", lambda d: (d.mild("T", "D"),), np.tanh),
+    OpCase("swish", lambda d: (d.mild("T", "D"),), lambda x: x / (1 + np.exp(-x))),
+    OpCase("gelu", lambda d: (d.mild("T", "D"),), gelu),
+    OpCase(
+        "gelu_tanh", lambda d: (d.mild("T", "D"),),
+        lambda x: x / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    ),
     OpCase("softmax", lambda d: (d.logits("T", "D"),), softmax),
     OpCase("softmax", lambda d: (d.logits("B", "T", "D"),), softmax, name="three axes"),
     OpCase("log_softmax", lambda d: (d.logits("T", "D"),), log_softmax),

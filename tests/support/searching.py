@@ -23,7 +23,8 @@ SOURCES = st.lists(st.lists(st.integers(3, W - 1), min_size=1, max_size=4), min_
 SEEDS = st.integers(0, 10_000)
 VARIANTS: list[dict[str, Any]] = [
     {}, {"norm": "pre", "neighbourhood": 1}, {"positions": "learned"}, {"softmax_bias": True, "attention_bias": True},
-    {"start": "zero"}, {"start": "end", "tied": "none"},
+    {"start": "zero"}, {"start": "end", "tied": "none"}, {"n_decoder_layers": 1, "activation": "swish"},
+    {"n_layers": 1, "n_decoder_layers": 3, "activation": "gelu"},
 ]  # fmt: skip
 
 

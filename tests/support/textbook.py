@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ def log_softmax(x: Any) -> Any:
 
 def softmax(x: Any) -> Any:
     return np.exp(log_softmax(x))
+
+
+def gelu(x: Any) -> Any:
+    return x * np.vectorize(lambda each: (1 + math.erf(each / math.sqrt(2))) / 2, otypes=[float])(x)
 
 
 def layer_norm(x: Any, gain: Any, bias: Any, eps: float = 1e-6) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class TorchTransformer:
     def decode(self, target: Padded, encoded: Any, source: Padded) -> Any:
         x = self.embed("target", target.ids)
         look_ahead, no_padding = decoder_mask(target, self.config.neighbourhood), source_mask(source)
-        for i in range(self.config.n_layers):
+        for i in range(self.config.n_decoder_layers or self.config.n_layers):
             layer = f"decoder.layers.{i}"
             x = self.residual(f"{layer}.self_attention", x, lambda name, y: self.attention(name, y, y, look_ahead))
             x = self.residual(
@@ -155,7 +156,11 @@ class TorchTransformer:
         return x.unflatten(-1, (self.config.n_heads, -1)).transpose(1, 2)
 
     def feed_forward(self, name: str, x: Any) -> Any:
-        return self.linear(f"{name}.output", self.linear(f"{name}.hidden", x).relu())
+        activate = {
+            "relu": functional.relu, "swish": functional.silu, "gelu": functional.gelu,
+            "gelu_tanh": functools.partial(functional.gelu, approximate="tanh"),
+        }[self.config.activation]  # fmt: skip
+        return self.linear(f"{name}.output", activate(self.linear(f"{name}.hidden", x)))
 
 
 def sinusoids(n_positions: int, d_model: int, layout: str) -> Any:

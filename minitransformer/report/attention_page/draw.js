@@ -18,7 +18,7 @@ function buildControls() {
   for (const kind of Object.keys(KIND_NAMES)) {
     byId("kinds").append(choice("radio", "kind", kind, KIND_NAMES[kind], () => change({kind, word: null})));
   }
-  for (const layer of range(data.layers)) {
+  for (const layer of range(deepest)) {
     byId("layers").append(choice("radio", "layer", layer, String(layer + 1), () => change({layer})));
   }
   for (const head of range(nHeads)) {
@@ -56,15 +56,20 @@ function moveWithArrows(group, columns, onMove) {
 
 function change(changes) {
   Object.assign(state, changes);
+  chooseExistingLayer();
   hovered = null;
   writeAddress();
   draw();
 }
 
 function draw() {
+  const nLayers = data.kinds[state.kind].layers;
   for (const input of byId("controls").querySelectorAll("input")) {
     if (input.name === "kind") input.checked = input.value === state.kind;
-    if (input.name === "layer") input.checked = Number(input.value) === state.layer;
+    if (input.name === "layer") {
+      input.checked = Number(input.value) === state.layer;
+      input.disabled = Number(input.value) >= nLayers;
+    }
     if (input.name === "head") input.checked = state.heads.has(Number(input.value));
   }
   byId("end").checked = state.end;
@@ -76,7 +81,7 @@ function draw() {
   byId("lines").hidden = isTable;
   byId("alignment").hidden = !isTable || !state.heads.size;
   byId("reading").hidden = isTable && state.heads.size > 0;
-  drawOverview();
+  drawOverview(nLayers);
   if (isTable) drawAlignment();
   else { drawWords(); drawFocus(); }
 }
@@ -84,11 +89,11 @@ function draw() {
 let overviewShows = "";
 
 /** Redraw thumbnails only if other weights are shown; update every time which of them are chosen. */
-function drawOverview() {
+function drawOverview(nLayers) {
   const overview = byId("overview"), wanted = `${state.kind} ${state.end}`;
   if (wanted !== overviewShows) {
     overview.style.setProperty("grid-template-columns", `18px repeat(${nHeads}, minmax(0, 44px))`);
-    overview.replaceChildren(...range(data.layers).flatMap((layer) => [
+    overview.replaceChildren(...range(nLayers).flatMap((layer) => [
       element("span", {className: "row-name", textContent: layer + 1, ariaHidden: "true"}),
       ...range(nHeads).map((head) => thumbnail(layer, head)),
     ]));

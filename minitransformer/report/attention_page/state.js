@@ -19,6 +19,7 @@ const DENSE = 24; // from this number of words, cells are too small for numbers
 const byId = (id) => document.getElementById(id);
 const range = (n) => Array.from({length: n}, (_, i) => i);
 const nHeads = data.colours.length;
+const deepest = Math.max(...Object.values(data.kinds).map((kind) => kind.layers)); // the decoder may have fewer layers
 
 /** Decode base64 of 16-bit numbers into weights. */
 function unpacked(text) {
@@ -48,13 +49,19 @@ function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   if (Object.hasOwn(KIND_NAMES, given.get("kind"))) state.kind = given.get("kind");
   const layer = Number(given.get("layer"));
-  if (Number.isInteger(layer) && layer >= 1 && layer <= data.layers) state.layer = layer - 1;
+  if (Number.isInteger(layer) && layer >= 1 && layer <= deepest) state.layer = layer - 1;
+  chooseExistingLayer();
   const heads = given.has("heads") ? given.get("heads").split(",").map((number) => number - 1) : range(nHeads);
   state.heads = new Set(heads.filter((head) => range(nHeads).includes(head)));
   state.end = given.get("end") !== "off";
   const [, side, place] = (given.get("word") || "").match(/^([qk])(\d+)$/) || [];
   const words = shown()[side === "q" ? "queries" : "keys"];
   state.word = side && place >= 1 && place <= words.length ? {side, place: place - 1} : null;
+}
+
+/** Choose the last layer of the current kind if it has fewer layers than the kind before it. */
+function chooseExistingLayer() {
+  state.layer = Math.min(state.layer, data.kinds[state.kind].layers - 1);
 }
 
 function writeAddress() {

@@ -408,6 +408,7 @@ def test_nothing_is_captured_without_the_kernel_of(
 @pytest.mark.parametrize(
     "changes",
     [{"start": "zero"}, {"p_drop_attention": 0.3}, {"start": "end", "norm": "pre", "softmax_bias": True},
+     {"activation": "swish", "n_decoder_layers": 1}, {"activation": "gelu"}, {"activation": "gelu_tanh"},
      {"positions": "learned", "max_positions": 8}],  # fewer than a batch is filled up with
     ids=str,
 )  # fmt: skip

@@ -31,10 +31,16 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Any:
 def formula(config: ModelConfig) -> int:
     """Parameters counted by hand: embeddings, 4 projections an attention, 2 matrices and biases a network, norms."""
     d, n = config.d_model, config.n_layers
+    m = config.n_decoder_layers or n
     attention = 2 * d * config.n_heads * (config.d_k + config.d_v)
     feed_forward = 2 * d * config.d_ff + config.d_ff + d
     positions = 2 * config.max_positions * d if config.positions == "learned" else 0
-    return config.vocabulary_size * d + positions + n * (3 * attention + 2 * feed_forward + 5 * 2 * d)
+    return (
+        config.vocabulary_size * d
+        + positions
+        + n * (attention + feed_forward + 2 * 2 * d)
+        + m * (2 * attention + feed_forward + 3 * 2 * d)
+    )
 
 
 PRESETS = {"base": presets.base(37_000), "big": presets.big(37_000)} | {
@@ -45,6 +51,9 @@ PRESETS = {"base": presets.base(37_000), "big": presets.big(37_000)} | {
 @pytest.mark.parametrize("name", PRESETS)
 def test_parameter_counts_follow_from_the_paper(name: str, count: Any) -> None:
     assert count(PRESETS[name]) == formula(PRESETS[name])
+    for n_decoder_layers in (1, 9):
+        uneven = dataclasses.replace(PRESETS[name], n_decoder_layers=n_decoder_layers)
+        assert count(uneven) == formula(uneven)
 
 
 # Table 3's last column, our count with 37,000 words, and with the vocabulary that explains the column (docs/paper.md).
@@ -112,6 +121,8 @@ def test_rows_that_the_table_does_not_have() -> None:
         ({"p_drop": 1.0}, "p_drop must be at least 0 and less than 1; got 1.0"),
         ({"n_heads": 0}, "n_heads must be at least 1 and less than 1,048,576; got 0"),
         ({"norm": "middle"}, "norm must be one of"),
+        ({"activation": "silu"}, "activation must be one of .*'swish'.*; got 'silu'"),
+        ({"n_decoder_layers": 0}, "n_decoder_layers must be at least 1 and less than 1,000; got 0"),
         ({"source_vocabulary_size": 9, "vocabulary_size": 8}, 'tied must be "target" or "none"'),
         ({"neighbourhood": -1}, "neighbourhood must be at least 0 .*; got -1"),
         ({"n_layers": 2**31 - 1}, "n_layers must be at least 1 and less than 1,000; got 2147483647"),

@@ -5,20 +5,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from ctranslate2_format import Trained, load
 
-from autograd import Segments
-from minitransformer import Batch, Transformer
+from cli.convert import convert
+from minitransformer import Batch, Transformer, Translator
+from minitransformer.convert.ctranslate2 import read_ctranslate2
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
 from minitransformer.model.symbols import END, START
 
@@ -36,9 +35,21 @@ DIFFERENT = {10: (2, 3), 31: (3,), 39: (3,), 46: (2, 3)}  # case: the ranks, fro
 Ids = tuple[int, ...]
 
 
+class Trained(NamedTuple):
+    """A model of ours with CTranslate2's weights, and the words of its source and target ids."""
+
+    model: Transformer
+    source_words: list[str]
+    target_words: list[str]
+
+
 @cache
 def trained(dtype: str) -> Trained:
-    return load(FOLDER / "aren-transliteration", dtype)
+    parts = read_ctranslate2(FOLDER / "aren-transliteration")
+    model = Transformer(parts.config, seed=None, dtype=dtype)
+    model.set_weights(parts.weights)
+    sides = parts.tokenizer.source, parts.tokenizer.target
+    return Trained(model, *([side.id_to_piece(i).removeprefix("▁") for i in range(len(side))] for side in sides))
 
 
 @cache
@@ -67,22 +78,10 @@ def expected(kind: str) -> list[list[Hypothesis]]:
     ]
 
 
-def pack_without_end(sources: Sequence[Sequence[int]]) -> tuple[Any, Segments]:
-    """This model was trained on sources that no symbol closes."""
-    return np.concatenate([np.asarray(ids) for ids in sources]), Segments.of_lengths([len(ids) for ids in sources])
-
-
-@pytest.fixture(autouse=True)
-def _open_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minitransformer.inference.search.pack_sequences", pack_without_end)
-
-
 def log_probabilities(model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Ids]) -> list[Any]:
     """Of every word after every prefix of the targets: one array (length + 1, W) a pair."""
-    batch = Batch.from_token_ids(sources, targets)
-    ids, segments = pack_without_end(sources)
-    log_p = model.log_probabilities(dataclasses.replace(batch, source_ids=ids, source=segments))
-    return np.split(np.asarray(log_p, np.float64), batch.target.starts[1:])
+    batch = Batch.from_token_ids(sources, targets, source_end=False)  # it was trained on sources without an end symbol
+    return np.split(np.asarray(model.log_probabilities(batch), np.float64), batch.target.starts[1:])
 
 
 def of_labels(log_p: Any, target: Ids) -> Any:
@@ -126,7 +125,7 @@ def test_every_number_of_the_file_has_its_place_in_the_model() -> None:
     assert model.n_parameters == 182_731
     assert (len(source_words), len(target_words)) == (51, 43)
     assert source_words[:3] == target_words[:3] == ["<unk>", "<s>", "</s>"]
-    assert (target_words[START], target_words[END], target_words[-1]) == ("<s>", "</s>", "<blank>")
+    assert (target_words[START], target_words[END], target_words[3]) == ("<s>", "</s>", "<blank>")
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one batch", "alone"])
@@ -204,3 +203,12 @@ def test_each_name_alone_is_translated_as_in_one_batch_of_all(beam: int, dtype: 
         assert [h.ids for h in alone] == [h.ids for h in together]
         tolerance = 1e-10 if dtype == "float64" else 1e-5
         np.testing.assert_allclose([h.score for h in alone], [h.score for h in together], rtol=0, atol=tolerance)
+
+
+def test_the_command_converts_it_to_a_run_that_translates_all_names(tmp_path: Path) -> None:
+    """Letters are separated by blanks, because no tokenizer comes with the model."""
+    assert convert([str(FOLDER / "aren-transliteration"), "--output", str(tmp_path / "ours")]) == 0
+    translator, lines = Translator.load(tmp_path / "ours"), [" ".join(case["source"]) for case in cases()]
+    for kind, beam in (("beam1", 1), ("beam4", BEAM)):
+        names = ["".join(line.split(" ")) for line in translator.translate(lines, beam=beam, alpha=0)]
+        assert names == ["".join(case[kind][0]["tokens"]) for case in cases()]

@@ -22,6 +22,7 @@ VARIATIONS: dict[str, dict[str, Any]] = {
     "paper": {},
     "all kinds of dropout": {"p_drop": 0.3, "p_drop_attention": 0.2, "p_drop_relu": 0.1},
     "pre-norm, nothing tied": {"norm": "pre", "tied": "none"},
+    "swish, one decoder layer": {"activation": "swish", "n_decoder_layers": 1},
     "learned positions, biases": {
         "positions": "learned", "max_positions": 40, "attention_bias": True, "softmax_bias": True, "start": "zero",
     },

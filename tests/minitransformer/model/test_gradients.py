@@ -53,6 +53,7 @@ def configurations(draw: st.DrawFn) -> ModelConfig:
         "neighbourhood": [None, 0, 1], "first_position": [0, 1], "label_smoothing": [0.1, 0.0],
         "label_smoothing_over": ["V-1", "V", "V-2"], "layer_norm_eps": [1e-6, 1e-5],
         "attention_bias": [False, True], "softmax_bias": [False, True], "start": ["symbol", "zero", "end"],
+        "activation": ["relu", "swish", "gelu", "gelu_tanh"], "n_decoder_layers": [None, 1, 2],
     }  # fmt: skip
     fields = {name: draw(st.integers(*limits)) for name, limits in sizes.items()}
     fields |= {name: draw(st.sampled_from(values)) for name, values in choices.items()}

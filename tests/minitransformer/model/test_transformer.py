@@ -26,6 +26,8 @@ VARIANTS = {
     "all biases, from position 1": {
         "attention_bias": True, "softmax_bias": True, "first_position": 1, "layer_norm_eps": 1e-5,
     },
+    "swish, one decoder layer": {"activation": "swish", "n_decoder_layers": 1},
+    "gelu, three decoder layers": {"activation": "gelu", "n_decoder_layers": 3},
     "all dropouts": {"p_drop": 0.3, "p_drop_attention": 0.2, "p_drop_relu": 0.2},
 }  # fmt: skip
 

@@ -58,6 +58,12 @@ def test_a_model_that_diverged_has_nothing_to_show() -> None:
         attended_pair(Translator(model, tokenizer), "one two", "TWO")
 
 
+def test_a_model_whose_sources_have_no_end_symbol_is_refused(translator: Translator) -> None:
+    config = dataclasses.replace(translator.model.config, source_end=False)
+    with pytest.raises(ReportError, match="appends no end symbol"):
+        attended_pair(Translator(Transformer(config), translator.tokenizer), "one two", "TWO")
+
+
 def test_a_given_target_is_read_and_the_weights_are_those_of_its_tokens(translator: Translator) -> None:
     pair = attended_pair(translator, "one two", "TWO ONE")
     source, target = (translator.tokenizer.source.encode(text) for text in ("one two", "TWO ONE"))

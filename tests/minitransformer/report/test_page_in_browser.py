@@ -34,7 +34,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     long = pair_of([f"word{i}" for i in range(60)], [f"Wort{i}" for i in range(60)], n_layers=6, n_heads=8)
-    for name, pair in (("plain", PAIR), ("odd", ODD_PAIR), ("long", long)):
+    shallow = pair_of(["the", "dog"], ["der", "Hund"], n_layers=3, n_decoder_layers=1)
+    for name, pair in (("plain", PAIR), ("odd", ODD_PAIR), ("long", long), ("shallow decoder", shallow)):
         (folder / f"{name}.html").write_text(attention_page(pair), encoding="utf-8")
     return {path.stem: path for path in folder.iterdir()}
 
@@ -120,6 +121,18 @@ def test_the_alignment_is_the_mean_over_heads_and_the_end_symbol_can_be_left_out
     headings = browser.evaluate('[...document.querySelectorAll("#alignment thead th")].map((th) => th.textContent)')
     assert headings == PAIR.source[:-1]
     assert browser.evaluate("location.hash") == "#kind=alignment&layer=2&end=off"
+
+
+def test_a_decoder_with_fewer_layers_offers_no_others(opened: Any) -> None:
+    browser = opened("shallow decoder", "kind=encoder&layer=3")
+    enabled = """[...document.querySelectorAll("#layers input")].map((input) => !input.disabled)"""
+    thumbnails = "document.querySelectorAll('#overview button').length"
+    assert (browser.evaluate(enabled), browser.evaluate(thumbnails)) == ([True] * 3, 3 * 3)
+    browser.evaluate("""document.querySelector("input[value='encoder-decoder']").click()""")
+    assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=1"
+    assert (browser.evaluate(enabled), browser.evaluate(thumbnails)) == ([True, False, False], 3)
+    browser = opened("shallow decoder", "kind=decoder&layer=2")
+    assert browser.evaluate("document.getElementById('figure-title').textContent") == "Decoder attention, layer 1"
 
 
 def test_everything_can_be_chosen_with_keys_alone(opened: Any) -> None:

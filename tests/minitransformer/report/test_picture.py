@@ -41,6 +41,14 @@ def test_a_line_stands_for_every_weight_as_opaque_as_it_is_large() -> None:
         np.testing.assert_array_equal(np.rint(rows), np.argwhere(weights > INVISIBLE))
 
 
+def test_layers_that_a_stack_does_not_have_have_no_panel() -> None:
+    pair = pair_of(["the", "dog"], ["der", "Hund"], n_layers=3, n_decoder_layers=1)
+    assert [pair.depth(kinds) for kinds in (["encoder"], ["alignment"], ["decoder", "encoder"])] == [3, 1, 3]
+    figure = attention_picture(pair, ["encoder", "encoder-decoder"], [0, 2], [0])
+    titles = [text.get_text() for text in figure.texts if "layer" in text.get_text()]
+    assert titles == ["encoder, layer 1", "encoder, layer 3", "encoder-decoder, layer 1"]
+
+
 def test_the_alignment_is_the_mean_over_heads_with_or_without_the_end_symbol() -> None:
     weights = PAIR.weights.encoder_decoder[1]
     for end, expected in ((True, weights.mean(0)), (False, without_key(weights, 3).mean(0))):

@@ -138,8 +138,9 @@ def test_a_model_without_checksums_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("n_layers", 999), ("d_model", 10**6), ("d_ff", 10**6), ("n_heads", 10**6), ("vocabulary_size", 2 * 10**9)],
-)
+    [("n_layers", 999), ("n_decoder_layers", 999), ("d_model", 10**6),
+     ("d_ff", 10**6), ("n_heads", 10**6), ("vocabulary_size", 2 * 10**9)],
+)  # fmt: skip
 def test_a_configuration_that_lies_takes_no_memory(tmp_path: Path, field: str, value: int) -> None:
     Transformer(TINY, seed=1).save(tmp_path)
     (tmp_path / "checksums.json").unlink()
@@ -151,8 +152,8 @@ def test_a_configuration_that_lies_takes_no_memory(tmp_path: Path, field: str, v
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("n_layers", 1.5), ("n_layers", True), ("p_drop", None), ("tied", 3), ("d_model", 2**31), ("attention_bias", 1),
-     ("layer_norm_eps", float("inf")), ("vocabulary_size", -1), ("source_vocabulary_size", 0)],
+    [("n_layers", 1.5), ("n_layers", True), ("n_decoder_layers", 0), ("p_drop", None), ("tied", 3), ("d_model", 2**31),
+     ("attention_bias", 1), ("layer_norm_eps", float("inf")), ("vocabulary_size", -1), ("source_vocabulary_size", 0)],
 )  # fmt: skip
 def test_a_configuration_of_other_types_is_refused(tmp_path: Path, field: str, value: object) -> None:
     Transformer(TINY, seed=1).save(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,8 +29,15 @@ def update(model: Transformer, batch: Batch) -> None:
     backward(model.loss(batch, RandomStream(1)))
 
 
-@pytest.mark.parametrize("sizes", [{}, {"d_k": 5, "d_v": 11, "n_heads": 2, "d_ff": 13, "n_layers": 1}])
-def test_matrix_products_are_those_of_the_paper_and_twice_as_many_backward(meter: Meter, sizes: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"d_k": 5, "d_v": 11, "n_heads": 2, "d_ff": 13, "n_layers": 1},
+        {"n_decoder_layers": 1, "activation": "gelu"},
+    ],
+)
+def test_matrix_products_are_those_of_the_paper_and_twice_as_many_backward(meter: Meter, sizes: dict[str, Any]) -> None:
     """So nothing is computed twice, or for nothing."""
     model, batch = metered(config := dataclasses.replace(CONFIG, **sizes))
     counted = training_flops(config, batch.source.lengths, batch.target.lengths)

@@ -45,6 +45,8 @@ def batch_of(lengths: Any, n_words: int = 300) -> Batch:
         {}, {"norm": "pre"}, {"p_drop": 0.0}, {"p_drop_relu": 0.1}, {"p_drop_attention": 0.1}, {"n_layers": 5},
         {"d_ff": 512}, {"d_k": 32, "d_v": 8}, {"d_k": 8, "d_v": 32}, {"vocabulary_size": 3_000}, {"tied": "none"},
         {"positions": "learned"}, {"attention_bias": True}, {"neighbourhood": 3}, {"d_model": 128},
+        {"activation": "swish"}, {"activation": "gelu", "p_drop_relu": 0.1}, {"activation": "gelu_tanh"},
+        {"n_decoder_layers": 1}, {"n_layers": 4, "n_decoder_layers": 1}, {"n_layers": 1, "n_decoder_layers": 4},
     ],
     ids=str,
 )  # fmt: skip

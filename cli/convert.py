@@ -1,0 +1,87 @@
+"""minitransformer-convert: read a model of another program, or write one for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from cli.command import run_command, say
+from minitransformer.convert.certificate import CERTIFICATE_FILE, certify, read_sentences, write_certificate
+from minitransformer.convert.formats import (
+    FORMATS,
+    READABLE,
+    WRITABLE,
+    read_parts,
+    recognise,
+    require_writable,
+    write_parts,
+)
+from minitransformer.convert.other_sides import SIDES, other_side, require_side
+from minitransformer.convert.parts import ConversionError
+from minitransformer.model.storage import Storage
+
+DESCRIPTION = "Convert a model from another program's format to ours, or from ours to another program's."
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """The options of minitransformer-convert."""
+
+    source: tyro.conf.Positional[Path]
+    """Directory of the model to convert."""
+    output: Path
+    """Directory to write, which must not exist or be empty."""
+    to: Literal[WRITABLE] = "minitransformer"  # type: ignore[valid-type]
+    """Format to write."""
+    from_: Annotated[Literal[READABLE] | None, tyro.conf.arg(name="from")] = None  # type: ignore[valid-type]
+    """Format of the source; if not given, it is recognised by the files there."""
+    storage: Storage = "float32"
+    """Numbers in which weights are stored."""
+    certify: Path | None = None
+    """File of source sentences, one a line.  Both programs translate them, and certificate.json in the output says how
+    much they differ.  The other program must be installed."""
+    source_spm: Path | None = None
+    """sentencepiece model of the source, for a model without a tokenizer (CTranslate2, fairseq, JoeyNMT); of the
+    target, too, if that is not given."""
+    target_spm: Path | None = None
+    """sentencepiece model of the target, for a model without a tokenizer."""
+    licence: str | None = None
+    """Licence of the model, such as "CC-BY-4.0", which a bundle records."""
+
+
+def main() -> int:
+    """Run the command."""
+    return run_command(lambda: convert(sys.argv[1:]))
+
+
+def convert(arguments: Sequence[str]) -> int:
+    """Read the source and write the output; certify the conversion if sentences are given."""
+    options = tyro.cli(ConvertOptions, description=DESCRIPTION, args=arguments)
+    if options.licence and options.to != "bundle":
+        raise ConversionError(f"--licence: {options.to} records no licence; use --to bundle, or leave the option out")
+    require_writable(options.output, options.to, options.storage)  # before a large model is read
+    if options.certify:
+        sentences, (name, directory) = read_sentences(options.certify), _other_model(options)
+        require_side(name)
+    parts = read_parts(options.source, options.from_, source_model=options.source_spm, target_model=options.target_spm)
+    parts = dataclasses.replace(parts, licence=options.licence or parts.licence)
+    write_parts(parts, options.output, options.to, options.storage)
+    say(f"wrote {options.output} ({options.to}: {FORMATS[options.to].files})")
+    if options.certify:
+        certificate = certify(parts, other_side(name, directory, parts.tokenizer), sentences)
+        write_certificate(certificate, options.output)
+        say(f"{options.output / CERTIFICATE_FILE}: {certificate.description}")
+    return 0
+
+
+def _other_model(options: ConvertOptions) -> tuple[str, Path]:
+    """Return format and directory of the model to compare ours with: what is written, or else what is read."""
+    if options.to in SIDES:
+        return options.to, options.output
+    return options.from_ or recognise(options.source), options.source

@@ -1,0 +1,1 @@
+"""Models of other software: read into ours, and written from ours."""

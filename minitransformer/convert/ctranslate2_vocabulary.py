@@ -1,0 +1,93 @@
+"""The vocabularies of CTranslate2 models, and the order of their words in ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from minitransformer.convert.parts import ConversionError
+from minitransformer.convert.vocabulary import Vocabulary
+from minitransformer.system.files import CorruptFileError, read_json
+
+SHARED, SOURCE, TARGET = "shared_vocabulary", "source_vocabulary", "target_vocabulary"
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """A model's own names of the unknown word and the end, and the first input of its decoder."""
+
+    unknown: str = "<unk>"
+    end: str = "</s>"
+    start: str = "<s>"
+
+
+def read_vocabularies(directory: Path, symbols: Symbols) -> tuple[Vocabulary, Vocabulary]:
+    """Read the vocabularies of source and target, which are equal if the model has one for both.
+
+    Raises: ConversionError if a file is missing or corrupt.
+    """
+    if shared := _existing(directory, SHARED):
+        vocabulary = in_our_order(_read_words(shared, symbols), symbols)
+        return vocabulary, vocabulary
+    paths = _existing(directory, SOURCE), _existing(directory, TARGET)
+    if None in paths:
+        raise ConversionError(
+            f"{directory}: expected {SHARED}.json (or .txt), or {SOURCE} and {TARGET}; is it a CTranslate2 model?"
+        )
+    source, target = (in_our_order(_read_words(path, symbols), symbols) for path in paths if path)
+    return source, target
+
+
+def has_vocabulary(directory: Path) -> bool:
+    """Return whether a directory has a file of a vocabulary."""
+    return any(_existing(directory, name) for name in (SHARED, SOURCE, TARGET))
+
+
+def _existing(directory: Path, name: str) -> Path | None:
+    paths = directory / f"{name}.json", directory / f"{name}.txt"
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _read_words(path: Path, symbols: Symbols) -> list[str]:
+    """Return the words; CTranslate2 appends the unknown word if the file lacks it."""
+    try:
+        words = read_json(path) if path.suffix == ".json" else _lines(path)
+    except (CorruptFileError, OSError, UnicodeDecodeError) as error:
+        raise ConversionError(f"{path}: no vocabulary can be read ({error}); copy the file again") from error
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ConversionError(f"{path}: expected a list of words; the file is corrupt, or of another kind")
+    if len(set(words)) < len(words):
+        twice = next(word for i, word in enumerate(words) if word in words[:i])
+        raise ConversionError(f"{path}: the word {twice!r} occurs twice; every id needs a word of its own")
+    return words if symbols.unknown in words else [*words, symbols.unknown]
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a text; only line feeds end them, and a return before every one is no part of the words."""
+    lines = path.read_bytes().decode().removesuffix("\n").split("\n")
+    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
+
+
+def in_our_order(words: Sequence[str], symbols: Symbols) -> Vocabulary:
+    """Put the unknown word, the start and the end first; start and end may be missing.
+
+    If the model's decoder starts with its end symbol, the start is "<s>", which it then does not use.
+    """
+    start = symbols.start if symbols.start != symbols.end else "<s>"
+    reserved = (symbols.unknown, start, symbols.end)
+    rows = {word: row for row, word in enumerate(words)}
+    others = [word for word in words if word not in reserved]
+    return Vocabulary((*reserved, *others), (*map(rows.get, reserved), *(rows[word] for word in others)))
+
+
+def n_theirs(vocabulary: Vocabulary) -> int:
+    """Return the number of words that the other model has."""
+    return sum(row is not None for row in vocabulary.rows)
+
+
+def vocabulary_files(source: Sequence[str], target: Sequence[str]) -> Mapping[str, str]:
+    """Return the names and contents of the files of two vocabularies; equal ones are one file."""
+    named = {SHARED: source} if source == target else {SOURCE: source, TARGET: target}
+    return {f"{name}.json": json.dumps(list(words), indent=2) + "\n" for name, words in named.items()}

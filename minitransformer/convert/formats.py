@@ -1,0 +1,169 @@
+"""The formats that are read and written, by name, and how a directory's format is recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from minitransformer.convert.bundle import write_bundle
+from minitransformer.convert.ctranslate2 import is_ctranslate2, read_ctranslate2
+from minitransformer.convert.ctranslate2_writer import write_ctranslate2
+from minitransformer.convert.fairseq import is_fairseq, read_fairseq
+from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
+from minitransformer.convert.marian_directory import is_marian, read_marian
+from minitransformer.convert.marian_npz import is_marian_npz, read_marian_npz
+from minitransformer.convert.marian_writing import write_marian
+from minitransformer.convert.packages import packages_needed
+from minitransformer.convert.parts import ConversionError, Parts, require_empty
+from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
+from minitransformer.model.storage import Storage
+from minitransformer.system.files import make_directory
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: the files by which it is recognised, in words, and functions that read, write and recognise it.
+
+    ``write`` receives the dtype in which weights are stored, one of ``storages``.
+    """
+
+    files: str
+    recognise: Callable[[Path], bool]
+    read: Callable[[Path], Parts] | None = None
+    write: Callable[[Parts, Path, Storage], None] | None = None
+    storages: tuple[Storage, ...] = ("float32",)
+    read_with_models: Callable[[Path, Path | None, Path | None], Parts] | None = None
+    """Reads a model that has no tokenizer with the sentencepiece models of source and target."""
+
+
+def _write_onnx(parts: Parts, directory: Path, _: Storage) -> None:
+    with packages_needed("onnx", purpose="writing ONNX"):
+        from minitransformer.convert.onnx_writer import write_onnx  # noqa: PLC0415
+    write_onnx(parts, directory)
+
+
+FORMATS: dict[str, Format] = {
+    "minitransformer": Format(
+        f"{CONFIG_FILE} and {WEIGHTS_FILE}",
+        lambda path: (path / CONFIG_FILE).exists() and (path / WEIGHTS_FILE).exists(),
+        Parts.load,
+        lambda parts, directory, storage: parts.save(directory),
+    ),
+    "bundle": Format(  # read as "minitransformer", whose files it has
+        f"{BUNDLE_FILE}, {CONFIG_FILE} and {WEIGHTS_FILE}",
+        lambda path: (path / BUNDLE_FILE).exists(),
+        write=lambda parts, directory, storage: write_bundle(parts, directory, storage=storage),
+        storages=get_args(Storage),
+    ),
+    "marian": Format(
+        "config.json with model_type marian, model.safetensors, vocab.json, source.spm and target.spm",
+        is_marian,
+        read_marian,
+        write_marian,
+        ("float32", "float16"),
+    ),
+    "ctranslate2": Format(
+        "model.bin, config.json and vocabularies",
+        is_ctranslate2,
+        read_ctranslate2,
+        write_ctranslate2,
+        ("float32", "float16", "int8"),
+        read_ctranslate2,
+    ),
+    "marian-npz": Format(
+        "a .npz file of Marian, with its vocabulary (.yml, .json or .spm) and perhaps source.spm and target.spm",
+        is_marian_npz,
+        read_marian_npz,
+    ),
+    "fairseq": Format(
+        "model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt",
+        is_fairseq,
+        read_fairseq,
+        read_with_models=read_fairseq,
+    ),
+    "joeynmt": Format(
+        "model.safetensors, config.json, src_vocab.txt and trg_vocab.txt",
+        is_joeynmt,
+        read_joeynmt,
+        read_with_models=read_joeynmt,
+    ),
+    "onnx": Format(
+        "encoder.onnx and decoder_step.onnx", lambda path: (path / "encoder.onnx").exists(), write=_write_onnx
+    ),
+}
+READABLE = tuple(name for name, each in FORMATS.items() if each.read)
+WRITABLE = tuple(name for name, each in FORMATS.items() if each.write)
+
+
+def read_parts(
+    source: Path, name: str | None = None, *, source_model: Path | None = None, target_model: Path | None = None
+) -> Parts:
+    """Read a model in the format ``name``, or in the one that is recognised by the files.
+
+    Args:
+        source_model, target_model: sentencepiece models, for formats without a tokenizer.
+
+    Raises: ConversionError if there is nothing, or nothing that is known; WeightsError if the weights do not fit the
+    configuration.
+    """
+    if not source.exists():
+        raise ConversionError(f"{source}: not found; give the directory of a model")
+    name = name or recognise(source)
+    read = FORMATS[name].read
+    if read is None:
+        raise ConversionError(f"{source}: {name} is written only; the formats that are read: {', '.join(READABLE)}")
+    if source_model is None and target_model is None:
+        return read(source).require_fitting()
+    read_with_models = FORMATS[name].read_with_models
+    if read_with_models is None:
+        raise ConversionError(f"{source}: models in the format {name} have a tokenizer; give no sentencepiece models")
+    return read_with_models(source, source_model, target_model).require_fitting()
+
+
+def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:
+    """Write a model in the format ``name``.
+
+    Raises: ConversionError if the directory is not empty, or if the format has no such model or storage.
+    """
+    write = require_writable(directory, name, storage)
+    make_directory(directory)
+    write(parts, directory, storage)
+
+
+def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[Parts, Path, Storage], None]:
+    """Return the function that writes the format ``name``.
+
+    Raises: ConversionError if the directory is not empty, or if the format does not store weights so.
+    """
+    write = FORMATS[name].write
+    if write is None or storage not in FORMATS[name].storages:
+        possible = [f"{other} ({', '.join(each.storages)})" for other, each in FORMATS.items() if each.write]
+        raise ConversionError(f"{directory}: {name} has no {storage} weights; possible: {', '.join(possible)}")
+    require_empty(directory)
+    return write
+
+
+def recognise(source: Path) -> str:
+    """Return the name of the format whose files are there.  Raises: ConversionError with the files looked for."""
+    for name, each in FORMATS.items():
+        if each.read and each.recognise(source):
+            return name
+    pickles = [path for path in (source, *sorted(source.glob("*"))) if path.is_file() and path.suffix in _PICKLES]
+    if pickles:
+        raise ConversionError(pickle_message(pickles[0]))
+    looked_for = "; ".join(f"{name}: {each.files}" for name, each in FORMATS.items() if each.read)
+    raise ConversionError(f"{source}: no known format; files that were looked for: {looked_for}")
+
+
+def pickle_message(path: Path) -> str:
+    """Return the refusal of a pickle, with a command that converts it to safetensors."""
+    return (
+        f"{path}: is a pickle, which can run code and is never read; convert it with PyTorch, then give the same"
+        ' command again: python -c "import torch, safetensors.torch as s;'
+        f" w = torch.load('{path}', map_location='cpu', weights_only=True);"
+        f" s.save_file({{n: t.clone() for n, t in w.items()}}, '{path.with_name('model.safetensors')}')\""
+    )

@@ -1,0 +1,223 @@
+"""MarianMT models of Hugging Face's transformers, written: what ``marian_directory`` reads."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minitransformer.config import ModelConfig
+from minitransformer.convert.marian_directory import (
+    ACTIVATIONS,
+    CONFIG,
+    EPSILON,
+    GENERATION_CONFIG,
+    POSITIONS,
+    SOURCE_MODEL,
+    TARGET_MODEL,
+    TARGET_VOCABULARY,
+    TOKENIZER_CONFIG,
+    UNKNOWN_WORD,
+    VOCABULARY,
+    WEIGHTS,
+    modules,
+)
+from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.convert.pieces import without_other_words, words_of
+from minitransformer.convert.positions import sines_first, with_features
+from minitransformer.convert.vocabulary import IMPOSSIBLE, Array
+from minitransformer.data.rare_words import is_of_words
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.translator import MAX_SOURCE_TOKENS
+from minitransformer.model.positions import sinusoids
+from minitransformer.model.symbols import END, START, UNKNOWN
+from minitransformer.system.files import write_arrays, write_text
+
+LOG = logging.getLogger(__name__)
+PADDING_WORD, END_WORD = "<pad>", "</s>"
+
+
+def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> None:
+    """Write a directory that MarianMTModel and MarianTokenizer of transformers load.
+
+    Ids are those of Marian: the end is 0, the unknown word 1.  The padding symbol, with which transformers starts the
+    decoder, is the last word; it is word 2 if source and target have their own vocabularies.
+    Raises: ConversionError if MarianMT has no such model.
+    """
+    require_expressible(parts)
+    config = parts.config
+    separate = config.tied != "all"
+    orders = [_order(n, separate) for n in (config.n_source_words, config.vocabulary_size)]
+    arrays = {name: array.astype(storage) for name, array in _arrays(parts, orders).items()}
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise ConversionError(f"{directory}: some weights are too large for {storage}, or not finite")
+    write_arrays(directory / WEIGHTS, arrays, {"format": "pt"})
+    padding = orders[1].index(START)
+    _write_json(directory / CONFIG, _configuration(config, storage, padding))
+    _write_json(directory / GENERATION_CONFIG, _generation(config, padding))
+    _write_tokenizer(parts, directory, orders, separate)
+    for warning in _warnings(parts, storage):
+        LOG.warning(warning)
+
+
+def require_expressible(parts: Parts) -> None:
+    """Raise ConversionError if MarianMT has no such model; the message names each setting."""
+    config = parts.config
+    expected = {
+        "norm": (config.norm, "post"),
+        "source_end": (config.source_end, True),
+        "first_position": (config.first_position, 0),
+        "neighbourhood": (config.neighbourhood, None),
+        "n_heads · d_k": (config.n_heads * config.d_k, config.d_model),
+        "n_heads · d_v": (config.n_heads * config.d_v, config.d_model),
+        "layer_norm_eps": (max(config.layer_norm_eps, EPSILON), EPSILON),
+    }
+    problems = [f"{name} is {value}, must be {only}" for name, (value, only) in expected.items() if value != only]
+    if config.positions == "learned":
+        problems.append("positions are learned, must be sinusoids")
+    if config.start == "end":
+        problems.append('start is "end", must be "symbol" or "zero"')
+    if is_of_words(parts.tokenizer.source):
+        problems.append("the tokenizer makes classes of rare words, which transformers lacks")
+    vocabularies = [words_of(model) for model in parts.tokenizer.models]
+    if config.tied == "all" and vocabularies[0] != vocabularies[-1]:
+        problems.append('tied is "all", but source and target have different words')
+    if any({UNKNOWN_WORD, PADDING_WORD, END_WORD} & set(words[END + 1 :]) for words in vocabularies):
+        problems.append(f"a word is named as a symbol ({UNKNOWN_WORD}, {PADDING_WORD}, {END_WORD})")
+    if problems:
+        raise ConversionError(f"MarianMT has no such model: {'; '.join(problems)}")
+
+
+def _warnings(parts: Parts, storage: str) -> list[str]:
+    """Return what is not the same in all programs that read the directory."""
+    config, warnings = parts.config, list[str]()
+    if config.layer_norm_eps != EPSILON:
+        warnings.append(
+            f"MarianMT's layer norm adds {EPSILON} to the variance, this model {config.layer_norm_eps}: probabilities"
+            " change slightly"
+        )
+    if config.positions == "halves":
+        warnings.append(
+            "the table of position encodings is stored, because MarianMT computes other ones; it is lost when"
+            " transformers saves the model again"
+        )
+    if config.start == "symbol":
+        warnings.append(
+            "transformers starts the decoder with this model's start symbol; CTranslate2's converter of MarianMT starts"
+            " it with zeros: convert this model to ctranslate2 directly"
+        )
+    if storage != "float32":
+        warnings.append(f"weights are rounded to {storage}")
+    return warnings
+
+
+def _order(n_words: int, separate: bool) -> list[int]:
+    """Return our id of each word of MarianMT."""
+    words = range(END + 1, n_words)
+    return [END, UNKNOWN, START, *words] if separate else [END, UNKNOWN, *words, START]
+
+
+def _arrays(parts: Parts, orders: Sequence[Sequence[int]]) -> dict[str, Array]:
+    """Return the weights under MarianMT's names.
+
+    A decoder that starts with a zero vector has it as the embedding of the padding symbol.  If this is also a row of
+    the softmax, the symbol gets no probability.  It was never generated, so the others share what it had.
+    """
+    config, weights = parts.config, dict(parts.weights)
+    if config.positions == "interleaved":
+        weights = with_features(weights, sines_first(config.d_model))
+    source = weights["source_embedding.weight"]
+    target = source if config.tied == "all" else weights["target_embedding.weight"]
+    bias = weights.get("softmax_bias", np.zeros(len(target), np.float32)).copy()
+    if config.start == "zero" and target[START].any():
+        target = target.copy()
+        target[START] = 0
+        bias[START] = bias[START] if config.tied == "none" else IMPOSSIBLE
+    if config.tied == "all":
+        arrays = {"model.shared.weight": target[orders[1]]}
+    else:
+        arrays = {"model.encoder.embed_tokens.weight": source[orders[0]]}
+        arrays["model.decoder.embed_tokens.weight"] = target[orders[1]]
+    if config.tied == "none":
+        arrays["lm_head.weight"] = weights["projection.weight"][orders[1]]
+    arrays["final_logits_bias"] = bias[None, orders[1]]
+    if config.positions == "halves":
+        arrays |= dict.fromkeys(POSITIONS, sinusoids(MAX_SOURCE_TOKENS, config.d_model, "halves").astype(np.float32))
+    for ours, theirs in modules(config.n_layers, config.decoder_depth):
+        weight = weights[f"{ours}.gain" if ours.endswith(".norm") else f"{ours}.weight"].T
+        arrays[f"{theirs}.weight"] = weight
+        arrays[f"{theirs}.bias"] = weights.get(f"{ours}.bias", np.zeros(len(weight), np.float32))
+    return arrays
+
+
+def _configuration(config: ModelConfig, storage: str, padding: int) -> dict[str, Any]:
+    """Return the content of config.json."""
+    stacks = {
+        f"{stack}_{name}": value
+        for stack, n_layers in (("encoder", config.n_layers), ("decoder", config.decoder_depth))
+        for name, value in {"layers": n_layers, "ffn_dim": config.d_ff, "attention_heads": config.n_heads}.items()
+    }
+    return (
+        stacks
+        | {
+            "architectures": ["MarianMTModel"],
+            "model_type": "marian",
+            "is_encoder_decoder": True,
+            "d_model": config.d_model,
+            "activation_function": next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation),
+            "dropout": config.p_drop,
+            "attention_dropout": config.p_drop_attention,
+            "activation_dropout": config.p_drop_relu,
+            "scale_embedding": True,
+            "static_position_embeddings": True,
+            "max_position_embeddings": MAX_SOURCE_TOKENS,
+            "share_encoder_decoder_embeddings": config.tied == "all",
+            "tie_word_embeddings": config.tied != "none",
+            "vocab_size": config.n_source_words,
+            "decoder_vocab_size": config.vocabulary_size,
+            "dtype": storage,
+            "torch_dtype": storage,  # the name in versions of transformers before 5
+        }
+        | _symbols(padding)
+    )
+
+
+def _symbols(padding: int) -> dict[str, int]:
+    """Return the ids of the symbols in MarianMT."""
+    return {
+        "eos_token_id": 0, "forced_eos_token_id": 0, "pad_token_id": padding, "decoder_start_token_id": padding,
+    }  # fmt: skip
+
+
+def _generation(config: ModelConfig, padding: int) -> dict[str, Any]:
+    """Return the content of generation_config.json: our default search."""
+    return _symbols(padding) | {
+        "num_beams": SearchConfig.beam,
+        "length_penalty": config.alpha,
+        "max_length": MAX_SOURCE_TOKENS,
+        "bad_words_ids": [[padding], [1]],  # symbols that are never generated: padding, unknown word
+    }
+
+
+def _write_tokenizer(parts: Parts, directory: Path, orders: Sequence[Sequence[int]], separate: bool) -> None:
+    """Write subword models, vocabularies, and the settings of MarianTokenizer."""
+    models = parts.tokenizer.models[0], parts.tokenizer.models[-1]
+    names = (SOURCE_MODEL, VOCABULARY), (TARGET_MODEL, TARGET_VOCABULARY)
+    for model, order, (model_name, vocabulary_name) in zip(models, orders, names, strict=True):
+        with_symbols = [UNKNOWN_WORD, PADDING_WORD, END_WORD, *words_of(model)[END + 1 :]]
+        (directory / model_name).write_bytes(without_other_words(model))
+        if separate or vocabulary_name == VOCABULARY:
+            _write_json(directory / vocabulary_name, {with_symbols[ours]: i for i, ours in enumerate(order)})
+    settings = {
+        "tokenizer_class": "MarianTokenizer", "separate_vocabs": separate, "model_max_length": MAX_SOURCE_TOKENS,
+        "unk_token": UNKNOWN_WORD, "eos_token": END_WORD, "pad_token": PADDING_WORD,
+    }  # fmt: skip
+    _write_json(directory / TOKENIZER_CONFIG, settings)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

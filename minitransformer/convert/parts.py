@@ -1,0 +1,61 @@
+"""What every conversion reads or makes: a model of ours as configuration, weights and tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minitransformer.config import ModelConfig
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.model.files import BUNDLE_FILE, load_model_files, save_model_files
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import read_json
+
+
+class ConversionError(UserError):
+    """An error: a model cannot be expressed in the other format, or a file is not what its format says."""
+
+
+def require_empty(directory: Path) -> None:
+    """Raise ConversionError unless a directory is absent or empty."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConversionError(f"{directory}: exists and is not an empty directory; choose another, or remove it")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A model of ours: all that a directory from which ``Translator.load`` reads contains.
+
+    Shapes: weights, float32, under the names of ``Transformer.named_parameters``.
+    ``run`` is the directory from which a model of ours was read, and ``licence`` the licence of the model, if stated; a
+    bundle records both.
+    """
+
+    config: ModelConfig
+    weights: Mapping[str, np.ndarray[Any, Any]]
+    tokenizer: Tokenizer
+    run: Path | None = None
+    licence: str | None = None
+
+    @classmethod
+    def load(cls, directory: Path) -> Parts:
+        """Read a run, a bundle, or any other directory of a trained model.  Raises: CheckpointError."""
+        config, weights = load_model_files(directory)
+        bundle = directory / BUNDLE_FILE
+        licence = read_json(bundle).get("licence") if bundle.exists() else None
+        return cls(config, weights, Tokenizer.load(directory), directory, licence)
+
+    def save(self, directory: Path) -> None:
+        """Write a directory that ``Translator.load`` reads.  Raises: CheckpointError."""
+        save_model_files(directory, self.config, self.weights)
+        self.tokenizer.save(directory)
+
+    def require_fitting(self) -> Parts:
+        """Return these parts.  Raises: WeightsError if names or shapes of the weights do not fit the configuration."""
+        Transformer(self.config, seed=None).set_weights(self.weights)
+        return self

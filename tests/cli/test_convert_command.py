@@ -1,0 +1,108 @@
+"""Conversion from end to end: the command, its messages, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from small_run import Trained, as_command, contents, output_of, translated
+
+from cli.convert import convert
+from minitransformer.convert.parts import ConversionError
+
+
+def test_a_run_is_copied_as_a_model_that_translates_the_same(trained: Trained, tmp_path: Path) -> None:
+    output = output_of(lambda: convert([str(trained.run), "--output", str(tmp_path / "copy")]))
+    assert output == f"wrote {tmp_path / 'copy'} (minitransformer: model.json and model.safetensors)\n"
+    copied, kept = contents(tmp_path / "copy"), contents(trained.run)
+    assert {name: kept[name] for name in copied if name != "checksums.json"}.items() <= copied.items()
+    lines = b"one two\nsix\n"
+    assert translated(Trained(tmp_path / "copy", [], ""), lines) == translated(trained, lines)
+
+
+def test_the_installed_command_reports_an_error_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert as_command("convert", ["nowhere", "--output", str(tmp_path / "new")], monkeypatch) == 1
+    assert re.fullmatch(r"error: nowhere: not found; [^\n]+\n", capsys.readouterr().err)
+    assert not (tmp_path / "new").exists()
+
+
+def test_of_an_unknown_directory_all_known_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    with pytest.raises(ConversionError, match=r"old: no known format; .*minitransformer: model.json and model.safe"):
+        convert([str(tmp_path / "old"), "--output", str(tmp_path / "new")])
+
+
+def test_a_directory_that_is_not_empty_is_left_alone(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(ConversionError, match=f"{tmp_path}: exists and is not an empty directory; choose another"):
+        convert([str(trained.run), "--output", str(tmp_path)])
+    assert contents(tmp_path) == {"notes": b"mine"}
+
+
+def test_an_empty_directory_is_written(trained: Trained, tmp_path: Path) -> None:
+    output_of(lambda: convert([str(trained.run), "--output", str(tmp_path)]))
+    assert "model.safetensors" in contents(tmp_path)
+
+
+def test_a_storage_that_a_format_lacks_is_refused_before_reading(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConversionError, match=r"minitransformer has no int8 weights; possible: minitransformer \(float32\)"
+    ):
+        convert(["nowhere", "--output", str(tmp_path), "--storage", "int8"])
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "last.ckpt"])
+def test_a_pickle_is_refused_with_the_command_that_converts_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\x80\x04cposix\nsystem\n.")
+    for source in (tmp_path, tmp_path / name):
+        with pytest.raises(ConversionError, match=r"is a pickle, .* never read; .*python -c \"import torch") as caught:
+            convert([str(source), "--output", str(tmp_path / "new")])
+        assert f"torch.load('{tmp_path / name}', map_location='cpu', weights_only=True)" in str(caught.value)
+
+
+def test_a_run_becomes_a_ctranslate2_model_and_a_model_of_ours_again(trained: Trained, tmp_path: Path) -> None:
+    there, back = tmp_path / "ct2", tmp_path / "back"
+    output = output_of(lambda: convert([str(trained.run), "--output", str(there), "--to", "ctranslate2"]))
+    assert output == f"wrote {there} (ctranslate2: model.bin, config.json and vocabularies)\n"
+    output_of(lambda: convert([str(there), "--output", str(back)]))
+    assert contents(back)["model.safetensors"] == contents(trained.run)["model.safetensors"]
+    small = tmp_path / "small"
+    output_of(lambda: convert([str(there), "--output", str(small), "--to", "ctranslate2", "--storage", "int8"]))
+    assert (small / "model.bin").stat().st_size < 0.9 * (there / "model.bin").stat().st_size
+
+
+def test_sentencepiece_models_are_given_to_a_model_without_a_tokenizer(trained: Trained, tmp_path: Path) -> None:
+    there, back, model = tmp_path / "ct2", tmp_path / "back", tmp_path / "joint.model"
+    output_of(lambda: convert([str(trained.run), "--output", str(there), "--to", "ctranslate2"]))
+    (there / "tokenizer.model").rename(model)
+    with pytest.raises(ConversionError, match="are pieces of sentencepiece"):
+        convert([str(there), "--output", str(back)])
+    output_of(lambda: convert([str(there), "--output", str(back), "--source-spm", str(model)]))
+    options = b"one two\nsix\n", "--alpha", "0"  # the penalty of lengths is the user's setting in CTranslate2
+    assert translated(Trained(back, [], ""), *options) == translated(trained, *options)
+    with pytest.raises(ConversionError, match="the format minitransformer have a tokenizer; give no sentencepiece"):
+        convert([str(trained.run), "--output", str(tmp_path / "new"), "--target-spm", str(model)])
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
+def test_a_bundle_of_a_trained_model_translates_like_it(trained: Trained, tmp_path: Path, storage: str) -> None:
+    """Rounding moves no weight far enough to change one of these translations."""
+    words = [str(trained.run), "--output", str(tmp_path / "bundle"), "--to", "bundle", "--licence", "CC-BY-4.0"]
+    output = output_of(lambda: convert([*words, "--storage", storage]))
+    assert output == f"wrote {tmp_path / 'bundle'} (bundle: bundle.json, model.json and model.safetensors)\n"
+    about = json.loads((tmp_path / "bundle" / "bundle.json").read_text())
+    manifest = json.loads((trained.run / "data" / "manifest.json").read_text())
+    assert (about["licence"], about["storage"], about["data"]["files"]) == ("CC-BY-4.0", storage, manifest["files"])
+    assert contents(tmp_path / "bundle")["results.json"] == contents(trained.run)["results.json"]
+    lines = b"one two\nsix\nthree four five\n"
+    assert translated(Trained(tmp_path / "bundle", [], ""), lines) == translated(trained, lines)
+
+
+def test_only_a_bundle_records_a_licence(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="--licence: minitransformer records no licence; use --to bundle"):
+        convert([str(trained.run), "--output", str(tmp_path / "new"), "--licence", "CC0"])
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,80 @@
+"""Certificates of real conversions: each program beside ours."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from number_words import sentences, trained_parts
+from small_run import output_of
+
+from cli.convert import convert
+from minitransformer.convert.certificate import certify
+from minitransformer.convert.formats import write_parts
+from minitransformer.convert.other_sides import other_side
+
+PACKAGES = {
+    "onnx": ("onnx", "onnxruntime"),
+    "marian": ("against_torch", "transformers"),
+    "ctranslate2": ("ctranslate2",),
+}
+CHANGES: dict[str, dict[str, Any]] = {
+    "onnx": {}, "marian": {"attention_bias": True, "layer_norm_eps": 1e-5}, "ctranslate2": {},
+}  # fmt: skip
+FORMATS = sorted(PACKAGES)
+LINES = sentences(12, seed=5)
+
+
+def skip_without(name: str) -> None:
+    for package in PACKAGES[name]:
+        pytest.importorskip(package, reason=f'{package} is not installed: pip install -e ".[oracles]"')
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_model_that_was_written_is_certified_by_the_command(name: str, joint: bool, tmp_path: Path) -> None:
+    skip_without(name)
+    trained_parts(joint, **CHANGES[name]).save(tmp_path / "ours")
+    (tmp_path / "lines").write_text("\n".join(LINES), encoding="utf-8")
+    words = [str(tmp_path / "ours"), "--to", name, "--output", str(tmp_path / "theirs")]
+    output = output_of(lambda: convert([*words, "--certify", str(tmp_path / "lines")]))
+    found = json.loads((tmp_path / "theirs/certificate.json").read_text())
+    assert found["sentences"] == 12
+    assert found["target_tokens"] > 24
+    assert 0 < found["largest_difference_in_nats"] < 1e-5
+    assert found["equal_greedy"] == 1
+    assert found["equal_beam_4"] == (None if name == "onnx" else 1)
+    assert found["equal_sources"] in (None, 1)
+    assert "certificate.json: minitransformer 0.1.0 and " in output
+    assert found["weights"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_wrong_weight_is_seen_in_a_certificate(name: str, tmp_path: Path) -> None:
+    skip_without(name)
+    parts = trained_parts(**CHANGES[name])
+    table = parts.weights["source_embedding.weight"]
+    wrong = dataclasses.replace(parts, weights={**parts.weights, "source_embedding.weight": 1.2 * table})
+    write_parts(wrong, tmp_path / "theirs", name)
+    certificate = certify(parts, other_side(name, tmp_path / "theirs", parts.tokenizer), LINES)
+    assert certificate.largest_difference_in_nats > 1e-2
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"separate": True}, {"kind": "bpe", "lacking": 5}, {"codes": (">>deu<<",)}], ids=str
+)
+def test_a_model_of_marianmt_that_was_read_is_certified_by_the_command(tmp_path: Path, changes: dict[str, Any]) -> None:
+    marian = pytest.importorskip("marian_models")
+    marian.write_directory(tmp_path / "theirs", **changes)
+    lines = [f">>deu<< {line}" if "codes" in changes else line for line in marian.LINES]
+    (tmp_path / "lines").write_text("\n".join(lines), encoding="utf-8")
+    words = [str(tmp_path / "theirs"), "--output", str(tmp_path / "ours"), "--certify", str(tmp_path / "lines")]
+    output_of(lambda: convert(words))
+    found = json.loads((tmp_path / "ours/certificate.json").read_text())
+    assert found["largest_difference_in_nats"] < 1e-5
+    assert (found["equal_sources"], found["equal_greedy"]) == (1, 1)
+    assert found["versions"].keys() == {"minitransformer", "transformers"}
+    assert found["weights"].keys() == {"model.safetensors"}

@@ -1,0 +1,256 @@
+"""CTranslate2 beside ourselves: it runs the models that we write, and we run those that its converters write."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+from ctranslate2_models import WORDS, ctranslate2_directory, model_of, random_parts
+from marian_models import LINES, write_directory
+from marian_models import TARGETS as TARGET_LINES
+from number_words import sentences, trained_parts, translation
+
+from minitransformer import Translator
+from minitransformer.convert.ctranslate2 import read_ctranslate2
+from minitransformer.convert.parts import Parts
+from minitransformer.inference.beam import SearchConfig, beam_search
+from minitransformer.inference.scoring import score_pairs
+
+ctranslate2 = pytest.importorskip("ctranslate2", reason='CTranslate2 is not installed: pip install -e ".[oracles]"')
+TOLERANCE = 1e-4  # of log p of a sentence, float32
+DATA = Path(os.environ.get("MINITRANSFORMER_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert.md"
+TRAINED = DATA / "ct2-aren-transliteration" / "aren-transliteration"
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "the paper's": {},
+    "pre-norm, swish": {"norm": "pre", "activation": "swish"},
+    "gelu, untied, biases": {"activation": "gelu", "tied": "none", "attention_bias": True, "softmax_bias": True},
+    "gelu_tanh, positions of CTranslate2": {"activation": "gelu_tanh", "positions": "halves", "first_position": 1},
+    "learned positions": {"positions": "learned", "first_position": 2, "tied": "target"},
+    "one layer in the decoder, from zeros": {"n_decoder_layers": 1, "start": "zero"},
+    "three layers in the decoder": {"n_decoder_layers": 3, "positions": "halves"},
+    "from the end symbol": {"start": "end", "layer_norm_eps": 1e-2},
+    "sources without an end": {"source_end": False, "norm": "pre", "attention_bias": True},
+    "small heads": {"d_k": 4, "d_v": 4, "attention_bias": True},
+    "large heads": {"d_k": 10, "d_v": 10},
+}
+RANDOM = np.random.default_rng(5)
+SOURCES = [[int(i) for i in RANDOM.integers(3, 13, n)] for n in (1, 2, 4, 7, 11, 20)]
+TARGETS = [[int(i) for i in RANDOM.integers(3, 13, n)] for n in (3, 1, 0, 12, 9, 6)]
+MOST = 8  # tokens by which a translation exceeds its source
+
+
+def pieces(parts: Parts, side: str, sequences: Sequence[Sequence[int]]) -> list[list[str]]:
+    return [[getattr(parts.tokenizer, side).id_to_piece(i) for i in ids] for ids in sequences]
+
+
+def our_scores(parts: Parts, sources: Any = SOURCES, targets: Any = TARGETS) -> list[float]:
+    return [score.log_probability for score in score_pairs(model_of(parts), list(zip(sources, targets, strict=True)))]
+
+
+def their_scores(directory: Path, sources: Sequence[list[str]], targets: Sequence[list[str]]) -> list[float]:
+    translator = ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
+    return [sum(result.log_probs) for result in translator.score_batch(list(sources), list(targets))]
+
+
+def their_translations(
+    directory: Path, sources: Sequence[list[str]], *, beam: int, most: int, alpha: float = 0
+) -> list[list[str]]:
+    """Without unknown words, start symbols, and more tokens than our search allows, which ours never has."""
+    translator = ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
+    return [
+        translator.translate_batch(
+            [source], beam_size=beam, max_decoding_length=len(source) + most - 1, min_decoding_length=0,
+            length_penalty=alpha, disable_unk=True, suppress_sequences=[["<s>"]], patience=2,
+        )[0].hypotheses[0]
+        for source in sources
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_ctranslate2_computes_the_probabilities_of_ours(name: str, tmp_path: Path) -> None:
+    parts = random_parts(SHAPES[name])
+    directory = ctranslate2_directory(tmp_path / "ct2", parts)
+    sides = pieces(parts, "source", SOURCES), pieces(parts, "target", TARGETS)
+    assert their_scores(directory, *sides) == pytest.approx(our_scores(parts), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_ctranslate2_finds_the_greedy_translations_of_ours(name: str, tmp_path: Path) -> None:
+    parts = random_parts(SHAPES[name])
+    directory = ctranslate2_directory(tmp_path / "ct2", parts)
+    found = beam_search(model_of(parts), SOURCES, SearchConfig(beam=1, max_extra_tokens=MOST))
+    ours = pieces(parts, "target", [best.ids for best, *_ in found])
+    assert their_translations(directory, pieces(parts, "source", SOURCES), beam=1, most=MOST) == ours
+    assert len({tuple(translation) for translation in ours}) > 1
+
+
+TRAINED_SHAPES: dict[str, dict[str, Any]] = {
+    "post-norm, relu": {},
+    "pre-norm, swish, biases": {"norm": "pre", "activation": "swish", "attention_bias": True},
+    "gelu, from zeros": {"activation": "gelu", "start": "zero", "positions": "halves", "n_decoder_layers": 2},
+    "separate vocabularies, learned positions": {"joint": False, "positions": "learned", "start": "end"},
+}
+
+
+@pytest.mark.parametrize("name", TRAINED_SHAPES)
+def test_ctranslate2_finds_the_translations_that_a_trained_model_of_ours_finds(name: str, tmp_path: Path) -> None:
+    """With a beam of four and the length penalty of both; text goes through the sentencepiece models beside it."""
+    parts, lines = trained_parts(**TRAINED_SHAPES[name]), sentences(20, seed=2)
+    directory = ctranslate2_directory(tmp_path / "ct2", parts)
+    search = SearchConfig(beam=4, alpha=1, normalisation="length")
+    ours = [best.text for best, *_ in Translator(model_of(parts), parts.tokenizer).n_best(lines, search)]
+    names = ["tokenizer.model"] * 2 if parts.tokenizer.is_joint else ["source.spm", "target.spm"]
+    source, target = (sentencepiece.SentencePieceProcessor(model_file=str(directory / name)) for name in names)
+    tokens = source.encode(lines, out_type=str)
+    theirs = their_translations(directory, tokens, beam=4, most=50, alpha=1)
+    assert target.decode(theirs) == ours
+    assert sum(text == translation(line) for text, line in zip(ours, lines, strict=True)) > 10
+
+
+def test_the_program_of_the_guide_translates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts, line = trained_parts(**TRAINED_SHAPES["post-norm, relu"]), "two six one"
+    section = GUIDE.read_text(encoding="utf-8").split("\n## CTranslate2\n")[1].split("\n## ")[0]
+    (program,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    ctranslate2_directory(tmp_path / "runs" / "demo-ct2", parts, "int8")
+    exec(program.replace("the small dog sees three red houses", line), {})
+    assert capsys.readouterr().out == translation(line) + "\n"
+
+
+@pytest.mark.parametrize(("storage", "most"), [("float16", 0.03), ("int8", 0.5)])
+def test_ctranslate2_reads_smaller_numbers_as_we_do(storage: Any, most: float, tmp_path: Path) -> None:
+    """What it stores differs from our model by rounding; read back, it is the same model as CTranslate2's."""
+    for changes in SHAPES["the paper's"], SHAPES["gelu_tanh, positions of CTranslate2"]:
+        parts = random_parts(changes)
+        directory = ctranslate2_directory(tmp_path / "ct2", parts, storage)
+        sides = pieces(parts, "source", SOURCES), pieces(parts, "target", TARGETS)
+        theirs = their_scores(directory, *sides)
+        assert theirs == pytest.approx(our_scores(parts), abs=most)
+        assert our_scores(read_ctranslate2(directory)) == pytest.approx(
+            theirs, abs=5e-3 if storage == "float16" else 1e-4
+        )
+
+
+@pytest.mark.skipif(not TRAINED.exists(), reason=f"{TRAINED} is absent; set MINITRANSFORMER_DATA")
+def test_a_model_of_version_2_is_written_in_version_6_without_a_change(tmp_path: Path) -> None:
+    """Its names, 73 in all, are those of the file beside it."""
+    cases = json.loads(TRAINED.with_name("aren-transliteration.expected.json").read_text(encoding="utf-8"))["cases"]
+    directory = ctranslate2_directory(tmp_path / "ct2", read_ctranslate2(TRAINED))
+    translator = ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
+    sources = [[f"▁{letter}" for letter in case["source"]] for case in cases]
+    found = translator.translate_batch(sources, beam_size=4, length_penalty=0, return_scores=True)
+    for case, result in zip(cases, found, strict=True):
+        assert result.hypotheses[0] == [f"▁{letter}" for letter in case["beam4"][0]["tokens"]]
+        assert result.scores[0] == pytest.approx(case["beam4"][0]["score"], abs=1e-4)
+
+
+def random_spec(*, biases: bool, table: np.ndarray | None, n_layers: tuple[int, int], **settings: Any) -> Any:
+    """A Transformer of CTranslate2's own Python package, with random weights; D = 16, 2 heads."""
+    spec = ctranslate2.specs.TransformerSpec.from_config(n_layers, 2, **settings)
+    random, d, hidden = np.random.default_rng(1), 16, 24
+
+    def fill(layer: Any, name: str, value: Any) -> None:
+        _, last = name.rsplit("/", 1) if "/" in name else ("", name)
+        if last == "encodings" and table is not None:
+            layer.encodings = table
+        elif value is None or (last == "bias" and ("ffn" in name or biases)):
+            rows = {
+                "self_attention/linear_0": 3 * d, "self_attention/linear_1": d, "attention/linear_0": d,
+                "attention/linear_1": 2 * d, "attention/linear_2": d, "ffn/linear_0": hidden, "ffn/linear_1": d,
+            }  # fmt: skip
+            n_rows = next((n for part, n in rows.items() if part in name), len(WORDS))
+            n_columns = hidden if "ffn/linear_1" in name else d
+            shapes = {"weight": (n_rows, n_columns), "bias": (n_rows,), "gamma": (d,), "beta": (d,)}
+            values = random.standard_normal(shapes[last]) * (0.6 if last == "weight" else 0.3) + (last == "gamma")
+            setattr(layer, last, values.astype(np.float32))
+
+    ctranslate2.specs.model_spec.visit_spec(spec, fill)
+    spec.register_source_vocabulary(WORDS)
+    spec.register_target_vocabulary(WORDS)
+    return spec
+
+
+def saved(spec: Any, directory: Path, quantization: str | None) -> Path:
+    directory.mkdir(exist_ok=True)
+    spec.validate()
+    spec.optimize(quantization)
+    spec.save(str(directory))
+    return directory
+
+
+def opennmt_py(biases: bool) -> Any:
+    angles = np.arange(60)[:, None] * np.exp(np.arange(0, 16, 2) * -(np.log(10_000.0) / 16))
+    table = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(60, 16).astype(np.float32)
+    return random_spec(biases=biases, table=table, n_layers=(2, 3), activation=ctranslate2.specs.Activation.GELUTanh)
+
+
+def fairseq(biases: bool) -> Any:
+    angles = np.arange(2, 60)[:, None] * np.exp(np.arange(8) * -(np.log(10_000.0) / 7))
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    spec = random_spec(biases=biases, table=table, n_layers=(2, 2), pre_norm=False)
+    spec.config.decoder_start_token, spec.config.add_source_eos = "</s>", True
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = 4.0
+    return spec
+
+
+def opennmt_tf(biases: bool) -> Any:
+    return random_spec(biases=biases, table=None, n_layers=(1, 2), activation=ctranslate2.specs.Activation.SWISH)
+
+
+def learned(biases: bool) -> Any:
+    table = np.random.default_rng(2).standard_normal((60, 16)).astype(np.float32)
+    spec = random_spec(biases=biases, table=table, n_layers=(2, 1), activation=ctranslate2.specs.Activation.GELU)
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = False
+    spec.config.layer_norm_epsilon = 1e-3
+    return spec
+
+
+@pytest.mark.parametrize("quantization", [None, "int8", "int16", "float16", "int8_float16"])
+@pytest.mark.parametrize("kind", [opennmt_py, fairseq, opennmt_tf, learned])
+@pytest.mark.parametrize("biases", [True, False], ids=["biases", "no biases in attention"])
+def test_models_of_ctranslate2s_package_are_ours(
+    kind: Any, quantization: str | None, biases: bool, tmp_path: Path
+) -> None:
+    directory = saved(kind(biases), tmp_path / "ct2", quantization)
+    parts = read_ctranslate2(directory)
+    sides = [[[WORDS[i] for i in ids] for ids in side] for side in (SOURCES, TARGETS)]
+    tolerance = 2e-2 if "float16" in str(quantization) else TOLERANCE  # tables of sinusoids are rounded, too
+    assert our_scores(parts) == pytest.approx(their_scores(directory, *sides), abs=tolerance)
+
+
+@pytest.mark.parametrize("quantization", [None, "int8", "float16"])
+@pytest.mark.parametrize("changes", [{}, {"activation_function": "gelu", "decoder_layers": 1}, {"lacking": 3}])
+def test_a_marian_model_that_ctranslate2_converted_is_ours(
+    changes: Any, quantization: str | None, tmp_path: Path
+) -> None:
+    """It has neither a start symbol nor a tokenizer, and its users append the end symbol."""
+    write_directory(tmp_path / "marian", **changes)
+    converter = ctranslate2.converters.TransformersConverter(
+        str(tmp_path / "marian"), copy_files=["source.spm", "target.spm"]
+    )
+    directory = Path(converter.convert(str(tmp_path / "ct2"), quantization=quantization))
+    parts = read_ctranslate2(directory)
+    assert (parts.config.positions, parts.config.start, parts.config.source_end) == ("interleaved", "zero", True)
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=str(directory / name)) for name in ("source.spm", "target.spm")
+    )
+    sources, targets = source.encode(LINES, out_type=str), target.encode(TARGET_LINES, out_type=str)
+    theirs = their_scores(directory, [[*tokens, "</s>"] for tokens in sources], targets)
+    ours = our_scores(parts, parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGET_LINES))
+    words = set(json.loads((directory / "shared_vocabulary.json").read_text()))
+    known = [i for i, tokens in enumerate(targets) if words >= set(tokens)]  # ours gives unknown pieces no probability
+    assert known
+    tolerance = 2e-2 if quantization == "float16" else 2 * TOLERANCE
+    assert [ours[i] for i in known] == pytest.approx([theirs[i] for i in known], abs=tolerance)

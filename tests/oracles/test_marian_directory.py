@@ -1,0 +1,271 @@
+"""MarianMT directories: transformers and our model compute the same from one directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from against_torch import torch
+from marian_models import (
+    LINES,
+    TARGETS,
+    log_probabilities,
+    transformers,
+    translation,
+    write_directory,
+)
+from safetensors.numpy import load_file, save_file
+from sentencepiece import sentencepiece_model_pb2
+
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.convert.formats import read_parts, recognise, write_parts
+from minitransformer.convert.marian_directory import POSITIONS
+from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.convert.pieces import words_of
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.beam import SearchConfig, beam_search
+
+IMPOSSIBLE = -100.0  # log p, in float32; all less are the same
+SHAPES: dict[str, dict[str, Any]] = {
+    "swish": {},
+    "relu, decoder of one layer": {"activation_function": "relu", "decoder_layers": 1},
+    "gelu, deep decoder": {"activation_function": "gelu", "encoder_layers": 1, "decoder_layers": 3},
+    "gelu_new, four heads": {
+        "activation_function": "gelu_new",
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+    },
+    "separate vocabularies": {"separate": True},
+    "untied": {"separate": True, "tie_word_embeddings": False},
+    "unscaled embeddings": {"scale_embedding": False},
+    "start with an embedding": {"zero_start": False},
+    "byte pairs": {"kind": "bpe"},
+    "pieces outside the vocabulary": {"kind": "bpe", "lacking": 5},
+    "languages": {"codes": (">>deu<<", ">>cmn_Hans<<")},
+}
+
+
+@pytest.fixture(params=SHAPES)
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Any]:
+    return tmp_path, write_directory(tmp_path, **SHAPES[request.param])
+
+
+def vocabularies_of(path: Path) -> list[dict[str, int]]:
+    """The id of each word of source and target, in the directory."""
+    names = "vocab.json", "target_vocab.json" if (path / "target_vocab.json").exists() else "vocab.json"
+    return [json.loads((path / name).read_text("utf-8")) for name in names]
+
+
+def foreign_ids(parts: Parts, path: Path) -> list[list[int]]:
+    """The directory's id of each of our ids, of source and of target; unknown for words that it lacks."""
+    models = parts.tokenizer.models[0], parts.tokenizer.models[-1]
+    symbols = ["<unk>", "<pad>", "</s>"]
+    words = [[*symbols, *words_of(model)[3:]] for model in models]
+    return [
+        [ids.get(word, ids["<unk>"]) for word in side] for side, ids in zip(words, vocabularies_of(path), strict=True)
+    ]
+
+
+def model_of(parts: Parts) -> Transformer:
+    model = Transformer(parts.config, seed=None)
+    model.set_weights(parts.weights)
+    return model
+
+
+def compare(parts: Parts, model: Any, path: Path) -> None:
+    """Compare ids, log-probabilities under teacher forcing, and translations of parts with those of transformers."""
+    of_source, of_target = foreign_ids(parts, path)
+    tokenizer, ours = transformers.MarianTokenizer.from_pretrained(path), model_of(parts)
+    vocabulary = vocabularies_of(path)[1]
+    known = [i for i, word in enumerate(words_of(parts.tokenizer.models[-1])) if i < 3 or word in vocabulary]
+    columns = [of_target[i] for i in known]
+    never = [vocabulary["<unk>"], model.config.pad_token_id]
+    sources, targets = parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGETS)
+    for line, target_line, source, target in zip(LINES, TARGETS, sources, targets, strict=True):
+        theirs, labels = tokenizer(line)["input_ids"][:-1], tokenizer(text_target=target_line)["input_ids"][:-1]
+        assert ([of_source[i] for i in source], [of_target[i] for i in target]) == (theirs, labels)
+        expected = log_probabilities(model, theirs, labels)
+        expected = np.maximum(expected, IMPOSSIBLE)
+        values = np.maximum(ours.log_probabilities(Batch.from_token_ids([source], [target])), IMPOSSIBLE)
+        np.testing.assert_allclose(values[:, known], expected[:, columns], atol=1e-5)
+        np.testing.assert_allclose(np.exp(values[:, known]).sum(axis=1), 1, atol=1e-6)
+        for beam in (1, 4):
+            config = SearchConfig(beam=beam, alpha=1, normalisation="length", max_extra_tokens=12)
+            found = beam_search(ours, [source], config)[0][0]
+            ids = [of_target[i] for i in found.ids]
+            best = translation(model, theirs, beam=beam, longest=len(source) + 12, never=never)
+            # Of 2k candidates in a step, transformers ends only those among the best k, and may miss the best.
+            assert ids == best or (beam > 1 and score(model, theirs, ids) > score(model, theirs, best))
+            assert parts.tokenizer.decode_target([found.ids])[0].strip() == text_of(tokenizer, ids)
+
+
+def score(model: Any, source: list[int], target: list[int]) -> float:
+    """log p of a translation, divided by its length with the end, by transformers."""
+    table, labels = log_probabilities(model, source, target), [*target, 0]
+    return float(table[range(len(labels)), labels].mean())
+
+
+def text_of(tokenizer: Any, ids: list[int]) -> str:
+    """The text of a translation by transformers; without words of the source alone, if the subwords are byte pairs."""
+    model = tokenizer.spm_target
+    spec = sentencepiece_model_pb2.ModelProto.FromString(model.serialized_model_proto()).trainer_spec
+    if spec.model_type == spec.BPE:
+        ids = [i for i in ids if model.piece_to_id(tokenizer.decoder[i]) != model.unk_id()]
+    return str(tokenizer.decode(ids)).strip()
+
+
+def test_a_directory_is_read(directory: tuple[Path, Any]) -> None:
+    path, model = directory
+    assert recognise(path) == "marian"
+    parts = read_parts(path)
+    assert (parts.config.normalisation, parts.config.alpha) == ("length", 1)
+    compare(parts, model, path)
+
+
+def test_what_was_read_is_written_for_transformers(directory: tuple[Path, Any], tmp_path: Path) -> None:
+    path, before = directory
+    write_parts(read_parts(path), tmp_path / "written", "marian")
+    after = loaded(tmp_path / "written")
+    compare(read_parts(tmp_path / "written"), after, tmp_path / "written")
+    ids, tokenizer = vocabularies_of(path), transformers.MarianTokenizer.from_pretrained(path)
+    new_ids = vocabularies_of(tmp_path / "written")
+    for line, target in zip(LINES, TARGETS, strict=True):
+        source, labels = (tokenizer(line)["input_ids"][:-1], tokenizer(text_target=target)["input_ids"][:-1])
+        new_source, new_labels = (
+            [new_ids[side][word_of(ids[side], i)] for i in sequence] for side, sequence in enumerate((source, labels))
+        )
+        expected, values = log_probabilities(before, source, labels), log_probabilities(after, new_source, new_labels)
+        for word, number in ids[1].items():
+            np.testing.assert_allclose(values[:, new_ids[1][word]], expected[:, number], atol=1e-5)
+
+
+def word_of(ids: dict[str, int], number: int) -> str:
+    return next(word for word, i in ids.items() if i == number)
+
+
+def loaded(path: Path) -> Any:
+    """The model that transformers loads; every weight must be there, and no other."""
+    model, info = transformers.MarianMTModel.from_pretrained(path, output_loading_info=True)
+    assert {name: found for name, found in info.items() if found} == {}
+    return model.eval()
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "sines first": {"positions": "halves", "start": "zero", "softmax_bias": True, "attention_bias": True},
+    "zero start, tied": {"start": "zero"},
+    "target tied": {"tied": "target", "activation": "gelu_tanh", "n_decoder_layers": 1},
+    "untied, zero start": {"tied": "none", "start": "zero", "activation": "swish"},
+    "epsilon of PyTorch": {"layer_norm_eps": 1e-5, "activation": "gelu"},
+}
+
+
+def our_parts(joint: bool = True, **settings: Any) -> Parts:
+    """A model of ours with random weights, and its own tokenizer."""
+    pairs = [(" ".join(random.Random(i).sample(LINES, 2)), TARGETS[i % 4]) for i in range(20)]
+    tokenizer = Tokenizer.train(pairs, vocabulary_size=40, joint=joint)
+    config = ModelConfig(
+        vocabulary_size=tokenizer.n_target_words, n_layers=2, d_model=16, d_ff=24, n_heads=2, d_k=8, d_v=8, **settings
+    )
+    model, noise = Transformer(config, seed=1), np.random.default_rng(2)
+    weights = {name: w + (0.2 * noise.standard_normal(w.shape)).astype("f") for name, w in model.weights().items()}
+    return Parts(config, weights, tokenizer)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_ours_is_written_for_transformers(name: str, tmp_path: Path) -> None:
+    settings = CONFIGS[name]
+    parts = our_parts(joint="tied" not in settings, **settings)
+    write_parts(parts, tmp_path / "written", "marian")
+    parts = as_transformers_has_it(parts)
+    compare(parts, loaded(tmp_path / "written"), tmp_path / "written")
+    again = read_parts(tmp_path / "written")
+    assert again.tokenizer.encode_source(LINES) == parts.tokenizer.encode_source(LINES)
+    batch = Batch.from_token_ids(parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGETS))
+    expected = model_of(parts).log_probabilities(batch)
+    np.testing.assert_allclose(model_of(again).log_probabilities(batch)[:, 2:], expected[:, 2:], atol=1e-5)
+
+
+def as_transformers_has_it(parts: Parts) -> Parts:
+    """The model with the layer norm of transformers; a zero start has no probability, unless it is untied."""
+    config, weights = dataclasses.replace(parts.config, layer_norm_eps=1e-5), dict(parts.weights)
+    if config.start == "zero" and config.tied != "none":
+        config = dataclasses.replace(config, softmax_bias=True)
+        weights["softmax_bias"] = weights.get("softmax_bias", np.zeros(config.vocabulary_size, "f")).copy()
+        weights["softmax_bias"][1] = -np.inf
+    return Parts(config, weights, parts.tokenizer)
+
+
+def test_languages_are_chosen_as_in_transformers(tmp_path: Path) -> None:
+    write_directory(tmp_path, codes=(">>deu<<", ">>cmn_Hans<<"))
+    parts, tokenizer = read_parts(tmp_path), transformers.MarianTokenizer.from_pretrained(tmp_path)
+    lines = [f"{code} {line}" for code in (">>deu<<", ">>cmn_Hans<<") for line in LINES]
+    of_source = foreign_ids(parts, tmp_path)[0]
+    for line, ids in zip(lines, parts.tokenizer.encode_source(lines), strict=True):
+        assert [of_source[i] for i in ids] == tokenizer(line)["input_ids"][:-1]
+        assert parts.tokenizer.source_pieces(line)[0] == f"▁{line.split()[0]}"
+
+
+def test_tables_of_positions_in_the_file_are_recognised(tmp_path: Path) -> None:
+    """Older versions of transformers stored them, often in float16; those of Marian are read, too."""
+    model = write_directory(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    for halves in (False, True):
+        if halves:
+            angles = np.arange(80)[:, None] / 10_000 ** (np.arange(8) / 7)
+            table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+            for stack in (model.model.encoder, model.model.decoder):
+                stack.embed_positions.weight.data[:] = torch.from_numpy(table)
+        table = model.model.encoder.embed_positions.weight.detach().numpy()
+        tables = dict.fromkeys(POSITIONS, table.astype(np.float16))
+        save_file(weights | tables, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        parts = read_parts(tmp_path)
+        assert parts.config.positions == ("halves" if halves else "interleaved")
+        compare(parts, model, tmp_path)
+
+
+@pytest.mark.parametrize("which", [[0], [1], [0, 1]])
+def test_trained_positions_are_refused(tmp_path: Path, which: list[int]) -> None:
+    write_directory(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights |= {POSITIONS[i]: np.full((80, 16), 0.5, np.float32) for i in which}
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConversionError, match="no table of sinusoids; trained positions are not supported"):
+        read_parts(tmp_path)
+
+
+@pytest.mark.parametrize("positions", ["interleaved", "halves"])
+def test_the_written_directory_is_converted_by_ctranslate2(positions: Any, tmp_path: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    parts = as_transformers_has_it(our_parts(start="zero", positions=positions, softmax_bias=True, attention_bias=True))
+    write_parts(parts, tmp_path / "marian", "marian")
+    ctranslate2.converters.TransformersConverter(str(tmp_path / "marian")).convert(str(tmp_path / "converted"))
+    translator = ctranslate2.Translator(str(tmp_path / "converted"))
+    tokenizer, ours = transformers.MarianTokenizer.from_pretrained(tmp_path / "marian"), model_of(parts)
+    words = words_of(parts.tokenizer.models[0])
+    for source, target in zip(LINES, TARGETS, strict=True):
+        labels = parts.tokenizer.encode_target([target])
+        pieces, expected = [*tokenizer.tokenize(source), "</s>"], [words[i] for i in labels[0]]
+        scored = translator.score_batch([pieces], [expected])[0].log_probs
+        batch = Batch.from_token_ids(parts.tokenizer.encode_source([source]), labels)
+        table = ours.log_probabilities(batch)
+        np.testing.assert_allclose(scored, table[range(len(table)), [*labels[0], 2]], atol=1e-5)
+
+
+def test_a_pickle_is_converted_by_the_command_of_the_message(tmp_path: Path) -> None:
+    model = write_directory(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ConversionError, match="is a pickle") as caught:
+        read_parts(tmp_path)
+    command = str(caught.value).partition(": python ")[2]
+    subprocess.run([sys.executable, *shlex.split(command)], check=True)
+    compare(read_parts(tmp_path), model, tmp_path)

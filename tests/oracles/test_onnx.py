@@ -1,0 +1,158 @@
+"""Our models in ONNX, run by onnxruntime, beside ourselves."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason='onnx is not installed: pip install -e ".[oracles]"')
+import onnx
+from number_words import sentences, trained_parts
+from onnx_models import OnnxModel
+
+from minitransformer import Batch, ModelConfig, Transformer, Translator
+from minitransformer.convert import onnx_graph
+from minitransformer.convert.onnx_layers import N_POSITIONS
+from minitransformer.convert.onnx_writer import write_onnx
+from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.beam import SearchConfig, beam_search
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert.md"
+SMALL = {
+    "vocabulary_size": 23, "n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "d_k": 6, "d_v": 5,
+    "max_positions": 20,
+}  # fmt: skip
+OTHERWISE = {
+    "biases and epsilon": {"attention_bias": True, "softmax_bias": True, "layer_norm_eps": 1e-2},
+    "first_position": {"first_position": 3},
+    "learned, first_position": {"first_position": 3, "positions": "learned"},
+    "start zero": {"start": "zero"},
+    "start zero, not tied": {"start": "zero", "tied": "none"},
+    "start end": {"start": "end"},
+    "swish": {"activation": "swish"},
+    "gelu": {"activation": "gelu"},
+    "gelu_tanh": {"activation": "gelu_tanh"},
+    "one decoder layer": {"n_decoder_layers": 1},
+    "three decoder layers": {"n_decoder_layers": 3, "norm": "pre"},
+    "neighbourhood": {"neighbourhood": 2},
+    "sources without an end": {"source_end": False},
+    "two vocabularies": {"tied": "target", "source_vocabulary_size": 31},
+}
+SOURCES = [[5, 6, 7, 8, 9, 10, 11, 12, 3, 4, 5, 5], [], [4], [12, 11], [3, 3, 3, 7, 9]]
+TARGETS = [[7], [4, 5, 6, 7, 8, 9, 10, 11, 12, 3, 3], [3, 8, 4], [], [6, 6]]
+TOKENIZER = Tokenizer.train([("a b c d e f g", "h i j k l m n")] * 9, vocabulary_size=23)
+
+
+def parts_with_random_weights(config: ModelConfig, size: float = 1.0) -> Parts:
+    """Gains away from 1 and biases away from 0, so that every one of them counts."""
+    model, random = Transformer(config, seed=3), np.random.default_rng(4)
+    for _, parameter in model.named_parameters():
+        parameter.value *= size
+        if parameter.value.ndim == 1:
+            parameter.value += 0.2 * random.standard_normal(parameter.shape)
+    return Parts(config, model.weights(), TOKENIZER)
+
+
+def model_of(parts: Parts) -> Transformer:
+    model = Transformer(parts.config, seed=None)
+    model.set_weights(parts.weights)
+    return model
+
+
+def compare(directory: Path, changes: dict[str, Any]) -> None:
+    """Log-probabilities: columns all at once, one by one, and some of each, with more padding than needed."""
+    parts = parts_with_random_weights(ModelConfig.from_mapping({**SMALL, **changes}))
+    has_end = parts.config.source_end
+    sources = SOURCES if has_end else [source or [7] for source in SOURCES]
+    write_onnx(parts, directory)
+    theirs = OnnxModel(directory)
+    ours = model_of(parts).log_probabilities(Batch.from_token_ids(sources, TARGETS, source_end=has_end))
+    for steps, extra_padding in (((), 0), ([1] * 11, 0), ([1, 4, 2], 3)):
+        found = theirs.log_probabilities(sources, TARGETS, steps, extra_padding)
+        np.testing.assert_allclose(found, ours, rtol=0, atol=1e-5)
+    config = SearchConfig(beam=1, max_extra_tokens=6)
+    expected = [list(best[0].ids) for best in beam_search(model_of(parts), sources, config)]
+    assert theirs.greedy(sources, config.max_extra_tokens) == expected
+
+
+@pytest.mark.parametrize(
+    ("norm", "tied", "positions"),
+    list(product(["post", "pre"], ["all", "target", "none"], ["interleaved", "halves", "learned"])),
+)
+def test_log_probabilities_and_greedy_outputs_are_ours(tmp_path: Path, norm: str, tied: str, positions: str) -> None:
+    compare(tmp_path, {"norm": norm, "tied": tied, "positions": positions})
+
+
+@pytest.mark.parametrize("changes", OTHERWISE.values(), ids=OTHERWISE)
+def test_every_other_option_of_a_model_is_in_the_graphs(tmp_path: Path, changes: dict[str, Any]) -> None:
+    compare(tmp_path, changes)
+
+
+def test_a_wider_model_of_six_layers_gives_our_numbers(tmp_path: Path) -> None:
+    compare(tmp_path, {"vocabulary_size": 300, "n_layers": 6, "d_model": 128, "d_ff": 256, "d_k": 32, "d_v": 32})
+
+
+def test_the_comparison_notices_a_wrong_weight(tmp_path: Path) -> None:
+    parts = parts_with_random_weights(ModelConfig.from_mapping(SMALL))
+    name = "decoder.layers.1.self_attention.key.weight"
+    write_onnx(Parts(parts.config, {**parts.weights, name: 1.01 * parts.weights[name]}, TOKENIZER), tmp_path)
+    ours = model_of(parts).log_probabilities(Batch.from_token_ids(SOURCES, TARGETS))
+    found = OnnxModel(tmp_path).log_probabilities(SOURCES, TARGETS)
+    assert np.abs(found - ours).max() > 1e-4
+
+
+def test_a_directory_says_what_a_reader_must_know(tmp_path: Path) -> None:
+    parts = parts_with_random_weights(ModelConfig.from_mapping(SMALL))
+    write_onnx(parts, tmp_path)
+    metadata = OnnxModel(tmp_path).metadata
+    assert ModelConfig.from_mapping(json.loads(metadata.pop("configuration"))) == parts.config
+    expected = {"unknown_id": "0", "start_id": "1", "end_id": "2", "source_end": "1"}
+    assert metadata == {**expected, "longest_sentence": str(N_POSITIONS)}
+    assert Tokenizer.load(tmp_path).equals(TOKENIZER)
+
+
+def test_graphs_name_their_axes_and_their_opset(tmp_path: Path) -> None:
+    write_onnx(parts_with_random_weights(ModelConfig.from_mapping({**SMALL, "positions": "learned"})), tmp_path)
+    encoder, decoder = (onnx.load(tmp_path / name) for name in ("encoder.onnx", "decoder_step.onnx"))
+    assert [(each.domain, each.version) for each in decoder.opset_import] == [("", 17)]
+    assert described(encoder.graph.input) == {"source_ids": ["batch", "source"], "source_lengths": ["batch"]}
+    assert described(encoder.graph.output)["cross_values.1"] == ["batch", 2, "source", 5]
+    assert described(decoder.graph.input)["past_keys.0"] == ["batch", 2, "past", 6]
+    assert described(decoder.graph.output)["log_probabilities"] == ["batch", "target", 23]
+    assert OnnxModel(tmp_path).metadata["longest_sentence"] == "20"
+
+
+def described(values: Any) -> dict[str, Any]:
+    return {
+        each.name: [axis.dim_param or axis.dim_value for axis in each.type.tensor_type.shape.dim] for each in values
+    }
+
+
+def test_a_model_that_is_too_large_for_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_graph, "LARGEST", 10_000)
+    with pytest.raises(ConversionError, match=r"'encoder' has .* bytes of weights, and a file .* at most 10,000"):
+        write_onnx(parts_with_random_weights(ModelConfig.from_mapping(SMALL)), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_program_in_the_guide_translates_as_we_do(tmp_path: Path, joint: bool) -> None:
+    parts, lines = trained_parts(joint), sentences(20, seed=2)
+    write_onnx(parts, tmp_path)
+    (program,) = (
+        block for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL) if "ort Inf" in block
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
+    expected = Translator(model_of(parts), parts.tokenizer).translate(lines, beam=1)
+    assert done.stdout.splitlines() == expected
+    assert len(set(expected)) > 10

@@ -1,0 +1,361 @@
+"""Checkpoints of fairseq and JoeyNMT, read as models of ours: the logits are theirs."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+from small_run import output_of
+from state_dict_models import Fairseq, Joey, Shape, save, torch
+
+from cli.convert import convert
+from minitransformer import Batch, Transformer, Translator
+from minitransformer.convert.fairseq import is_fairseq, read_fairseq
+from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
+from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.data.tokenizer import Tokenizer
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert.md"
+WORDS = tuple(["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"])
+MORE_WORDS = (*WORDS, "iota", "kappa")
+SYMBOLS = {"fairseq": ["<s>", "<pad>", "</s>", "<unk>"], "joeynmt": ["<unk>", "<pad>", "<s>", "</s>"]}
+PAIRS = [("alpha beta theta", "gamma"), ("", "eta eta delta zeta alpha"), ("zeta what", ""), ("beta", "unheard beta")]
+
+
+def write(directory: Path, program: str, words: Sequence[Sequence[str]] = (WORDS, WORDS), **changes: Any) -> Any:
+    """A checkpoint with these vocabularies, whose words are not in our order."""
+    shape = Shape(n_words=(4 + len(words[0]), 4 + len(words[1])), **changes)
+    model = Fairseq(shape) if program == "fairseq" else Joey(shape)
+    save(model, directory, "args.json" if program == "fairseq" else "config.json")
+    if program == "fairseq":
+        for language, some in zip(("en", "de"), words, strict=True):
+            text = "".join(f"{word} {100 - i}\n" for i, word in enumerate(some))
+            (directory / f"dict.{language}.txt").write_text(text)
+        change_settings(directory / "args.json", source_lang="en", target_lang="de")
+    else:
+        for side, some in zip(("src", "trg"), words, strict=True):
+            (directory / f"{side}_vocab.txt").write_text("".join(f"{word}\n" for word in (*SYMBOLS[program], *some)))
+    return model
+
+
+def change_settings(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def read(directory: Path, program: str) -> Parts:
+    assert (is_fairseq(directory), is_joeynmt(directory)) == (program == "fairseq", program == "joeynmt")
+    return read_fairseq(directory) if program == "fairseq" else read_joeynmt(directory)
+
+
+def ids_of(words: Sequence[str], program: str, line: str) -> list[int]:
+    known = [*SYMBOLS[program], *words]
+    return [known.index(word if word in known else "<unk>") for word in line.split()]
+
+
+def our_columns(parts: Parts, words: Sequence[str], program: str) -> list[int]:
+    """The id that each word of the other vocabulary has in ours."""
+    start, other = ("<pad>", "<s>") if program == "fairseq" else ("<s>", "<pad>")
+    symbols = {"<unk>": 0, start: 1, "</s>": 2, other: 3}
+    of_words = [parts.tokenizer.encode_target([word])[0] for word in words]
+    assert all(len(ids) == 1 for ids in of_words)
+    return [symbols[word] for word in SYMBOLS[program]] + [ids[0] for ids in of_words]
+
+
+def compare(
+    directory: Path, program: str, words: Sequence[Sequence[str]] = (WORDS, WORDS), read_as: Any = None, **changes: Any
+) -> Parts:
+    theirs = write(directory, program, words, **changes)
+    if read_as:
+        read_as(directory)
+    parts = read(directory, program)
+    model = Transformer(parts.config, seed=None)
+    model.set_weights(parts.weights)
+    columns = our_columns(parts, words[1], program)
+    assert sorted(columns) == list(range(parts.config.vocabulary_size))
+    for source, target in PAIRS:
+        batch = Batch.from_token_ids(parts.tokenizer.encode_source([source]), parts.tokenizer.encode_target([target]))
+        with torch.no_grad():
+            expected = theirs(ids_of(words[0], program, source), ids_of(words[1], program, target)).numpy()
+        np.testing.assert_allclose(model.logits(batch).value[:, columns], expected, rtol=0, atol=1e-5)
+    return parts
+
+
+@pytest.mark.parametrize(("program", "pre", "tied"), list(product(SYMBOLS, [False, True], ["all", "target", "none"])))
+def test_logits_are_those_of_the_other_program(tmp_path: Path, program: str, pre: bool, tied: str) -> None:
+    parts = compare(tmp_path, program, pre=pre, tied=tied)
+    assert (parts.config.tied, parts.config.norm) == (tied, "pre" if pre else "post")
+
+
+@pytest.mark.parametrize("program", SYMBOLS)
+@pytest.mark.parametrize(
+    "changes", [{"activation": "gelu"}, {"activation": "swish"}, {"depths": (3, 1)}, {"d_model": 12, "n_heads": 3}]
+)
+def test_other_layers_are_read(tmp_path: Path, program: str, changes: dict[str, Any]) -> None:
+    compare(tmp_path, program, **changes)
+
+
+@pytest.mark.parametrize("program", SYMBOLS)
+@pytest.mark.parametrize("tied", ["target", "none"])
+def test_two_vocabularies_are_read(tmp_path: Path, program: str, tied: str) -> None:
+    parts = compare(tmp_path, program, (MORE_WORDS, WORDS), tied=tied)
+    assert (parts.config.n_source_words, parts.config.vocabulary_size) == (14, 12)
+    assert not parts.tokenizer.is_joint
+
+
+@pytest.mark.parametrize("changes", [{"learned": True}, {"learned": True, "pre": True}, {"activation": "gelu_fast"}])
+def test_what_only_fairseq_has_is_read(tmp_path: Path, changes: dict[str, Any]) -> None:
+    compare(tmp_path, "fairseq", **changes)
+
+
+@pytest.mark.parametrize("pre", [False, True])
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_names_of_the_first_versions_of_fairseq_are_read(tmp_path: Path, pre: bool, tied: str) -> None:
+    """Queries, keys and values in one matrix, norms by number, the output as "embed_out", and no activation."""
+
+    def as_first_version(directory: Path) -> None:
+        arrays = load_file(directory / "model.safetensors")
+        output = arrays.pop("decoder.output_projection.weight")
+        if tied == "none":
+            arrays["decoder.embed_out"] = output
+        for name in [name for name in arrays if ".q_proj." in name]:
+            parts = [arrays.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+            arrays[name.replace("q_proj.", "in_proj_")] = torch.cat(parts)
+        for stack, norms in (("encoder", ("self_attn", "final")), ("decoder", ("self_attn", "encoder_attn", "final"))):
+            for i, norm in enumerate(norms):
+                for name in [name for name in arrays if name.startswith(stack) and f".{norm}_layer_norm." in name]:
+                    arrays[name.replace(f"{norm}_layer_norm", f"layer_norms.{i}")] = arrays.pop(name)
+        save_file(arrays, directory / "model.safetensors")
+        settings = json.loads((directory / "args.json").read_text())
+        del settings["activation_fn"]
+        (directory / "args.json").write_text(json.dumps(settings))
+
+    compare(tmp_path, "fairseq", read_as=as_first_version, pre=pre, tied=tied)
+
+
+def test_one_dictionary_serves_both_languages_of_fairseq(tmp_path: Path) -> None:
+    def with_one_dictionary(directory: Path) -> None:
+        (directory / "dict.en.txt").rename(directory / "dict.txt")
+        (directory / "dict.de.txt").unlink()
+
+    assert compare(tmp_path, "fairseq", read_as=with_one_dictionary).tokenizer.is_joint
+
+
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_embeddings_that_joeynmt_does_not_scale_are_read(tmp_path: Path, tied: str) -> None:
+    """They are then no longer those of the softmax."""
+    assert compare(tmp_path, "joeynmt", scale=False, tied=tied).config.tied == "none"
+
+
+def test_the_first_versions_of_joeynmt_do_not_say_where_norms_are(tmp_path: Path) -> None:
+    def without_the_setting(directory: Path) -> None:
+        settings = json.loads((directory / "config.json").read_text())
+        for stack in settings["model"].values():
+            stack.pop("layer_norm", None)
+        (directory / "config.json").write_text(json.dumps(settings))
+
+    assert compare(tmp_path, "joeynmt", read_as=without_the_setting, pre=True).config.norm == "pre"
+
+
+@pytest.mark.parametrize(("program", "normalisation", "alpha"), [("fairseq", "length", 1.0), ("joeynmt", "gnmt", 0.7)])
+def test_the_length_penalty_is_the_other_programs(
+    tmp_path: Path, program: str, normalisation: str, alpha: float
+) -> None:
+    write(tmp_path, program)
+    config = read(tmp_path, program).config
+    assert (config.normalisation, config.alpha) == (normalisation, alpha)
+
+
+@pytest.mark.parametrize("program", SYMBOLS)
+@pytest.mark.parametrize("joint", [True, False])
+def test_subwords_are_those_of_the_sentencepiece_models_beside_the_weights(
+    tmp_path: Path, program: str, joint: bool
+) -> None:
+    """A piece that the vocabulary lacks is read as the unknown word, and never written."""
+    tokenizer = Tokenizer.train([("a bad cab", "cad bed")] * 9, vocabulary_size=16, joint=joint)
+    lines = ["a bad cab cad"]
+    pieces = [[model.id_to_piece(i) for i in range(3, 16)] for model in (tokenizer.source, tokenizer.target)]
+    known = [some[1:][::-1] for some in pieces]
+    write(tmp_path, program, known, tied="all" if joint else "none")
+    for name, model in zip(
+        ("tokenizer.model",) if joint else ("source.spm", "target.spm"), tokenizer.models, strict=True
+    ):
+        (tmp_path / name).write_bytes(model)
+    parts = read(tmp_path, program)
+    assert parts.tokenizer.source_pieces(lines[0]) == tokenizer.source_pieces(lines[0])
+    assert parts.tokenizer.decode_target(parts.tokenizer.encode_target(lines)) == lines
+    (lacking,) = [i for i in range(17) if parts.tokenizer.target.id_to_piece(i) == pieces[1][0]]
+    np.testing.assert_array_equal(
+        parts.weights["source_embedding.weight"][lacking], parts.weights["source_embedding.weight"][0]
+    )
+    assert parts.weights["softmax_bias"][lacking] < -1e3
+    assert np.count_nonzero(parts.weights["softmax_bias"]) == 1
+    Transformer(parts.config, seed=None).set_weights(parts.weights)
+
+
+REFUSED = [
+    ("fairseq", {"encoder_attention_heads": None}, r"args.json: expected the setting encoder_attention_heads, of type"),
+    ("fairseq", {"decoder_attention_heads": 4}, "encoder_attention_heads and decoder_attention_heads must be equal"),
+    ("fairseq", {"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "3 heads do not divide 8 features"),
+    ("fairseq", {"decoder_normalize_before": None}, "expected the setting decoder_normalize_before, of type bool"),
+    ("fairseq", {"activation_fn": "tanh"}, "activation_fn = tanh is not supported; only relu"),
+    ("fairseq", {"no_scale_embedding": True}, "no_scale_embedding = True is not supported; only False"),
+    ("fairseq", {"cross_self_attention": True}, "cross_self_attention = True is not supported"),
+    ("fairseq", {"source_lang": "fr"}, r"dict.fr.txt: the vocabulary cannot be read .*; copy it beside the weights"),
+    ("joeynmt", {"model": {}}, "model.encoder.type = 'recurrent' is not supported; only 'transformer'"),
+    ("joeynmt", {"data": {"special_symbols": {"bos_token": 3}}}, "special_symbols.bos_token, of type str, .*got 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "changes", "message"), REFUSED)
+def test_settings_that_are_missing_or_not_ours_are_named(
+    tmp_path: Path, program: str, changes: dict[str, Any], message: str
+) -> None:
+    write(tmp_path, program)
+    change_settings(tmp_path / ("args.json" if program == "fairseq" else "config.json"), **changes)
+    with pytest.raises(ConversionError, match=message):
+        read(tmp_path, program)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alpha": 1.2}, "model.encoder.alpha = 1.2 is not supported; only 1.0"),
+        ({"layer_norm": "both"}, r"layer_norm must be the same, pre or post, .*got \['both'\]"),
+        ({"activation": "tanh"}, r"activation the same, one of relu, gelu, swish, .*\['tanh'\]"),
+        ({"num_heads": None}, "expected the setting model.encoder.num_heads, of type int"),
+    ],
+)
+def test_layers_of_joeynmt_that_are_not_ours_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    write(tmp_path, "joeynmt")
+    model = json.loads((tmp_path / "config.json").read_text())["model"]
+    change_settings(tmp_path / "config.json", model={stack: {**model[stack], **changes} for stack in model})
+    with pytest.raises(ConversionError, match=message):
+        read(tmp_path, "joeynmt")
+
+
+@pytest.mark.parametrize("program", SYMBOLS)
+def test_arrays_that_are_missing_or_left_over_are_named(tmp_path: Path, program: str) -> None:
+    write(tmp_path, program)
+    arrays = load_file(tmp_path / "model.safetensors")
+    save_file({**arrays, "encoder.layernorm_embedding.weight": torch.zeros(8)}, tmp_path / "model.safetensors")
+    with pytest.raises(ConversionError, match="has 1 arrays that this Transformer does not have: encoder.layernorm"):
+        read(tmp_path, program)
+    name = next(name for name in arrays if "encoder.layers.1" in name and name.endswith("bias"))
+    save_file({each: value for each, value in arrays.items() if each != name}, tmp_path / "model.safetensors")
+    with pytest.raises(ConversionError, match=f"it has no array {name}; is it the complete state dict"):
+        read(tmp_path, program)
+
+
+@pytest.mark.parametrize("program", SYMBOLS)
+def test_a_vocabulary_of_another_size_is_refused(tmp_path: Path, program: str) -> None:
+    write(tmp_path, program, (MORE_WORDS, WORDS), tied="none")
+    name = "dict.en.txt" if program == "fairseq" else "src_vocab.txt"
+    text = (tmp_path / name).read_text()
+    (tmp_path / name).write_text("".join(text.splitlines(keepends=True)[:-1]))
+    with pytest.raises(ConversionError, match="vocabulary: it has 13 words, but the model 14"):
+        read(tmp_path, program)
+
+
+@pytest.mark.parametrize("program", SYMBOLS)
+def test_a_vocabulary_with_a_word_twice_is_refused(tmp_path: Path, program: str) -> None:
+    write(tmp_path, program, ((*WORDS, "alpha"), WORDS), tied="none")
+    with pytest.raises(ConversionError, match="each word once; it is of another kind"):
+        read(tmp_path, program)
+
+
+def test_subwords_without_their_model_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "fairseq", (("▁a", *WORDS), ("▁a", *WORDS)))
+    with pytest.raises(ConversionError, match=r"1 words are pieces of sentencepiece, such as '▁a'"):
+        read(tmp_path, "fairseq")
+
+
+def test_the_comparison_notices_a_wrong_epsilon(tmp_path: Path) -> None:
+    theirs = write(tmp_path, "fairseq")
+    parts = read(tmp_path, "fairseq")
+    model = Transformer(dataclasses.replace(parts.config, layer_norm_eps=1e-3), seed=None)
+    model.set_weights(parts.weights)
+    batch = Batch.from_token_ids(parts.tokenizer.encode_source(["alpha"]), parts.tokenizer.encode_target(["beta"]))
+    expected = theirs(ids_of(WORDS, "fairseq", "alpha"), ids_of(WORDS, "fairseq", "beta")).detach().numpy()
+    found = model.logits(batch).value[:, our_columns(parts, WORDS, "fairseq")]
+    assert np.abs(found - expected).max() > 1e-4
+
+
+def program_of_the_guide(directory: Path, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the program of the guide that reads this checkpoint, in a directory that has it."""
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    (program,) = (block for block in blocks if f'torch.load("{file}"' in block)
+    monkeypatch.chdir(directory)
+    exec(compile(program, str(GUIDE), "exec"), {})
+
+
+@pytest.mark.parametrize("kind", ["args", "cfg of objects", "cfg of dictionaries"])
+def test_the_program_in_the_guide_converts_a_checkpoint_of_fairseq(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected_from, made = tmp_path / "expected", tmp_path / "fairseq-model"
+    expected_from.mkdir()
+    model = write(expected_from, "fairseq")
+    settings = json.loads((expected_from / "args.json").read_text())
+    of_kind = {
+        "args": {"args": argparse.Namespace(**settings), "cfg": None},
+        "cfg of objects": {"args": None, "cfg": {"model": argparse.Namespace(**settings)}},
+        "cfg of dictionaries": {"cfg": {"model": settings}},
+    }
+    checkpoint = {**of_kind[kind], "model": model.state_dict(), "extra_state": {"epoch": 3}}
+    torch.save(checkpoint, tmp_path / "checkpoint_best.pt")
+    made.mkdir()
+    for name in ("dict.en.txt", "dict.de.txt"):
+        (made / name).write_bytes((expected_from / name).read_bytes())
+    program_of_the_guide(tmp_path, "checkpoint_best.pt", monkeypatch)
+    assert_same(read(made, "fairseq"), read(expected_from, "fairseq"))
+
+
+def test_the_program_in_the_guide_converts_a_checkpoint_of_joeynmt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yaml = pytest.importorskip("yaml")
+    expected_from, made = tmp_path / "expected", tmp_path / "joeynmt-model"
+    expected_from.mkdir()
+    model = write(expected_from, "joeynmt")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(json.loads((expected_from / "config.json").read_text())))
+    torch.save({"steps": 3, "model_state": model.state_dict()}, tmp_path / "best.ckpt")
+    made.mkdir()
+    for name in ("src_vocab.txt", "trg_vocab.txt"):
+        (made / name).write_bytes((expected_from / name).read_bytes())
+    program_of_the_guide(tmp_path, "best.ckpt", monkeypatch)
+    assert_same(read(made, "joeynmt"), read(expected_from, "joeynmt"))
+
+
+def assert_same(found: Parts, expected: Parts) -> None:
+    assert found.config == expected.config
+    assert found.tokenizer.equals(expected.tokenizer)
+    assert found.weights.keys() == expected.weights.keys()
+    for name, weight in found.weights.items():
+        np.testing.assert_array_equal(weight, expected.weights[name])
+
+
+@pytest.mark.parametrize("program", SYMBOLS)
+def test_a_model_is_converted_by_the_command_and_translates(tmp_path: Path, program: str) -> None:
+    write(tmp_path, program)
+    ours = tmp_path / "ours"
+    output = output_of(lambda: convert([str(tmp_path), "--output", str(ours)]))
+    assert output == f"wrote {ours} (minitransformer: model.json and model.safetensors)\n"
+    assert len(Translator.load(ours).translate(["alpha beta", "theta"], beam=2)) == 2
+
+
+@pytest.mark.parametrize("program", SYMBOLS)
+def test_a_certificate_is_refused_before_anything_is_written(tmp_path: Path, program: str) -> None:
+    write(tmp_path, program)
+    (tmp_path / "lines").write_text("alpha")
+    with pytest.raises(ConversionError, match=f"certificate: {program} models are not run by another program"):
+        convert([str(tmp_path), "--output", str(tmp_path / "ours"), "--certify", str(tmp_path / "lines")])
+    assert not (tmp_path / "ours").exists()

@@ -1,0 +1,55 @@
+"""Small models with random weights, to be converted, and directories of CTranslate2 models to be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minitransformer import ModelConfig, Transformer
+from minitransformer.convert.ctranslate2_format import ModelFile, read_model_file, write_model_file
+from minitransformer.convert.ctranslate2_writer import write_ctranslate2
+from minitransformer.convert.parts import Parts
+from minitransformer.convert.pieces import word_model
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.model.storage import Storage
+
+WORDS = ["<unk>", "<s>", "</s>", *"abcdefghij"]
+SHAPE = {
+    "vocabulary_size": len(WORDS), "n_layers": 2, "d_model": 12, "d_ff": 20, "n_heads": 2, "d_k": 6, "d_v": 6,
+    "max_positions": 40,
+}  # fmt: skip
+
+
+def word_tokenizer(*, joint: bool = True) -> Tokenizer:
+    model = word_model(WORDS)
+    return Tokenizer(model) if joint else Tokenizer(model, word_model([*WORDS[:3], *WORDS[:2:-1]]))
+
+
+def random_parts(changes: Mapping[str, Any], *, joint: bool = True) -> Parts:
+    """Gains away from 1 and biases away from 0, so that every one of them counts."""
+    model, random = Transformer(ModelConfig(**{**SHAPE, **changes}), seed=3), np.random.default_rng(4)
+    for _, parameter in model.named_parameters():
+        parameter.value += 0.3 * random.standard_normal(parameter.shape).astype(np.float32)
+    return Parts(model.config, model.weights(), word_tokenizer(joint=joint))
+
+
+def ctranslate2_directory(directory: Path, parts: Parts, storage: Storage = "float32") -> Path:
+    directory.mkdir(exist_ok=True)
+    write_ctranslate2(parts, directory, storage)
+    return directory
+
+
+def change_variables(directory: Path, changes: Mapping[str, Any]) -> None:
+    """Replace variables of ``model.bin``, or remove those that are None."""
+    file = read_model_file(directory / "model.bin")
+    variables = {name: array for name, array in {**file.variables, **changes}.items() if array is not None}
+    write_model_file(directory / "model.bin", ModelFile(file.model, file.revision, variables), {})
+
+
+def model_of(parts: Parts, dtype: str = "float32") -> Transformer:
+    model = Transformer(parts.config, seed=None, dtype=dtype)
+    model.set_weights(parts.weights)
+    return model

@@ -1,0 +1,51 @@
+"""A small model that has learned to translate number words: something to convert whose outputs are words."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from autograd import backward
+from autograd.optim import Adam
+from minitransformer import Batch, ModelConfig, Transformer
+from minitransformer.convert.parts import Parts
+from minitransformer.data.tokenizer import Tokenizer
+
+NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
+N_WORDS, N_UPDATES = 40, 300
+
+
+def sentences(n: int, seed: int) -> list[str]:
+    words = random.Random(seed)
+    return [" ".join(words.choices(list(NUMBERS), k=words.randint(1, 5))) for _ in range(n)]
+
+
+def translation(line: str) -> str:
+    return " ".join(NUMBERS[word] for word in line.split())
+
+
+@cache
+def trained_parts(joint: bool = True, **changes: Any) -> Parts:
+    """A model of one layer that is usually right."""
+    lines = sentences(400, seed=1)
+    pairs = [(line, translation(line)) for line in lines]
+    tokenizer = Tokenizer.train(pairs, vocabulary_size=N_WORDS if joint else N_WORDS - 10, joint=joint)
+    config = ModelConfig.from_mapping({
+        "vocabulary_size": tokenizer.n_target_words, "source_vocabulary_size": tokenizer.n_source_words, "n_layers": 1,
+        "d_model": 32, "d_ff": 64, "n_heads": 2, "d_k": 16, "d_v": 16, "tied": "all" if joint else "target", **changes,
+    })  # fmt: skip
+    model = Transformer(config, seed=1)
+    adam = Adam(model.parameters)
+    sources, targets = (encode(list(side)) for encode, side in zip(
+        (tokenizer.encode_source, tokenizer.encode_target), zip(*pairs, strict=True), strict=True
+    ))  # fmt: skip
+    with threadpool_limits(1, user_api="blas"):  # the arrays are too small to share out
+        for step in range(1, N_UPDATES + 1):
+            first = 40 * step % 400
+            batch = Batch.from_token_ids(sources[first : first + 40], targets[first : first + 40])
+            backward(model.loss(batch))
+            adam.step(learning_rate=5e-3 * min(1, step / 20), step=step, n_tokens=batch.n_target_tokens, max_norm=1.0)
+    return Parts(config, model.weights(), tokenizer)
