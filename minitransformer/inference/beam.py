@@ -13,13 +13,14 @@ import numpy as np
 from autograd import Tensor, no_tape, to_host
 from autograd.array import Array, BoolArray, FloatArray, IntArray
 from minitransformer.inference.device_search import DeviceSearch
-from minitransformer.inference.search import Constraint, Hypothesis, Search, SearchConfig, SearchError, checked
+from minitransformer.inference.search import Advance, Constraint, Hypothesis, Search, SearchConfig, SearchError, checked
 from minitransformer.model.batch import Ids
 from minitransformer.model.masks import cached_mask
 from minitransformer.model.symbols import END, START
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.threads import require_wanted
 
-__all__ = ["Constraint", "Hypothesis", "SearchConfig", "SearchError", "beam_search"]
+__all__ = ["Advance", "Constraint", "Hypothesis", "SearchConfig", "SearchError", "beam_search"]
 
 
 def beam_search(
@@ -27,6 +28,7 @@ def beam_search(
     sources: Sequence[Ids],
     config: SearchConfig | None = None,
     constraint: Constraint | None = None,
+    advance: Advance = lambda n: None,
 ) -> list[list[Hypothesis]]:
     """Return the ``n_best`` highest-scoring translations that the beam finds for each source, best first.
 
@@ -38,6 +40,7 @@ def beam_search(
         sources: ids without start and end symbols.
         constraint: forbids tokens, except the end symbol at the greatest length; it does not change the log p of the
             other tokens.
+        advance: is called with the number of sources that were finished since the last call.
 
     Raises: SearchError if the model's outputs are not finite.
     """
@@ -46,8 +49,10 @@ def beam_search(
     config = (config or SearchConfig()).for_model(model.config)
     with no_tape():
         if model.device == "cuda" and constraint is None:
-            return DeviceSearch(model, sources, config).run()
-        return _Search(model, sources, config, constraint).run()
+            found = DeviceSearch(model, sources, config).run()
+            advance(len(sources))
+            return found
+        return _Search(model, sources, config, constraint, advance).run()
 
 
 class _Search(Search):
@@ -57,10 +62,11 @@ class _Search(Search):
     """
 
     def __init__(
-        self, model: Transformer, sources: Sequence[Ids], config: SearchConfig, constraint: Constraint | None = None
-    ) -> None:
+        self, model: Transformer, sources: Sequence[Ids], config: SearchConfig, constraint: Constraint | None,
+        advance: Advance,
+    ) -> None:  # fmt: skip
         super().__init__(model, sources, config)
-        self.constraint, self.never_generated = constraint, self.never()
+        self.constraint, self.never_generated, self.advance = constraint, self.never(), advance
         self.cache_index: IntArray = np.empty((len(sources), 1, 0), np.int64)  # (S, k, steps), see ``cached_mask``
         self.ids: IntArray = np.full((len(sources), 1), START)
         self.log_p: FloatArray = np.zeros((len(sources), 1))
@@ -70,6 +76,7 @@ class _Search(Search):
         """Step until every sentence is finished."""
         length = 0
         while len(self.sentences):
+            require_wanted()
             length += 1
             self._branch(self._decode(length), length)
             self._remove_finished(length)
@@ -146,6 +153,7 @@ class _Search(Search):
         worst_of_best = np.array([self._worst_of_best(sentence) for sentence in self.sentences])
         unfinished = np.flatnonzero((bound > worst_of_best) & (self.max_lengths[self.sentences] > length))
         if len(unfinished) < len(self.sentences):
+            self.advance(len(self.sentences) - len(unfinished))
             k = self.log_p.shape[1]
             rows = (unfinished[:, None] * k + np.arange(k)).ravel()
             self.sentences, self.log_p, self.ids = self.sentences[unfinished], self.log_p[unfinished], self.ids[rows]

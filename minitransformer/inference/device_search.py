@@ -21,6 +21,7 @@ from minitransformer.model.masks import cached_mask_on_device
 from minitransformer.model.positions import SamePosition
 from minitransformer.model.symbols import END, START
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.threads import require_wanted
 
 STEPS_BEHIND = 1  # so many steps are enqueued before the host reads which sentences a step has finished
 SHRINK_AT = 0.75  # of the sentences: removing some copies all caches, so it must pay
@@ -72,6 +73,7 @@ class DeviceSearch(Search):
         is_done: BoolArray = np.zeros(len(self.sentences), np.bool_)
         pending: deque[tuple[IntArray, ReadLater]] = deque()
         for length in range(1, int(self.max_lengths.max()) + 1):
+            require_wanted()
             self._branch(self._decode(length), length)
             pending.append((self.sentences, ReadLater(self.done)))
             if len(pending) > STEPS_BEHIND:

@@ -13,7 +13,7 @@ from autograd.ops.softmax import log_softmax_values
 from minitransformer.data.batching import cut_by_tokens
 from minitransformer.model.batch import Batch, IdPair
 from minitransformer.model.transformer import Transformer
-from minitransformer.system.threads import map_in_threads
+from minitransformer.system.threads import map_in_threads, require_wanted
 
 TOKENS_AT_ONCE = 2_000
 
@@ -69,6 +69,7 @@ def score_pairs(model: Transformer, pairs: Sequence[IdPair], *, n_threads: int =
 
 
 def _score_batch(model: Transformer, pairs: Sequence[IdPair]) -> list[PairScore]:
+    require_wanted()
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     batch = Batch.from_token_ids(sources, targets, source_end=model.config.source_end)
     with no_tape():

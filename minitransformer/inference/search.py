@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol, TypeAlias, get_args
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from minitransformer.system.errors import UserError
 
 NEVER_GENERATED = [UNKNOWN, START]
 MAX_BEAM = 1_000
+Advance: TypeAlias = Callable[[int], None]  # is told, on any thread, how many more sentences are finished
 MAX_ALPHA = 50  # length^α stays finite for a million tokens; much above, it overflows
 
 

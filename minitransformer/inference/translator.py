@@ -14,7 +14,7 @@ from autograd import to_host
 from autograd.array import Device, IntArray
 from minitransformer.config import ConfigError
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.beam import Constraint, Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.beam import Advance, Constraint, Hypothesis, SearchConfig, beam_search
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.threads import available_cores, map_in_threads
@@ -85,18 +85,20 @@ class Translator:
         *,
         n_threads: int | None = None,
         constraint_of: Callable[[IntArray], Constraint | None] = lambda numbers: None,
+        advance: Advance = lambda n: None,
     ) -> list[list[Translation]]:
         """Return up to ``config.n_best`` translations of each line, best first; at least one.
 
         Lines are translated in batches of similar length, on ``n_threads`` threads (None: all cores; 1 on a GPU).
-        ``constraint_of`` returns the constraint of the search for the lines with the given indices.
+        ``constraint_of`` returns the constraint of the search for the lines with the given indices.  ``advance`` is
+        called, on any thread, with the number of lines that were translated since the last call.
         """
         sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(lines)]
         found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
         batches = _batches_by_length(sources, config.beam)
         searched = map_in_threads(
-            lambda batch: beam_search(self.model, [sources[i] for i in batch], config, constraint_of(batch)),
+            lambda batch: beam_search(self.model, [sources[i] for i in batch], config, constraint_of(batch), advance),
             batches,
             n_threads,
         )

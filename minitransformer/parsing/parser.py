@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autograd.array import Device, IntArray
 from minitransformer.data.rare_words import words_of
-from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.beam import Advance, SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.parsing.linear import tree_of
@@ -39,18 +39,22 @@ class Parser:
         return parser
 
     def parse(
-        self, sentences: Sequence[Sequence[str]], config: SearchConfig = PARSING, *, n_threads: int | None = None
-    ) -> list[Tree]:
+        self, sentences: Sequence[Sequence[str]], config: SearchConfig = PARSING, *, n_threads: int | None = None,
+        advance: Advance = lambda n: None,
+    ) -> list[Tree]:  # fmt: skip
         """Return for each sentence a tree over exactly its words; an empty sentence has an empty tree.
 
         Differs: the search considers only sequences that are trees over the words of the sentence.  A
-        sequence that is cut off at the greatest length is completed to a tree (``tree_of``).
+        sequence that is cut off at the greatest length is completed to a tree (``tree_of``).  ``advance``: see
+        ``Translator.n_best``.
         """
 
         def constraint_of(numbers: IntArray) -> BracketConstraint:
             return BracketConstraint(self.vocabulary, [sentences[i] for i in numbers])
 
-        found = self.translator.n_best(_lines(sentences), config, n_threads=n_threads, constraint_of=constraint_of)
+        found = self.translator.n_best(
+            _lines(sentences), config, n_threads=n_threads, constraint_of=constraint_of, advance=advance
+        )
         return [tree_of(words_of(best[0].text), words) for best, words in zip(found, sentences, strict=True)]
 
     def cut(self, sentences: Sequence[Sequence[str]]) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event, local
 from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -17,6 +18,12 @@ from autograd.packed_weight import product_threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_this_thread = local()
+
+
+class UnwantedError(Exception):
+    """An error that ends work on a thread whose result is no longer wanted."""
 
 
 def allowed_cores() -> frozenset[int]:
@@ -32,17 +39,31 @@ def available_cores() -> int:
 def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_threads: int) -> Iterator[Result]:
     """Yield ``function(item)`` for every item, in order, computed on at most ``n_threads`` threads.
 
-    With fewer items than threads, BLAS and products with packed weights use the remaining threads.
+    With fewer items than threads, BLAS and products with packed weights use the remaining threads.  If the caller ends
+    early, for example by Ctrl-C, the threads end at their next ``require_wanted``.
     """
     n_workers = max(1, min(n_threads, len(items)))
     n_inside = n_threads // n_workers
+    unwanted = Event()
 
     def compute(item: Item) -> Result:
+        _this_thread.unwanted = unwanted
         with product_threads(n_inside):
             return function(item)
 
     with threadpool_limits(n_inside, user_api="blas"), ThreadPoolExecutor(n_workers) as executor:
-        yield from executor.map(compute, items)
+        try:
+            yield from executor.map(compute, items)
+        except BaseException:
+            unwanted.set()
+            raise
+
+
+def require_wanted() -> None:
+    """Raise UnwantedError if the caller of ``map_in_threads`` on whose thread this runs has ended."""
+    unwanted: Event | None = getattr(_this_thread, "unwanted", None)
+    if unwanted is not None and unwanted.is_set():
+        raise UnwantedError
 
 
 def even_slices(size: int, n_parts: int) -> list[slice]:

@@ -13,6 +13,7 @@ from minitransformer.config.run import RUN_FILE
 from minitransformer.model.files import load_model_files
 from minitransformer.system.files import CheckpointError, CorruptFileError, read_json, write_text
 from minitransformer.system.provenance import code_version, short_hash
+from minitransformer.training.callbacks.callback import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoints_of_updates, stale_checkpoints
 from minitransformer.training.flops import Cost, sustained_flops_per_second
 from minitransformer.training.open_run import OpenRun
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 def is_finished(run: OpenRun) -> bool:
     """Return whether an earlier call has completed this run; all ranks must call this."""
     results, step = run.config.run / RESULTS_FILE, run.trainer.state.step
-    if step < run.config.training.max_updates or not results.exists():
+    if not run.trainer.is_complete or not results.exists():
         return run.world.bcast(False)
     content = read_json(results)
     return run.world.bcast(isinstance(content, dict) and content.get("updates") == step)
@@ -36,7 +37,7 @@ def load_final_model(run: OpenRun) -> None:
     run.trainer.model.set_weights(load_model_files(run.config.run)[1])
 
 
-def finish(run: OpenRun, *, always_average: bool = False) -> None:
+def finish(run: OpenRun, callback: Callback, *, always_average: bool = False) -> None:
     """Make the final model, save it in the run's directory, and write its scores and costs to ``results.json``.
 
     ``always_average``: use the average of the last checkpoints even if the best single model has a lower loss.
@@ -45,7 +46,7 @@ def finish(run: OpenRun, *, always_average: bool = False) -> None:
     cost = _cost(run)
     with run.world.waiting_for_rank_0():
         if run.trainer.validation is not None:
-            _evaluate(run, run.trainer.validation, cost, always_average)
+            _evaluate(run, run.trainer.validation, callback, cost, always_average)
 
 
 def _cost(run: OpenRun) -> Cost:
@@ -54,7 +55,7 @@ def _cost(run: OpenRun) -> Cost:
     return Cost(state.flops, state.device_seconds, run.world.allreduce(rate) / run.world.size)
 
 
-def _evaluate(run: OpenRun, validation: Validation, cost: Cost, always_average: bool) -> None:
+def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Cost, always_average: bool) -> None:
     start = time.perf_counter()
     weights, perplexity = _choose_weights(run, validation, always_average)
     results = _provenance(run) | {"weights": weights} | _figures_of(cost)
@@ -62,7 +63,7 @@ def _evaluate(run: OpenRun, validation: Validation, cost: Cost, always_average: 
     for split in ("validation", "test"):
         text = run.data.text(split)
         if text:
-            score = validation.score(run.trainer.model, text, beam=4)
+            score = validation.score(run.trainer.model, text, beam=4, progress=callback.validating)
             results[split] = {score.name.lower(): score.value, "detail": score.detail, "signature": score.signature}
             if split == "validation":
                 results[split]["perplexity"] = perplexity

@@ -53,7 +53,7 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     trainer = _build_trainer(config, world, data, n_threads)
     _log_setup(trainer, placements, n_threads, why_no_bfloat16)
     _resume(trainer)
-    if trainer.state.step < config.training.max_updates:
+    if not trainer.is_complete:
         try_largest_batch(trainer)
     if world.rank == 0:
         config.claim_directory()
@@ -72,7 +72,11 @@ def _build_trainer(config: RunConfig, world: Communicator, data: PreparedData, n
         allocate=reducer.allocate,
     )  # fmt: skip
     check_lengths(model.config, data)
-    validation = Validation.of(data, n_threads=n_threads) if world.rank == 0 else None
+    validation = (
+        Validation.of(data, n_translated=training.validation_sentences, n_threads=n_threads)
+        if world.rank == 0
+        else None
+    )
     store = training_pairs(training, data)
     return Trainer(model, store, validation, training, config.run, world, reducer, n_threads=n_threads)
 
@@ -124,8 +128,7 @@ def _slower_on_gpu(trainer: Trainer, why_no_bfloat16: str) -> Iterator[str]:
 
 def _resume(trainer: Trainer) -> None:
     """Resume from the last checkpoint, if there is one, and compare the parameters of all ranks."""
-    max_updates = trainer.config.max_updates
-    if trainer.resume() and trainer.state.step < max_updates:
-        _log.info(f"going on from update {trainer.state.step:,} of {max_updates:,}")
+    if trainer.resume() and not trainer.is_complete:
+        _log.info(f"going on from update {trainer.state.step:,} of {trainer.config.max_updates:,}")
     step = str(trainer.state.step)
     require_same_parameters(trainer.world, trainer.model, "at the start", SAME_START, update=step)

@@ -19,7 +19,9 @@ class TrainingState:
     ``unlogged_…`` are sums over the updates since the last log line.  ``avoided`` are the epoch and the index of each
     batch that is skipped because its update was not finite.  ``flops`` and ``device_seconds`` are the costs of the
     updates (``minitransformer.training.flops``).  ``between_intervals`` is True if the checkpoint was not due at an
-    interval, but was written at an interruption or at the end.
+    interval, but was written at an interruption or at the end.  ``validation_is_due`` is True if an interruption ended
+    the validation of this step; it is repeated first.  ``n_without_progress`` are the validations since the best one,
+    and ``best_score`` is their greatest score: see ``patience``.
     """
 
     step: int = 0
@@ -34,6 +36,9 @@ class TrainingState:
     flops: int = 0
     device_seconds: float = 0.0
     between_intervals: bool = False
+    validation_is_due: bool = False
+    n_without_progress: int = 0
+    best_score: float | None = None
 
     def spending(self, *, flops: int = 0, seconds: float = 0.0, n_devices: int = 0) -> TrainingState:
         """Return the state with these costs added."""
@@ -69,7 +74,7 @@ class TrainingState:
         )
 
 
-_COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens")
+_COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens", "n_without_progress")
 _FIELDS = {field.name for field in dataclasses.fields(TrainingState)}
 
 
@@ -90,12 +95,12 @@ def _is_in_range(name: str, value: object) -> bool:
         return isinstance(value, list) and all(
             isinstance(pair, list) and len(pair) == 2 and all(map(_is_count, pair)) for pair in value
         )
-    if name == "between_intervals":
+    if name in ("between_intervals", "validation_is_due"):
         return isinstance(value, bool)
     if name in _COUNTS:
         return _is_count(value)
     if value is None:
-        return name == "best_loss"
+        return name in ("best_loss", "best_score")
     if name == "flops":
         return type(value) is int and 0 <= value < 2**127  # the FLOPs of a big model exceed 2⁶³
     return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]

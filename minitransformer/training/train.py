@@ -81,7 +81,7 @@ def train(
             try:
                 is_complete = train_to_end(run, callback)
                 if is_complete and evaluates:
-                    finish(run, always_average=always_average)
+                    finish(run, callback, always_average=always_average)
             finally:
                 callback.end()
     results = read_json(config.run / RESULTS_FILE) if is_complete and evaluates and world.rank == 0 else {}

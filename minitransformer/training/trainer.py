@@ -25,7 +25,7 @@ from minitransformer.training.callbacks.checkpoint_stage import CheckpointStage
 from minitransformer.training.callbacks.divergence import DivergenceGuard, Rollback, Update, give_up
 from minitransformer.training.callbacks.interrupt import Interrupt
 from minitransformer.training.callbacks.log_stage import LogStage
-from minitransformer.training.callbacks.stage import Moment, Stage
+from minitransformer.training.callbacks.stage import Moment
 from minitransformer.training.callbacks.validation_stage import ValidationStage
 from minitransformer.training.checkpoint import load_newest_checkpoint
 from minitransformer.training.cursor import BatchCursor
@@ -117,22 +117,24 @@ class Trainer:
         return self.adam.of_all(namespace(values).zeros_like(values), namespace(values).zeros_like(values))
 
     def train(self, callback: Callback) -> bool:
-        """Update until ``max_updates``; return True if that was reached, False if interrupted and saved.
+        """Update until ``is_complete``; return False if interrupted and saved.
 
         An update whose loss or gradient is not finite changes nothing.  After several such updates in a row, training
         returns to the last checkpoint and avoids their batches.
         Raises: TrainingDivergedError if that happens a second time; CheckpointError if the last checkpoint cannot be
         written (for earlier checkpoints it logs a warning and continues); LostDirectoryError.
         """
-        stages, moment = self._stages(callback), None
         self.writer.watch()
         self._stopwatch.lap()
         with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
-            while self.state.step < self.config.max_updates and not (moment and moment.is_interrupted):
+            stages = self._stages(callback, interrupt)
+            if self.state.validation_is_due:
+                self.state = stages[1].validate(self.state)
+            is_interrupted = self.state.validation_is_due
+            while not (self.is_complete or is_interrupted):
                 batch, self.state = self._cursor.next(self.state)
                 result = self.step(batch)
-                is_last = self.state.step == self.config.max_updates
-                is_due = is_last or any(self.state.step % stage.every == 0 for stage in stages)
+                is_due = self.is_complete or any(self.state.step % stage.every == 0 for stage in stages)
                 self._count(Update(self.state, batch, self._flops(batch), result), is_due=is_due)
                 if rollback := self._guard.rollback():
                     self._go_back(rollback)
@@ -142,28 +144,43 @@ class Trainer:
                 is_interrupted = interrupt.requested()
                 if is_interrupted:
                     self.state = self._guard.read(self.state)
-                moment = Moment(self._guard.is_sound, is_last, is_interrupted)
                 for stage in stages:
+                    moment = Moment(self._guard.is_sound, self.is_complete, is_interrupted)
                     self.state = stage.after_step(self.state, moment)
+                    is_interrupted = is_interrupted or self.state.validation_is_due
             self._log_waiting()
             self._finish_saving()
             self.training_step.free()
-        is_complete = self.state.step == self.config.max_updates
-        if not is_complete:
+        if not self.is_complete or self.state.validation_is_due:
             _log.info(f"interrupted after update {self.state.step:,} and saved; the same run goes on from there")
-        return is_complete
+            return False
+        if self._has_lost_patience:
+            _log.info(
+                f"ended after update {self.state.step:,}: {self.state.n_without_progress} validations without a better"
+                f" {self.config.patience_for} (training.patience)"
+            )
+        return True
+
+    @property
+    def is_complete(self) -> bool:
+        """True if no update is left: ``max_updates`` are made, or ``patience`` has ended the training."""
+        return self.state.step >= self.config.max_updates or self._has_lost_patience
+
+    @property
+    def _has_lost_patience(self) -> bool:
+        return self.config.patience is not None and self.state.n_without_progress >= self.config.patience
 
     @property
     def pairs(self) -> Pairs:
         """The training pairs of the current epoch."""
         return self.store.of_epoch(self.state.epoch)
 
-    def _stages(self, callback: Callback) -> tuple[Stage, ...]:
+    def _stages(self, callback: Callback, interrupt: Interrupt) -> tuple[LogStage, ValidationStage, CheckpointStage]:
         """Return the stages, in the order in which they are called."""
         config, model, world, writer = self.config, self.model, self.world, self.writer
         return (
             LogStage(config.log_every, self.learning_rate, self._guard, callback),
-            ValidationStage(config.validate_every, self.validation, model, world, writer, self._stopwatch, callback),
+            ValidationStage(config, self.validation, model, world, writer, self._stopwatch, callback, interrupt),
             CheckpointStage(config.checkpoint_every, model, self.adam, self.reducer, world, writer),
         )
 

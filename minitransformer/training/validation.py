@@ -6,15 +6,17 @@ import dataclasses
 import math
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
+from typing import TypeAlias
 
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.evaluation.bleu import Score, bleu
-from minitransformer.inference.beam import SearchError
+from minitransformer.inference.beam import Advance, SearchConfig, SearchError
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator
 from minitransformer.model.batch import IdPair
@@ -26,6 +28,8 @@ from minitransformer.system.errors import UserError
 from minitransformer.training.callbacks.callback import ValidationReport
 from minitransformer.training.callbacks.divergence import TrainingDivergedError
 
+Progress: TypeAlias = Callable[[int, int], None]  # is told how many sentences of how many are done, on any thread
+EXTRA_TOKENS = 25  # by which a translation exceeds its source at most, during training
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 
 
@@ -39,16 +43,17 @@ class Validation:
 
     pairs: Sequence[IdPair]
     text: Sequence[Pair]
+    """Sentences that are translated during training."""
     tokenizer: Tokenizer
     is_treebank: bool
     n_threads: int
 
     @classmethod
-    def of(cls, data: PreparedData, *, n_threads: int) -> Validation:
-        """Read the held-out part of prepared data."""
+    def of(cls, data: PreparedData, *, n_translated: int, n_threads: int) -> Validation:
+        """Read the held-out part of prepared data; its first ``n_translated`` sentences are translated in reports."""
         store = data.store("validation")
         pairs = [store.pair(i) for i in range(len(store))]
-        return cls(pairs, data.text("validation"), data.tokenizer, data.is_treebank, n_threads)
+        return cls(pairs, data.text("validation")[:n_translated], data.tokenizer, data.is_treebank, n_threads)
 
     def loss(self, model: Transformer) -> CorpusScore:
         """Return loss and perplexity, without label smoothing and dropout.
@@ -62,23 +67,32 @@ class Validation:
             raise _diverged(f"the loss is {score.loss}")
         return score
 
-    def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
-        """Return loss and perplexity, and BLEU (for trees: F1) of greedy search."""
+    def report(
+        self, model: Transformer, step: int, best_loss: float | None, progress: Progress = lambda done, total: None
+    ) -> ValidationReport:
+        """Return loss and perplexity, and BLEU (for trees: F1) of greedy search.
+
+        The search ends at EXTRA_TOKENS more than the source has: an untrained model finds no end.
+        """
         start = time.perf_counter()
         score = self.loss(model)
-        greedy = self.score(model, self.text, beam=1)
+        greedy = self.score(model, self.text, beam=1, max_extra_tokens=EXTRA_TOKENS, progress=progress)
         best = best_loss is None or score.loss < best_loss
         seconds = time.perf_counter() - start
         return ValidationReport(step, score.loss, score.perplexity, greedy, best, seconds)
 
-    def score(self, model: Transformer, text: Sequence[Pair], *, beam: int) -> Score:
+    def score(
+        self, model: Transformer, text: Sequence[Pair], *, beam: int,
+        max_extra_tokens: int = SearchConfig.max_extra_tokens, progress: Progress = lambda done, total: None,
+    ) -> Score:  # fmt: skip
         """Return BLEU of the translations of raw text, or F1 of the trees of words.
 
+        ``max_extra_tokens`` limits translations, but not trees.
         Raises: TrainingDivergedError if log-probabilities are not finite; ValidationMemoryError.
         """
         try:
             with self._advising():
-                return self._score(model, text, beam)
+                return self._score(model, text, SearchConfig(beam=beam, max_extra_tokens=max_extra_tokens), progress)
         except SearchError as error:
             raise _diverged(f"{error}") from error
 
@@ -97,15 +111,30 @@ class Validation:
                 " directory"
             ) from error
 
-    def _score(self, model: Transformer, text: Sequence[Pair], beam: int) -> Score:
-        translator = Translator(model, self.tokenizer)
+    def _score(self, model: Transformer, text: Sequence[Pair], search: SearchConfig, progress: Progress) -> Score:
+        translator, advance = Translator(model, self.tokenizer), _summed(progress, len(text))
         sources, references = [source for source, _ in text], [target for _, target in text]
         if not self.is_treebank:
-            return bleu(translator.translate(sources, beam=beam, n_threads=self.n_threads), [references])
+            found = translator.n_best(sources, search, n_threads=self.n_threads, advance=advance)
+            return bleu([best[0].text for best in found], [references])
         sentences = [source.split(" ") for source in sources]
         gold = [tree_of(target.split(" "), words) for target, words in zip(references, sentences, strict=True)]
-        search = dataclasses.replace(PARSING, beam=beam)
-        return bracketing_f1(Parser(translator).parse(sentences, search, n_threads=self.n_threads), gold)
+        search = dataclasses.replace(PARSING, beam=search.beam)
+        trees = Parser(translator).parse(sentences, search, n_threads=self.n_threads, advance=advance)
+        return bracketing_f1(trees, gold)
+
+
+def _summed(progress: Progress, total: int) -> Advance:
+    """Return a function that adds up what it is told, on any thread, and passes the sum to ``progress``."""
+    lock, n_done = Lock(), 0
+
+    def advance(n: int) -> None:
+        nonlocal n_done
+        with lock:
+            n_done += n
+            progress(n_done, total)
+
+    return advance
 
 
 def _diverged(what: str) -> TrainingDivergedError:

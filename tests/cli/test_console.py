@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import json
@@ -48,11 +49,39 @@ def monitored(folder: Path, console: Console, first_step: int = 0) -> None:
 def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
     shown = io.StringIO()
     monitored(tmp_path, Console(file=shown, highlight=False))
-    assert shown.getvalue() == (
+    assert re.sub(r"(?m)^\d\d:\d\d:\d\d ", "(clock) ", shown.getvalue()) == (
         "something [to] read\n"
-        "step 5, epoch 0: loss 1.5000, 4,000 tokens/s, learning rate 1.00e-03\n"
-        "step 5: validation loss 1.2500, perplexity 3.49, greedy BLEU 17.50 [signature], the best so far\n"
+        "(clock) step 5 of 1,000, epoch 0: loss 1.5000, 4,000 tokens/s, learning rate 1.00e-03, 7 min left\n"
+        "(clock) step 5: validation loss 1.2500, perplexity 3.49, greedy BLEU 17.50 [signature], the best so far\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [(2.0, "7 min left"), (0.2, "40 s left"), (200.0, "11 h 03 min left"), (2e5, "11055 h 33 min left")],
+)
+def test_the_time_left_follows_from_the_speed_since_the_start(seconds: float, left: str) -> None:
+    shown = io.StringIO()
+    bar = ProgressBar(Console(file=shown, highlight=False))
+    bar.begin(TrainingState(step=0, seconds=10.0), 1_000)
+    bar.report(dataclasses.replace(TRAINING_REPORT, seconds=10.0 + seconds))
+    assert left in shown.getvalue()
+
+
+def test_the_bar_fits_80_columns_and_shows_the_progress_of_a_validation() -> None:
+    shown = io.StringIO()
+    bar = ProgressBar(Console(file=shown, force_terminal=True, width=80, highlight=False))
+    bar.begin(TrainingState(step=99_999), 100_000)
+    bar.report(dataclasses.replace(TRAINING_REPORT, target_tokens_per_second=123_456))
+    bar.end()
+    bar.begin(TrainingState(step=99_999), 100_000)
+    bar.validating(312, 1_000)
+    bar.end()
+    without_colours = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue())
+    lines = re.split(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]", without_colours)
+    assert all(len(line) <= 80 for line in lines)
+    assert any("99,999/100,000" in line and "loss 1.500, 123,456 tokens/s" in line for line in lines)
+    assert any("validating 312/1,000" in line and "left" in line for line in lines)
 
 
 def test_on_a_terminal_there_is_a_progress_bar_with_the_figures(tmp_path: Path) -> None:
@@ -61,9 +90,9 @@ def test_on_a_terminal_there_is_a_progress_bar_with_the_figures(tmp_path: Path) 
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
     assert "\x1b[" in shown.getvalue()
     assert "5/1,000" in text
-    assert "loss 1.5000, 4,000 tokens/s, learning rate 1.00e-03" in text
+    assert "loss 1.500, 4,000 tokens/s" in text
     assert "step 5: validation loss 1.2500" in text
-    assert "step 5, epoch 0" not in text
+    assert "step 5 of" not in text
     assert "something [to] read" in text
 
 

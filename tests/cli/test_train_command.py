@@ -34,10 +34,16 @@ def test_training_says_what_it_does(trained: Trained) -> None:
 
 def test_the_log_of_a_file_has_plain_lines(trained: Trained) -> None:
     steps = re.findall(
-        r"^step (\d+), epoch \d+: loss [\d.]+, [\d,]+ tokens/s, learning rate [\d.e-]+$", trained.log, re.M
+        r"^\d\d:\d\d:\d\d step (\d+) of 60, epoch \d+: loss [\d.]+, [\d,]+ tokens/s, learning rate [\d.e-]+,"
+        r" \d+ s left$",
+        trained.log,
+        re.M,
     )
     assert steps == ["10", "20", "30", "40", "50", "60"]
-    assert re.findall(r"^step (\d+): validation loss [\d.]+, perplexity", trained.log, re.M) == ["30", "60"]
+    assert re.findall(r"^\d\d:\d\d:\d\d step (\d+): validation loss [\d.]+, perplexity", trained.log, re.M) == [
+        "30",
+        "60",
+    ]
     assert "\x1b" not in trained.log
     assert "━" not in trained.log
 
@@ -130,8 +136,8 @@ def in_bfloat16(trained: Trained, run: Path) -> list[str]:
 
 def test_a_run_in_bfloat16_learns_and_is_translated_with_in_float32(trained: Trained, tmp_path: Path) -> None:
     log = output_of(lambda: train(in_bfloat16(trained, tmp_path / "run")))
-    losses = [float(loss) for loss in re.findall(r"^step \d+, epoch \d+: loss ([\d.]+)", log, re.M)]
-    of_float32 = [float(loss) for loss in re.findall(r"^step \d+, epoch \d+: loss ([\d.]+)", trained.log, re.M)]
+    losses = [float(loss) for loss in re.findall(r" step \d+ of \d+, epoch \d+: loss ([\d.]+)", log, re.M)]
+    of_float32 = [float(loss) for loss in re.findall(r" step \d+ of \d+, epoch \d+: loss ([\d.]+)", trained.log, re.M)]
     assert losses != of_float32[:3]
     assert losses == pytest.approx(of_float32[:3], rel=0.02)
     result = json.loads((tmp_path / "run" / "results.json").read_text())

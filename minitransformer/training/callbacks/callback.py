@@ -54,6 +54,9 @@ class Callback:
     def go_back(self, state: TrainingState) -> None:
         """Handle a return of training to an earlier state."""
 
+    def validating(self, n_done: int, n_sentences: int) -> None:
+        """Handle the progress of a validation, or of the evaluation at the end; called on any thread."""
+
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """Handle the figures of an interval, or of a validation."""
 
@@ -81,6 +84,11 @@ class Callbacks(Callback):
         """See ``Callback``."""
         for callback in self._all:
             callback.go_back(state)
+
+    def validating(self, n_done: int, n_sentences: int) -> None:
+        """See ``Callback``."""
+        for callback in self._all:
+            callback.validating(n_done, n_sentences)
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """See ``Callback``."""

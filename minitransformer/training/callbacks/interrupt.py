@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -18,7 +20,7 @@ class Interrupt:
 
     def __init__(self, world: Communicator) -> None:
         self._world = world
-        self._received = False
+        self._received = self._raises = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -35,9 +37,22 @@ class Interrupt:
         """Return whether to stop now; the result is the same on all ranks."""
         return self._world.any(self._received)
 
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt within this context if a signal comes, or has come before; so long work ends."""
+        self._raises = True
+        try:
+            if self._received:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._raises = False
+
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self._received = True
         self._restore()
+        if self._raises:
+            raise KeyboardInterrupt
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

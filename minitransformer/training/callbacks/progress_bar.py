@@ -1,23 +1,19 @@
-"""The progress of training on a terminal."""
+"""The progress of training on a terminal, or as log lines."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from minitransformer.training.callbacks.callback import Callback, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult
 
 
-class _StepsPerSecond(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed or 0:.2f} updates/s")
-
-
 class ProgressBar(Callback):
-    """A progress bar if the output is a terminal, else log lines."""
+    """A progress bar of at most 80 columns if the output is a terminal, else log lines with clock and time left."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -25,7 +21,6 @@ class ProgressBar(Callback):
             TextColumn("[bold]{task.completed:,.0f}/{task.total:,.0f}"),
             BarColumn(bar_width=None),
             TextColumn("{task.description}"),
-            _StepsPerSecond(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -34,9 +29,12 @@ class ProgressBar(Callback):
             refresh_per_second=4,
         )
         self._task = self._progress.add_task("starting", total=None)
+        self._figures = ""
+        self._max_updates, self._first = 0, TrainingState()
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
         """Show the bar."""
+        self._max_updates, self._first = max_updates, state
         self._progress.reset(self._task, total=max_updates, completed=state.step)
         self._progress.start()
 
@@ -52,23 +50,50 @@ class ProgressBar(Callback):
         """Move the bar back."""
         self._progress.update(self._task, completed=state.step)
 
+    def validating(self, n_done: int, n_sentences: int) -> None:
+        """Show how many sentences are translated, in the place of the figures."""
+        is_done = n_done == n_sentences
+        self._describe(self._figures if is_done else f"validating {n_done:,}/{n_sentences:,}")
+
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """Show the figures in the bar, or as a line of their own."""
         if isinstance(report, ValidationReport):
             greedy = f"greedy {report.score.name} {report.score.value:.2f} [{report.score.signature}]"
-            self.print(
+            self._log(
                 f"step {report.step:,}: validation loss {report.loss:.4f}, perplexity {report.perplexity:.2f},"
                 f" {greedy}{', the best so far' if report.best else ''}"
             )
             return
-        figures = (
-            f"loss {report.loss:.4f}, {report.target_tokens_per_second:,.0f} tokens/s,"
-            f" learning rate {report.learning_rate:.2e}"
-        )
-        self._progress.update(self._task, description=figures)
+        self._figures = f"loss {report.loss:.3f}, {report.target_tokens_per_second:,.0f} tokens/s"
+        self._describe(self._figures)
         if not self.console.is_terminal:
-            self.print(f"step {report.step:,}, epoch {report.epoch}: {figures}")
+            self._log(
+                f"step {report.step:,} of {self._max_updates:,}, epoch {report.epoch}: loss {report.loss:.4f},"
+                f" {report.target_tokens_per_second:,.0f} tokens/s, learning rate {report.learning_rate:.2e},"
+                f" {_in_words(self._seconds_left(report))} left"
+            )
 
     def print(self, line: str) -> None:
         """Print a line, above the bar if there is one."""
         self.console.print(line, markup=False, soft_wrap=True)
+
+    def _describe(self, text: str) -> None:
+        self._progress.update(self._task, description=text)
+
+    def _log(self, line: str) -> None:
+        """Print a line; off a terminal, with the clock before it."""
+        clock = "" if self.console.is_terminal else f"{datetime.now():%H:%M:%S} "
+        self.print(clock + line)
+
+    def _seconds_left(self, report: TrainingReport) -> float:
+        """Estimate the training time that is left from the mean speed since ``begin``."""
+        per_update = (report.seconds - self._first.seconds) / max(1, report.step - self._first.step)
+        return per_update * (self._max_updates - report.step)
+
+
+def _in_words(seconds: float) -> str:
+    """Return a duration for people: "40 s", "12 min" or "3 h 05 min"."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"

@@ -6,9 +6,11 @@ import dataclasses
 import logging
 from pathlib import Path
 
+from minitransformer.config import TrainingConfig
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
-from minitransformer.training.callbacks.callback import Callback
+from minitransformer.training.callbacks.callback import Callback, ValidationReport
+from minitransformer.training.callbacks.interrupt import Interrupt
 from minitransformer.training.callbacks.stage import Moment
 from minitransformer.training.state import TrainingState
 from minitransformer.training.stopwatch import Stopwatch
@@ -24,29 +26,54 @@ class ValidationStage:
 
     def __init__(
         self,
-        every: int,
+        config: TrainingConfig,
         validation: Validation | None,
         model: Transformer,
         world: Communicator,
         writer: CheckpointWriter,
         stopwatch: Stopwatch,
         callback: Callback,
+        interrupt: Interrupt,
     ) -> None:
-        self.every, self._validation, self._model, self._world = every, validation, model, world
-        self._writer, self._stopwatch, self._callback = writer, stopwatch, callback
+        self.every, self._config, self._validation, self._model = config.validate_every, config, validation, model
+        self._world, self._writer, self._stopwatch = world, writer, stopwatch
+        self._callback, self._interrupt = callback, interrupt
 
     def after_step(self, state: TrainingState, moment: Moment) -> TrainingState:
         """Validate every ``every`` updates and at the end; save the model in the run's directory if it is the best."""
         if not (state.step % self.every == 0 and moment.is_sound) and not moment.is_last:
             return state
+        return self.validate(state)
+
+    def validate(self, state: TrainingState) -> TrainingState:
+        """Validate now; at a signal return at once, with ``validation_is_due`` set.  All ranks must call this."""
         with self._stopwatch.paused(), self._world.waiting_for_rank_0():
             if self._validation is not None and self._world.rank == 0:
-                report = self._validation.report(self._model, state.step, state.best_loss)
-                self._callback.report(report)
-                keep = report.best and not self._writer.is_lost()  # a lost directory is reported by the next checkpoint
-                if keep and keep_best(self._writer.run, self._model):
-                    state = dataclasses.replace(state, best_loss=report.loss)
-        return state
+                try:
+                    with self._interrupt.raising():
+                        report = self._validation.report(
+                            self._model, state.step, state.best_loss, self._callback.validating
+                        )
+                except KeyboardInterrupt:
+                    state = dataclasses.replace(state, validation_is_due=True)
+                else:
+                    state = self._after_report(state, report)
+        return self._world.bcast(state)
+
+    def _after_report(self, state: TrainingState, report: ValidationReport) -> TrainingState:
+        self._callback.report(report)
+        score = report.score.value
+        has_best_score = state.best_score is None or score > state.best_score
+        is_progress = report.best if self._config.patience_for == "loss" else has_best_score
+        keep = report.best and not self._writer.is_lost()  # a lost directory is reported by the next checkpoint
+        kept = keep and keep_best(self._writer.run, self._model)
+        return dataclasses.replace(
+            state,
+            best_loss=report.loss if kept else state.best_loss,
+            best_score=score if has_best_score else state.best_score,
+            n_without_progress=0 if is_progress else state.n_without_progress + 1,
+            validation_is_due=False,
+        )
 
 
 def keep_best(run: Path, model: Transformer) -> bool:

@@ -37,14 +37,14 @@ def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted
     job = job_of(config)
     assert job.trainer.train(Callback())
     best, average = load_model_files(config.run / BEST)[1], average_weights(checkpoints(config.run))
-    finish(job)
+    finish(job, Callback())
     assert kept_weights(config) == f"best single model, validation loss {job.trainer.state.best_loss:.4f}"
     require_equal(config, best)
-    finish(job, always_average=True)
+    finish(job, Callback(), always_average=True)
     assert kept_weights(config) == "average of the last 3 checkpoints"
     require_equal(config, average)
     shutil.rmtree(config.run / BEST)
-    finish(job)
+    finish(job, Callback())
     assert kept_weights(config) == "average of the last 3 checkpoints"
 
 
@@ -58,7 +58,7 @@ def test_an_average_with_older_checkpoints_than_the_last_says_so(
     assert job.trainer.train(Callback())
     for step in missing:
         shutil.rmtree(checkpoint_path(config.run, step))
-    finish(job, always_average=True)
+    finish(job, Callback(), always_average=True)
     message = [line for line in logged if line.startswith("warning")]
     older = {(): [], (16,): ["step-00000008"], (12, 16): ["step-00000004, step-00000008"]}[missing]
     after = ", ".join(f"update {step}" for step in missing)

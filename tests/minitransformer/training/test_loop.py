@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,9 @@ def test_the_time_of_validation_does_not_count(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
     class Slow(FixedLosses):
-        def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
+        def report(self, *arguments: Any) -> ValidationReport:
             now[0] += 50
-            return super().report(model, step, best_loss)
+            return super().report(*arguments)
 
     trainer = trainer_of(tmp_path, validation=Slow(2.0, 1.0), validate_every=4)
     assert trainer.train(Callback())
@@ -144,3 +145,61 @@ def test_a_rank_stops_when_any_rank_was_interrupted(is_requested: bool) -> None:
             return is_requested
 
     assert Interrupt(Others()).requested() == is_requested
+
+
+class InterruptedOnce(FixedLosses):
+    """A validation that is interrupted by Ctrl-C the first time that it reaches an update."""
+
+    def __init__(self, at: int, *losses: float) -> None:
+        super().__init__(*losses)
+        self.at = at
+
+    def report(self, model: Transformer, step: int, *arguments: Any) -> ValidationReport:
+        if step == self.at:
+            self.at = -1
+            signal.raise_signal(signal.SIGINT)
+        return super().report(model, step, *arguments)
+
+
+@pytest.mark.parametrize("step", [4, 8])
+def test_an_interrupted_validation_is_repeated_and_the_run_ends_like_an_undisturbed_one(
+    tmp_path: Path, step: int, logged: list[str]
+) -> None:
+    changes = {"validate_every": 4, "checkpoint_every": 3}
+    losses = (2.0, 1.0)
+    interrupted = trainer_of(tmp_path, run="parts", validation=InterruptedOnce(step, *losses), **changes)
+    assert not interrupted.train(Callback())
+    assert interrupted.state.step == step
+    assert logged == [f"interrupted after update {step} and saved; the same run goes on from there"]
+    left = losses[:] if step == 4 else losses[1:]
+    resumed, recorder = trainer_of(tmp_path, run="parts", validation=FixedLosses(*left), **changes), Recorder()
+    assert resumed.resume()
+    assert resumed.train(recorder)
+    validated = [report.step for report in recorder.reports if isinstance(report, ValidationReport)]
+    assert validated == ([4, 8] if step == 4 else [8])
+    whole = trained(tmp_path, run="whole", validation=FixedLosses(*losses), **changes)
+    assert everything(resumed) == everything(whole)
+
+
+@pytest.mark.parametrize(
+    ("losses", "scores", "changes", "last"),
+    [
+        ([3.0, 2.0, 2.5, 2.4], [0.0], {"patience": 1}, 6),
+        ([3.0, 2.0, 2.5, 1.0], [0.0], {"patience": 2}, 8),
+        ([3.0, 3.5, 3.1, 1.0], [0.0], {"patience": 2}, 6),
+        ([3.0, 2.0, 1.0, 0.5], [5.0, 4.0, 3.0, 9.0], {"patience": 2, "patience_for": "score"}, 6),
+        ([3.0, 4.0, 5.0, 6.0], [5.0, 6.0, 7.0, 8.0], {"patience": 1, "patience_for": "score"}, 8),
+    ],
+)
+def test_without_progress_for_too_long_the_training_ends(
+    losses: list[float], scores: list[float], changes: dict[str, Any], last: int, tmp_path: Path, logged: list[str]
+) -> None:
+    changes = {"validate_every": 2, **changes}
+    trainer = trainer_of(tmp_path, validation=FixedLosses(*losses, scores=scores), **changes)
+    assert trainer.train(Callback())
+    assert (trainer.state.step, trainer.is_complete) == (last, True)
+    assert len(logged) == (last < 8)
+    assert all("validations without a better" in line for line in logged)
+    again = trainer_of(tmp_path, **changes)
+    again.resume()
+    assert (again.state.step, again.is_complete) == (last, True)

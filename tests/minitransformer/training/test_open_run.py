@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from minitransformer import ModelConfig, Transformer
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.prepare import prepare
 from minitransformer.data.survey import CorpusError
+from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.provenance import short_hash
@@ -25,6 +27,7 @@ from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.final_model import finish, is_finished
 from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.trainer import Trainer
+from minitransformer.training.validation import Validation
 from parallel.communicator import SerialCommunicator
 from tests.support.training import StoppingMonitor
 
@@ -55,7 +58,7 @@ def job_of(config: RunConfig) -> OpenRun:
 def finished(config: RunConfig) -> dict[str, Any]:
     job = job_of(config)
     assert job.trainer.train(Callback())
-    finish(job)
+    finish(job, Callback())
     return dict(json.loads((config.run / "results.json").read_text()))
 
 
@@ -299,7 +302,7 @@ def test_a_model_that_is_corrupt_at_the_end_is_named_and_left_out(tmp_path: Path
     job = job_of(run_of(tmp_path))
     assert job.trainer.train(Callback())
     corrupt(tmp_path / "run" / name / "model.safetensors")
-    finish(job)
+    finish(job, Callback())
     left_out = [line for line in logged if "the final model is made without" in line]
     assert len(left_out) == 1
     assert f"{name}/model.safetensors: has changed since it was written" in left_out[0]
@@ -327,3 +330,62 @@ def test_only_text_in_byte_pairs_is_segmented_anew(data: dict[str, Any], tied: A
     text = DataConfig(**data, joint_vocabulary=tied == "all")
     with pytest.raises(ConfigError, match=r"training.bpe_dropout is 0.1, but only text in byte pairs"):
         RunConfig(data=text, model=ModelConfig(tied=tied), training=TrainingConfig(bpe_dropout=0.1))
+
+
+class InterruptingValidation(Callback):
+    """Presses Ctrl-C as soon as a validation has finished a sentence; remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def validating(self, n_done: int, n_sentences: int) -> None:
+        self.seen.append((n_done, n_sentences))
+        if len(self.seen) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_ends_a_validation_before_all_sentences_are_translated(tmp_path: Path) -> None:
+    job, monitor = job_of(run_of(tmp_path, max_updates=1)), InterruptingValidation()
+    model = job.trainer.model
+    validation = dataclasses.replace(not_none(job.trainer.validation), text=PAIRS * 20, n_threads=2)
+    job.trainer.validation = validation
+    assert not job.trainer.train(monitor)
+    assert job.trainer.state.validation_is_due
+    assert monitor.seen[-1][0] < len(validation.text)
+    told: list[tuple[int, int]] = []
+    validation.score(model, PAIRS[:40], beam=2, progress=lambda *n: told.append(n))
+    assert told[-1] == (40, 40)
+    assert told == sorted(told)
+
+
+@pytest.mark.parametrize(("n", "expected"), [(3, 3), (1_000, 10)])
+def test_a_validation_translates_the_first_sentences_and_the_loss_is_of_all(
+    tmp_path: Path, n: int, expected: int
+) -> None:
+    job = job_of(run_of(tmp_path, validation_sentences=n))
+    validation = not_none(job.trainer.validation)
+    assert validation.text == job.data.text("validation")[:expected]
+    assert len(validation.pairs) == 10
+    told: list[tuple[int, int]] = []
+    validation.report(job.trainer.model, 1, None, lambda *n: told.append(n))
+    assert told[-1] == (expected, expected)
+
+
+def test_during_training_translations_exceed_their_sources_by_few_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[SearchConfig] = []
+    search = Translator.n_best
+
+    def noted(self: Translator, lines: Any, config: SearchConfig, **rest: Any) -> Any:
+        searches.append(config)
+        return search(self, lines, config, **rest)
+
+    monkeypatch.setattr(Translator, "n_best", noted)
+    finished(run_of(tmp_path))
+    assert [(config.beam, config.max_extra_tokens) for config in searches] == [(1, 25), (1, 25), (4, 50)]
+
+
+def not_none(validation: Validation | None) -> Validation:
+    assert validation is not None
+    return validation

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
 import math
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Never
 
@@ -61,15 +62,17 @@ class Recorder(Callback):
 
 
 class FixedLosses:
-    """A validation whose losses are given beforehand."""
+    """A validation whose losses, and BLEU, are given beforehand."""
 
-    def __init__(self, *losses: float) -> None:
-        self._losses = iter(losses)
+    def __init__(self, *losses: float, scores: Sequence[float] = (0.0,)) -> None:
+        self._losses, self._scores = iter(losses), itertools.cycle(scores)
 
-    def report(self, model: Transformer, step: int, best_loss: float | None) -> ValidationReport:
+    def report(
+        self, model: Transformer, step: int, best_loss: float | None, progress: Callable[[int, int], None]
+    ) -> ValidationReport:
         loss = next(self._losses)
         best = best_loss is None or loss < best_loss
-        score = Score("BLEU", 0.0, "signature", "detail")
+        score = Score("BLEU", next(self._scores), "signature", "detail")
         return ValidationReport(step, loss, math.exp(loss), score, best, 0.0)
 
 
@@ -281,7 +284,7 @@ def test_the_best_model_so_far_is_kept_in_the_run(tmp_path: Path) -> None:
 
 def test_the_best_loss_so_far_survives_an_interruption(tmp_path: Path) -> None:
     first = trainer_of(tmp_path, validation=FixedLosses(1.0), validate_every=4)
-    first.train(interrupting_at(4))
+    first.train(interrupting_at(5))
     second, monitor = trainer_of(tmp_path, validation=FixedLosses(2.0), validate_every=4), Recorder()
     second.resume()
     second.train(monitor)
