@@ -75,6 +75,7 @@ class Validation:
         The search ends at EXTRA_TOKENS more than the source has: an untrained model finds no end.
         """
         start = time.perf_counter()
+        progress(0, len(self.text))
         score = self.loss(model)
         greedy = self.score(model, self.text, beam=1, max_extra_tokens=EXTRA_TOKENS, progress=progress)
         best = best_loss is None or score.loss < best_loss
@@ -134,6 +135,7 @@ def _summed(progress: Progress, total: int) -> Advance:
             n_done += n
             progress(n_done, total)
 
+    advance(0)
     return advance
 
 

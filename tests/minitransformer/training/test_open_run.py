@@ -339,9 +339,9 @@ class InterruptingValidation(Callback):
         self.seen: list[tuple[int, int]] = []
 
     def validating(self, n_done: int, n_sentences: int) -> None:
-        self.seen.append((n_done, n_sentences))
-        if len(self.seen) == 1:
+        if n_done and not self.seen[-1][0]:
             signal.raise_signal(signal.SIGINT)
+        self.seen.append((n_done, n_sentences))
 
 
 def test_ctrl_c_ends_a_validation_before_all_sentences_are_translated(tmp_path: Path) -> None:
@@ -351,7 +351,8 @@ def test_ctrl_c_ends_a_validation_before_all_sentences_are_translated(tmp_path: 
     job.trainer.validation = validation
     assert not job.trainer.train(monitor)
     assert job.trainer.state.validation_is_due
-    assert monitor.seen[-1][0] < len(validation.text)
+    assert monitor.seen[0] == (0, len(validation.text))  # shown at once: an untrained model finishes nothing for long
+    assert 0 < monitor.seen[-1][0] < len(validation.text)
     told: list[tuple[int, int]] = []
     validation.score(model, PAIRS[:40], beam=2, progress=lambda *n: told.append(n))
     assert told[-1] == (40, 40)
