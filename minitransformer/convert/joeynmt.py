@@ -72,7 +72,10 @@ def read_joeynmt(directory: Path, source_model: Path | None = None, target_model
     depths = count_layers(arrays)
     config = _configuration(settings, arrays, depths)
     output = arrays.take("decoder.output_layer.weight")
-    of_source, of_target = (_embedding(settings, arrays, *names) for names in zip(("src", "trg"), STACKS, strict=True))
+    of_source, of_target = (
+        _embedding(settings, arrays, side, stack, config["d_model"])
+        for side, stack in zip(("src", "trg"), STACKS, strict=True)
+    )
     weights = embeddings(source, target, (of_source, of_target, output))
     weights |= read_layers(arrays, depths, _NAMES, norm=config["norm"])
     arrays.require_none_left(_IGNORED)
@@ -120,9 +123,9 @@ def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[in
     }
 
 
-def _embedding(settings: SettingsFile, arrays: WeightsFile, side: str, stack: str) -> Array:
+def _embedding(settings: SettingsFile, arrays: WeightsFile, side: str, stack: str, d_model: int) -> Array:
     """Return a table of embeddings; our model multiplies it by √D, JoeyNMT only if ``scale`` is set."""
     table = arrays.take(f"{side}_embed.lut.weight")
     if settings.of(f"model.{stack}.embeddings.scale", bool, False):
         return table
-    return table / np.float32(math.sqrt(table.shape[-1]))
+    return table / np.float32(math.sqrt(d_model))

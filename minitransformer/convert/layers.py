@@ -38,9 +38,14 @@ FAIRSEQ_NAMES: Mapping[str, ModuleNames] = {  # of each stack; MarianMT of trans
 def layer_sizes(path: Path, d_model: int, d_ff: int, n_heads: int, depths: tuple[int, int]) -> dict[str, Any]:
     """Return the settings of ``ModelConfig`` that are sizes of layers; ``depths`` are those of encoder and decoder.
 
-    Raises: ConversionError if the heads do not divide d_model.
+    Raises: ConversionError if a size is not positive, or if the heads do not divide d_model.
     """
-    if n_heads < 1 or d_model % n_heads:
+    if min(d_model, d_ff, n_heads, *depths) < 1:
+        raise ConversionError(
+            f"{path}: d_model {d_model}, d_ff {d_ff}, {n_heads} heads, {depths[0]} and {depths[1]} layers: expected"
+            " positive numbers; is the model complete, and of this kind?"
+        )
+    if d_model % n_heads:
         raise ConversionError(f"{path}: {n_heads} heads do not divide {d_model} features; correct the setting")
     return {
         "d_model": d_model,

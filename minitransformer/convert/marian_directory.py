@@ -68,14 +68,15 @@ def read_marian(path: Path) -> Parts:
     settings, arrays = SettingsFile.load(path / CONFIG), WeightsFile.load(path / WEIGHTS)
     models = read_bytes(path / SOURCE_FILE), read_bytes(path / TARGET_FILE)
     source, target, tokenizer = with_tokenizer(*_vocabularies(path, settings), models)
+    depths = settings.of("encoder_layers", int), settings.of("decoder_layers", int)
+    layers = _configuration(path, settings, depths)
     weights = embeddings(source, target, _tables(arrays, settings), arrays.take_if_there("final_logits_bias"))
     starts_from = weights.get("target_embedding.weight", weights["source_embedding.weight"])[START]
-    depths = settings.of("encoder_layers", int), settings.of("decoder_layers", int)
     weights |= read_layers(arrays, depths, FAIRSEQ_NAMES, norm="post", prefix=PREFIX)
     positions = [arrays.take_if_there(name) for name in POSITIONS]
     arrays.require_none_left(_COPIES)
     config = ModelConfig(
-        **_configuration(path, settings, depths),
+        **layers,
         **vocabulary_settings(source, target, weights),
         start="symbol" if starts_from.any() else "zero",
     )

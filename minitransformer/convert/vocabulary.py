@@ -63,9 +63,10 @@ class Vocabulary:
 
         Raises: ConversionError if it has another number of rows than the vocabulary has words.
         """
-        if len(foreign) != self.n_foreign:
+        if foreign.shape[:1] != (self.n_foreign,):
+            n_rows = len(foreign) if foreign.ndim else "no"
             raise ConversionError(
-                f"vocabulary: it has {self.n_foreign} words, but the model {len(foreign)}; restore its file"
+                f"vocabulary: it has {self.n_foreign} words, but the model {n_rows}; restore its file"
             )
         rows: Array = foreign[np.array([self.rows[0] if row is None else row for row in self.rows])]
         return rows
