@@ -11,33 +11,27 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from minitransformer.config import ModelConfig
-from minitransformer.config.model import Activation, Start, Tying
+from minitransformer.config.model import Activation, Start
 from minitransformer.convert.ctranslate2_format import ModelFile, dequantised, read_model_file
 from minitransformer.convert.ctranslate2_layers import read_layers
-from minitransformer.convert.ctranslate2_positions import (
-    COMPUTED,
-    recognise_sinusoids,
-    table_of,
-)
+from minitransformer.convert.ctranslate2_positions import COMPUTED, recognise_sinusoids, table_of
 from minitransformer.convert.ctranslate2_settings import Settings, read_settings, require_symbols
-from minitransformer.convert.ctranslate2_tokenizer import sentencepiece_models, with_tokenizer_of
 from minitransformer.convert.ctranslate2_variables import Variables
-from minitransformer.convert.ctranslate2_vocabulary import has_vocabulary, n_theirs, read_vocabularies
+from minitransformer.convert.ctranslate2_vocabulary import has_vocabulary, read_vocabularies
+from minitransformer.convert.foreign_files import sentencepiece_models
+from minitransformer.convert.layers import STACKS
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.positions import sines_between, with_features
-from minitransformer.convert.vocabulary import Vocabulary
+from minitransformer.convert.vocabulary import Array, Vocabulary, embeddings, vocabulary_settings, with_tokenizer
 
-Array = np.ndarray[Any, Any]
 Weights = dict[str, Array]
 
 MODEL_FILE = "model.bin"
 ACTIVATIONS: dict[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "swish", 3: "gelu"}
-STACKS = ("encoder", "decoder")
 POSITIONS = {stack: f"{stack}/position_encodings/encodings" for stack in STACKS}
 _HEADS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}  # if the file does not say how many
 _OLDEST_REVISION, _NEWEST_REVISION = 2, 7
@@ -55,7 +49,8 @@ def read_ctranslate2(directory: Path, source_model: Path | None = None, target_m
         source_model, target_model: the sentencepiece models with which the model was trained; see
             ``sentencepiece_models``.
 
-    Raises: ConversionError if a file is missing or corrupt, or if the model has what ours lacks.
+    Raises: ConversionError if a file is missing, or if the model has what ours lacks; CorruptFileError if a JSON
+    file is corrupt.
     """
     path = directory / MODEL_FILE
     file = read_model_file(path)
@@ -72,11 +67,18 @@ def read_ctranslate2(directory: Path, source_model: Path | None = None, target_m
     source, target = read_vocabularies(directory, settings.symbols)
     require_symbols(directory, settings, source, target)
     models = sentencepiece_models(directory, source_model, target_model)
-    source, target, tokenizer = with_tokenizer_of(models, source, target)
+    source, target, tokenizer = with_tokenizer(source, target, models)
     config = _layers_config(path, file, variables, settings)
-    config, embeddings = _read_embeddings(variables, config, settings, source, target)
-    config, weights = _read_positions(file, variables, config, embeddings | read_layers(variables, config))
-    variables.expect_none_left()
+    bias = variables.optional("decoder/projection/bias", (target.n_foreign,))
+    weights = embeddings(source, target, _tables(variables, config.d_model, source, target), bias)
+    start: Start = "end" if settings.symbols.start == settings.symbols.end else "symbol"
+    config = replace(
+        config,
+        **vocabulary_settings(source, target, weights),
+        start="zero" if settings.starts_from_zero else start,
+    )
+    config, weights = _read_positions(file, variables, config, weights | read_layers(variables, config))
+    variables.require_none_left()
     return Parts(config, weights, tokenizer)
 
 
@@ -144,46 +146,23 @@ def _head_size(path: Path, variables: Variables, d_model: int, n_heads: int) -> 
     return sizes.pop()
 
 
-def _read_embeddings(
-    variables: Variables, config: ModelConfig, settings: Settings, source: Vocabulary, target: Vocabulary
-) -> tuple[ModelConfig, Weights]:
-    """Return the configuration with vocabularies, tying and start, and the embeddings and the projection."""
-    d_model = config.d_model
+def _tables(variables: Variables, d_model: int, source: Vocabulary, target: Vocabulary) -> tuple[Array, Array, Array]:
+    """Return the embeddings of source and target, and the matrix of the softmax."""
     name = "encoder/embeddings_0" if "encoder/embeddings_0/weight" in variables else "encoder/embeddings"
-    of_source = _embedding(variables, "encoder", name, source, d_model)
-    of_target = _embedding(variables, "decoder", "decoder/embeddings", target, d_model)
-    n_words = n_theirs(target)
-    projection = target.matrix(variables.array("decoder/projection/weight", (n_words, d_model)))
-    bias = target.bias(variables.optional("decoder/projection/bias", (n_words,)))
-    weights = {"source_embedding.weight": of_source}
-    tied: Tying = "target" if np.array_equal(of_target, projection) else "none"
-    if tied == "target" and source.words == target.words and np.array_equal(of_source, of_target):
-        tied = "all"
-    if tied != "all":
-        weights["target_embedding.weight"] = of_target
-    if tied == "none":
-        weights["projection.weight"] = projection
-    if bias is not None:
-        weights["softmax_bias"] = bias
-    start: Start = "end" if settings.symbols.start == settings.symbols.end else "symbol"
-    n_source, n_target = len(source.words), len(target.words)
-    return replace(
-        config,
-        vocabulary_size=n_target,
-        source_vocabulary_size=n_source if n_source != n_target else None,
-        tied=tied,
-        softmax_bias=bias is not None,
-        start="zero" if settings.starts_from_zero else start,
-    ), weights
+    return (
+        _embedding(variables, "encoder", name, (source.n_foreign, d_model)),
+        _embedding(variables, "decoder", "decoder/embeddings", (target.n_foreign, d_model)),
+        variables.array("decoder/projection/weight", (target.n_foreign, d_model)),
+    )
 
 
-def _embedding(variables: Variables, stack: str, name: str, vocabulary: Vocabulary, d_model: int) -> Array:
-    """Return an embedding in our order, multiplied by what its factor is of ours, √D."""
-    matrix = vocabulary.matrix(variables.array(f"{name}/weight", (n_theirs(vocabulary), d_model)))
+def _embedding(variables: Variables, stack: str, name: str, shape: tuple[int, int]) -> Array:
+    """Return an embedding, multiplied by what its factor is of ours, √D."""
+    matrix = variables.array(f"{name}/weight", shape)
     factor = variables.scalar(f"{stack}/scale_embeddings", f"{name}/multiply_by_sqrt_depth")
     if factor is None or (factor.dtype == np.int8 and factor):
         return matrix
-    relative = (1.0 if factor.dtype == np.int8 else float(factor)) / math.sqrt(d_model)
+    relative = (1.0 if factor.dtype == np.int8 else float(factor)) / math.sqrt(shape[1])
     return matrix if math.isclose(relative, 1, rel_tol=1e-6) else matrix * np.float32(relative)
 
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-
+from minitransformer.convert.foreign_files import WeightsFile
 from minitransformer.convert.parts import ConversionError
-
-Array = np.ndarray[Any, Any]
+from minitransformer.convert.vocabulary import Array
 
 _IGNORED = ("alignment_layer", "alignment_heads", "embeddings_merge", "alibi_use_positive_positions", "scale_alibi")
 _UNSUPPORTED = {  # parts of variables' names, and what they are; the first that fits is named
@@ -36,86 +30,59 @@ _UNSUPPORTED = {  # parts of variables' names, and what they are; the first that
 }
 
 
-class Variables:
-    """The variables of a model by name, weights in float32; each is removed when it is read."""
-
-    def __init__(self, path: Path, arrays: Mapping[str, Array]) -> None:
-        self._path, self._left = path, dict(arrays)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._left
-
-    def shape(self, name: str) -> tuple[int, int]:
-        """Return the shape of a matrix, which stays.  Raises: ConversionError if there is none of this name."""
-        if name not in self._left or self._left[name].ndim != 2:
-            raise self._unfit(name, "a matrix")
-        n_rows, n_columns = self._left[name].shape
-        return n_rows, n_columns
+class Variables(WeightsFile):
+    """The variables of a model: matrices and vectors in float32, and single numbers with their types."""
 
     def array(self, name: str, shape: tuple[int, ...]) -> Array:
         """Return a variable of this shape.  Raises: ConversionError if there is none."""
         found = self.optional(name, shape)
         if found is None:
-            raise self._unfit(name, f"shape {shape}")
+            raise self.unfit(name, f"shape {shape}")
         return found
 
     def optional(self, name: str, shape: tuple[int, ...]) -> Array | None:
         """Return a variable of this shape, or None.  Raises: ConversionError if it has another shape."""
-        if name in self._left and self._left[name].shape != shape:
-            raise self._unfit(name, f"shape {shape}")
-        return self._left.pop(name, None)
+        if name in self._arrays and self._arrays[name].shape != shape:
+            raise self.unfit(name, f"shape {shape}")
+        return self.take_if_there(name)
 
     def table(self, name: str, n_columns: int) -> Array | None:
         """Return a matrix with this number of columns, or None.  Raises: ConversionError if it has another shape."""
-        return self.array(name, (self.shape(name)[0], n_columns)) if name in self._left else None
+        return self.array(name, (self.shape(name)[0], n_columns)) if name in self._arrays else None
 
     def scalar(self, *names: str) -> Array | None:
         """Return the number with the first of these names that exists, with its type, or None.
 
         Raises: ConversionError if it is no number.
         """
-        found = [self._left.pop(name) for name in names if name in self._left]
+        found = [self._arrays.pop(name) for name in names if name in self._arrays]
         if found and found[0].size != 1:
-            raise ConversionError(f"{self._path}: {names[0]}: expected a number, got an array {found[0].shape}")
+            raise ConversionError(f"{self.path}: {names[0]}: expected a number, got an array {found[0].shape}")
         return found[0].reshape(()) if found else None
 
     def integer(self, default: int, *names: str) -> int:
         """Return the number with the first of these names that exists.  Raises: ConversionError if it is no integer."""
         found = self.scalar(*names)
         if found is not None and not (found.dtype.kind == "i" or float(found).is_integer()):
-            raise ConversionError(f"{self._path}: {names[0]}: expected a whole number, got {found}")
+            raise ConversionError(f"{self.path}: {names[0]}: expected a whole number, got {found}")
         return default if found is None else int(found)
 
     def ending_with(self, *endings: str) -> list[str]:
         """Return the names that end so."""
-        return [name for name in self._left if name.endswith(endings)]
+        return [name for name in self._arrays if name.endswith(endings)]
 
     def expect_supported(self) -> None:
         """Raise ConversionError if a variable's name says that the model has what ours lacks."""
         for part, feature in _UNSUPPORTED.items():
-            if found := [name for name in self._set() if part in name]:
+            if found := [name for name in self.left() if part in name]:
                 raise ConversionError(
-                    f"{self._path}: the model has {feature} ({found[0]}), which this Transformer does not"
+                    f"{self.path}: the model has {feature} ({found[0]}), which this Transformer does not"
                 )
 
-    def expect_none_left(self) -> None:
-        """Raise ConversionError if variables are left that have an effect."""
-        if left := self._set():
-            raise ConversionError(
-                f"{self._path}: the model has {len(left)} variables that this Transformer does not have, such as"
-                f" {', '.join(left[:3])}"
-            )
-
-    def _set(self) -> list[str]:
+    def left(self) -> list[str]:
         """Return the names of the variables that are left and have an effect: flags that are 0 have none."""
         return sorted(
             name
-            for name, array in self._left.items()
+            for name, array in self._arrays.items()
             if name.rpartition("/")[2] not in _IGNORED and not (array.ndim == 0 and not array)
-        )
-
-    def _unfit(self, name: str, expected: str) -> ConversionError:
-        got = f"shape {self._left[name].shape}" if name in self._left else "no such variable"
-        return ConversionError(
-            f"{self._path}: {name}: expected {expected}, got {got}; the file is corrupt, or a model of another kind"
         )

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from minitransformer.convert.foreign_files import read_lines
 from minitransformer.convert.parts import ConversionError
 from minitransformer.convert.vocabulary import Vocabulary
-from minitransformer.system.files import CorruptFileError, read_json
+from minitransformer.system.files import read_json
 
 SHARED, SOURCE, TARGET = "shared_vocabulary", "source_vocabulary", "target_vocabulary"
 
@@ -26,7 +27,7 @@ class Symbols:
 def read_vocabularies(directory: Path, symbols: Symbols) -> tuple[Vocabulary, Vocabulary]:
     """Read the vocabularies of source and target, which are equal if the model has one for both.
 
-    Raises: ConversionError if a file is missing or corrupt.
+    Raises: ConversionError if a file is missing or of another kind; CorruptFileError if it is corrupt.
     """
     if shared := _existing(directory, SHARED):
         vocabulary = in_our_order(_read_words(shared, symbols), symbols)
@@ -52,10 +53,7 @@ def _existing(directory: Path, name: str) -> Path | None:
 
 def _read_words(path: Path, symbols: Symbols) -> list[str]:
     """Return the words; CTranslate2 appends the unknown word if the file lacks it."""
-    try:
-        words = read_json(path) if path.suffix == ".json" else _lines(path)
-    except (CorruptFileError, OSError, UnicodeDecodeError) as error:
-        raise ConversionError(f"{path}: no vocabulary can be read ({error}); copy the file again") from error
+    words = read_json(path) if path.suffix == ".json" else read_lines(path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConversionError(f"{path}: expected a list of words; the file is corrupt, or of another kind")
     if len(set(words)) < len(words):
@@ -64,27 +62,14 @@ def _read_words(path: Path, symbols: Symbols) -> list[str]:
     return words if symbols.unknown in words else [*words, symbols.unknown]
 
 
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a text; only line feeds end them, and a return before every one is no part of the words."""
-    lines = path.read_bytes().decode().removesuffix("\n").split("\n")
-    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
-
-
 def in_our_order(words: Sequence[str], symbols: Symbols) -> Vocabulary:
     """Put the unknown word, the start and the end first; start and end may be missing.
 
     If the model's decoder starts with its end symbol, the start is "<s>", which it then does not use.
     """
     start = symbols.start if symbols.start != symbols.end else "<s>"
-    reserved = (symbols.unknown, start, symbols.end)
-    rows = {word: row for row, word in enumerate(words)}
-    others = [word for word in words if word not in reserved]
-    return Vocabulary((*reserved, *others), (*map(rows.get, reserved), *(rows[word] for word in others)))
-
-
-def n_theirs(vocabulary: Vocabulary) -> int:
-    """Return the number of words that the other model has."""
-    return sum(row is not None for row in vocabulary.rows)
+    ids = {word: row for row, word in enumerate(words)}
+    return Vocabulary.in_our_order(ids, (symbols.unknown, start, symbols.end))
 
 
 def vocabulary_files(source: Sequence[str], target: Sequence[str]) -> Mapping[str, str]:

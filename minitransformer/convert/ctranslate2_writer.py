@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from minitransformer.config import ModelConfig
-from minitransformer.convert.ctranslate2 import ACTIVATIONS, MODEL_FILE, POSITIONS, STACKS
+from minitransformer.convert.ctranslate2 import ACTIVATIONS, MODEL_FILE, POSITIONS
 from minitransformer.convert.ctranslate2_format import ModelFile, stored_as, write_model_file
 from minitransformer.convert.ctranslate2_layers import layers_as_variables, linear_maps
 from minitransformer.convert.ctranslate2_positions import stored_tables
 from minitransformer.convert.ctranslate2_settings import SETTINGS_FILE
-from minitransformer.convert.ctranslate2_tokenizer import SOURCE_FILE, TARGET_FILE
 from minitransformer.convert.ctranslate2_vocabulary import vocabulary_files
+from minitransformer.convert.foreign_files import SOURCE_FILE, TARGET_FILE
+from minitransformer.convert.layers import STACKS
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.data.rare_words import is_of_words
 from minitransformer.data.tokenizer import JOINT_FILE, Tokenizer

@@ -12,20 +12,12 @@ from typing import Any
 
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation
-from minitransformer.convert.ctranslate2_tokenizer import sentencepiece_models, with_tokenizer_of
-from minitransformer.convert.marian_directory import modules
+from minitransformer.convert.foreign_files import SettingsFile, WeightsFile, read_lines, sentencepiece_models
+from minitransformer.convert.layers import FAIRSEQ_NAMES, count_layers, layer_sizes, read_layers
 from minitransformer.convert.parts import ConversionError, Parts
-from minitransformer.convert.state_dict import (
-    WEIGHTS,
-    StateDict,
-    TrainingSettings,
-    embeddings,
-    read_lines,
-    vocabulary_settings,
-)
-from minitransformer.convert.vocabulary import Array, Vocabulary
+from minitransformer.convert.vocabulary import Array, Vocabulary, embeddings, vocabulary_settings, with_tokenizer
 
-ARGS = "args.json"
+ARGS, WEIGHTS = "args.json", "model.safetensors"
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, which a dictionary's file does not have
 FIRST_POSITION = 2  # positions up to that of the padding symbol, 1, are left out
 EPSILON = 1e-5  # of layer norm, PyTorch's default
@@ -59,27 +51,24 @@ def read_fairseq(directory: Path, source_model: Path | None = None, target_model
     Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
     missing or corrupt.
     """
-    settings, arrays = TrainingSettings(directory / ARGS), StateDict(directory / WEIGHTS)
+    settings, arrays = SettingsFile.load(directory / ARGS), WeightsFile.load(directory / WEIGHTS)
     settings.refuse(_ALLOWED)
     _use_newest_names(arrays)
     models = sentencepiece_models(directory, source_model, target_model)
-    source, target, tokenizer = with_tokenizer_of(models, *_dictionaries(directory, settings))
-    depths = arrays.count_layers("encoder"), arrays.count_layers("decoder")
+    source, target, tokenizer = with_tokenizer(*_dictionaries(directory, settings), models)
+    depths = count_layers(arrays)
     config = _configuration(settings, arrays, depths)
-    of_source, of_target = (arrays.take(f"{stack}.embed_tokens.weight") for stack in ("encoder", "decoder"))
-    projection = "decoder.output_projection.weight"
-    output = arrays.take(projection) if projection in arrays else of_target
-    weights = embeddings(source, target, of_source, of_target, output)
-    for ours, theirs in modules(*depths):
-        weights |= arrays.linear(ours, theirs.removeprefix("model."))
-    for stack in ("encoder", "decoder") if config["norm"] == "pre" else ():
-        weights |= arrays.linear(f"{stack}.norm", f"{stack}.layer_norm")
+    of_source, of_target = (arrays.take(f"{stack}.embed_tokens.weight") for _, stack in _STACKS)
+    projection = arrays.take_if_there("decoder.output_projection.weight")
+    output = of_target if projection is None else projection
+    weights = embeddings(source, target, (of_source, of_target, output))
+    weights |= read_layers(arrays, depths, FAIRSEQ_NAMES, norm=config["norm"])
     config |= _read_positions(arrays, weights)
     arrays.require_none_left(_IGNORED)
     return Parts(ModelConfig(**config, **vocabulary_settings(source, target, weights)), weights, tokenizer)
 
 
-def _use_newest_names(arrays: StateDict) -> None:
+def _use_newest_names(arrays: WeightsFile) -> None:
     """Rename arrays of the first versions, and separate their joint projections of queries, keys and values."""
     for name in arrays:
         if joint := re.fullmatch(r"(.*)\.in_proj_(weight|bias)", name):
@@ -90,7 +79,7 @@ def _use_newest_names(arrays: StateDict) -> None:
             arrays.rename(name, "decoder.output_projection.weight")
 
 
-def _dictionaries(directory: Path, settings: TrainingSettings) -> tuple[Vocabulary, Vocabulary]:
+def _dictionaries(directory: Path, settings: SettingsFile) -> tuple[Vocabulary, Vocabulary]:
     """Return the vocabularies of source and target: dict.LANGUAGE.txt of both languages, or dict.txt."""
     languages = [settings.of(f"{side}_lang", str, "") for side in ("source", "target")]
     if wrong := [language for language in languages if not re.fullmatch(r"[\w-]*", language)]:
@@ -110,20 +99,14 @@ def _dictionary(path: Path) -> Vocabulary:
     return Vocabulary.of(ids, unknown="<unk>", start="<pad>", end="</s>")
 
 
-def _configuration(settings: TrainingSettings, arrays: StateDict, depths: tuple[int, int]) -> dict[str, Any]:
+def _configuration(settings: SettingsFile, arrays: WeightsFile, depths: tuple[int, int]) -> dict[str, Any]:
     """Return the configuration of the layers.  Raises: ConversionError."""
     n_heads = settings.common(int, "encoder_attention_heads", "decoder_attention_heads")
     is_pre = settings.common(bool, "encoder_normalize_before", "decoder_normalize_before")
-    activation = settings.of("activation_fn", str, "relu")  # the only one of the first versions
-    if activation not in ACTIVATIONS:
-        raise ConversionError(
-            f"{settings.path}: activation_fn = {activation} is not supported; only {', '.join(ACTIVATIONS)}"
-        )
+    d_ff, d_model = arrays.shape("encoder.layers.0.fc1.weight")
     return {
-        **arrays.sizes("encoder.layers.0.fc1.weight", n_heads),
-        "n_layers": depths[0],
-        "n_decoder_layers": depths[1] if depths[1] != depths[0] else None,
-        "activation": ACTIVATIONS[activation],
+        **layer_sizes(settings.path, d_model, d_ff, n_heads, depths),
+        "activation": settings.choice(ACTIVATIONS, "activation_fn", default="relu"),  # in the first versions
         "norm": "pre" if is_pre else "post",
         "layer_norm_eps": EPSILON,
         "attention_bias": True,
@@ -134,7 +117,7 @@ def _configuration(settings: TrainingSettings, arrays: StateDict, depths: tuple[
     }
 
 
-def _read_positions(arrays: StateDict, weights: dict[str, Array]) -> dict[str, Any]:
+def _read_positions(arrays: WeightsFile, weights: dict[str, Array]) -> dict[str, Any]:
     """Return the layout of positions, and add learned tables to the weights."""
     tables = {f"{side}_positions.weight": f"{stack}.embed_positions.weight" for side, stack in _STACKS}
     if not all(name in arrays for name in tables.values()):  # a single one is left, which is refused

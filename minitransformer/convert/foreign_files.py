@@ -1,20 +1,25 @@
-"""Settings, weights and subword models of other programs, read with errors that name the file."""
+"""Settings, weights, words and subword models in files of other programs, read with errors that name the file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.vocabulary import Array
-from minitransformer.system.files import read_json
+from minitransformer.convert.vocabulary import Array, SubwordModels
+from minitransformer.data.tokenizer import JOINT_FILE
+from minitransformer.system.files import read_arrays, read_json
+
+SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"  # sentencepiece models, if each language has its own
+_LARGEST_EXACT = 2**53  # whole numbers up to it are floats without rounding
 
 
-class Fields:
-    """The settings of a configuration file, of which each must have its type."""
+class SettingsFile:
+    """The settings in a file, of which each must have its type; a dot leads into an object: "model.encoder"."""
 
     def __init__(self, path: Path, fields: Any) -> None:
         if not isinstance(fields, dict):
@@ -22,43 +27,132 @@ class Fields:
         self.path, self._fields = path, fields
 
     @classmethod
-    def load(cls, path: Path) -> Fields:
+    def load(cls, path: Path) -> SettingsFile:
         """Read a JSON object.  Raises: CorruptFileError, ConversionError."""
         return cls(path, read_json(path))
 
+    @classmethod
+    def load_if_there(cls, path: Path) -> SettingsFile:
+        """Read a JSON object; without the file there are no settings.  Raises: CorruptFileError, ConversionError."""
+        return cls.load(path) if path.exists() else cls(path, {})
+
     def of(self, name: str, kind: type, default: Any = None) -> Any:
-        """Return a setting.  Raises: ConversionError if it is missing and has no default, or is of another type."""
-        value = self._fields.get(name)
+        """Return a setting; null stands for a missing one.
+
+        Raises: ConversionError if it is of another type, or missing without a default.
+        """
+        value: Any = self._fields
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
         value = default if value is None else value
-        value = float(value) if kind is float and type(value) is int and abs(value) < 2**53 else value
+        if kind is float and type(value) is int and abs(value) < _LARGEST_EXACT:
+            value = float(value)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float)):
-            raise ConversionError(f"{self.path}: {name} must be of type {kind.__name__}; got {value!r}")
+            raise ConversionError(
+                f"{self.path}: expected the setting {name}, of type {kind.__name__}; got {value!r:.80}"
+            )
         return value
 
+    def is_null(self, name: str) -> bool:
+        """Return whether a setting is there, but has no value."""
+        return name in self._fields and self._fields[name] is None
 
-class Arrays:
-    """The arrays of a weights file, as float32."""
+    def common(self, kind: type, *names: str, default: Any = None) -> Any:
+        """Return the value that several settings have.  Raises: ConversionError if they differ."""
+        values = [self.of(name, kind, default) for name in names]
+        if any(value != values[0] for value in values):
+            raise ConversionError(f"{self.path}: {' and '.join(names)} must be equal in our models; got {values}")
+        return values[0]
+
+    def choice(self, choices: Mapping[str, Any], *names: str, default: str) -> Any:
+        """Return what a word in the file stands for; several settings must have the same word.
+
+        Raises: ConversionError if it is none of the choices.
+        """
+        word = self.common(str, *names, default=default)
+        if word not in choices:
+            raise ConversionError(
+                f"{self.path}: {' and '.join(names)} = {word} is not supported; only {', '.join(choices)}"
+            )
+        return choices[word]
+
+    def refuse(self, allowed: Mapping[str, Any]) -> None:
+        """Raise ConversionError if a setting that is there has another value than the one allowed."""
+        for name, value in allowed.items():
+            if (found := self.of(name, type(value), value)) != value:
+                raise ConversionError(f"{self.path}: {name} = {found!r} is not supported; only {value!r}")
+
+
+class WeightsFile:
+    """The arrays in a file of weights; each is removed when it is taken, so that what is left can be refused."""
 
     def __init__(self, path: Path, arrays: Mapping[str, Array]) -> None:
-        self.path, self._arrays = path, arrays
-        self._read: set[str] = set()
+        self.path, self._arrays = path, dict(arrays)
 
-    def find(self, *names: str, default: Array | None = None) -> Array:
-        """Return the array that has the first of these names.  Raises: ConversionError if there is none."""
-        for name in filter(self.has, names):
-            self._read.add(name)
-            return self._arrays[name].astype(np.float32)
-        if default is None:
-            raise ConversionError(f"{self.path}: it has no {' or '.join(names)}; is it complete, and of this kind?")
-        return default
+    @classmethod
+    def load(cls, path: Path) -> WeightsFile:
+        """Read a safetensors file.  Raises: CorruptFileError, UnfitError."""
+        return cls(path, read_arrays(path))
 
-    def has(self, name: str) -> bool:
-        """Return whether there is an array of this name."""
+    def __contains__(self, name: str) -> bool:
         return name in self._arrays
 
-    def unread(self) -> list[str]:
-        """Return the names of the arrays that nobody has read."""
-        return sorted(self._arrays.keys() - self._read)
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._arrays))
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """Return the shape of a matrix, which stays.  Raises: ConversionError if there is none of this name."""
+        if name not in self._arrays or self._arrays[name].ndim != 2:
+            raise self.unfit(name, "a matrix")
+        n_rows, n_columns = self._arrays[name].shape
+        return n_rows, n_columns
+
+    def take(self, *names: str) -> Array:
+        """Return the array with the first of these names that exists, as float32.
+
+        Raises: ConversionError if there is none.
+        """
+        found = self.take_if_there(*names)
+        if found is None:
+            raise ConversionError(f"{self.path}: it has no {' or '.join(names)}; is it complete, and of this kind?")
+        return found
+
+    def take_if_there(self, *names: str) -> Array | None:
+        """Return the array with the first of these names that exists, as float32, or None."""
+        for name in names:
+            if name in self._arrays:
+                return self._arrays.pop(name).astype(np.float32, copy=False)
+        return None
+
+    def rename(self, old: str, new: str) -> None:
+        """Give an array another name."""
+        self._arrays[new] = self._arrays.pop(old)
+
+    def split(self, old: str, new: list[str]) -> None:
+        """Replace an array by equal slices of its rows.  Raises: ConversionError if they cannot be equal."""
+        array = self._arrays.pop(old)
+        if not array.ndim or len(array) % len(new):
+            raise ConversionError(f"{self.path}: {old} of shape {array.shape} has no {len(new)} equal parts")
+        self._arrays.update(zip(new, np.split(array, len(new)), strict=True))
+
+    def left(self) -> list[str]:
+        """Return the names of the arrays that are left, and that matter."""
+        return sorted(self._arrays)
+
+    def require_none_left(self, ignored: str = "") -> None:
+        """Raise ConversionError if arrays are left whose names do not match the pattern ``ignored``."""
+        left = [name for name in self.left() if not re.fullmatch(ignored, name)]
+        if left:
+            raise ConversionError(
+                f"{self.path}: it has {len(left)} arrays that this Transformer does not have: {', '.join(left[:3])}"
+            )
+
+    def unfit(self, name: str, expected: str) -> ConversionError:
+        """Return the error for an array that is missing, or of another shape."""
+        got = f"shape {self._arrays[name].shape}" if name in self._arrays else "no such array"
+        return ConversionError(
+            f"{self.path}: {name}: expected {expected}, got {got}; is it complete, and of this kind?"
+        )
 
 
 def read_bytes(path: Path) -> bytes:
@@ -67,3 +161,30 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ConversionError(f"{path}: cannot be read ({error.strerror}); it is a part of the model") from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the words of a vocabulary, one a line.
+
+    Only line feeds end a line; a return before every one of them is no part of the words.
+    Raises: ConversionError if the file cannot be read.
+    """
+    try:
+        lines = read_bytes(path).decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise ConversionError(f"{path}: no vocabulary can be read ({error}); copy the file again") from error
+    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
+
+
+def sentencepiece_models(directory: Path, source_model: Path | None, target_model: Path | None) -> SubwordModels:
+    """Return the sentencepiece models of source and target; None if there are none.
+
+    They are the files that are given; one file is for both languages.  Else they are the directory's
+    ``tokenizer.model``, or its ``source.spm`` and ``target.spm``.
+    Raises: ConversionError if a file cannot be read.
+    """
+    given = [path for path in (source_model, target_model) if path is not None]
+    if not given:
+        joint, separate = directory / JOINT_FILE, [directory / SOURCE_FILE, directory / TARGET_FILE]
+        given = [joint] if joint.exists() else [path for path in separate if path.exists()]
+    return (read_bytes(given[0]), read_bytes(given[-1])) if given else (None, None)

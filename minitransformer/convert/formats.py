@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -28,16 +29,16 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 class Format:
     """A format: the files by which it is recognised, in words, and functions that read, write and recognise it.
 
-    ``write`` receives the dtype in which weights are stored, one of ``storages``.
+    ``read`` receives the source, and if ``has_tokenizer`` is false also the paths of the sentencepiece models of source
+    and target, or None.  ``write`` receives the dtype in which weights are stored, one of ``storages``.
     """
 
     files: str
     recognise: Callable[[Path], bool]
-    read: Callable[[Path], Parts] | None = None
+    read: Callable[..., Parts] | None = None
     write: Callable[[Parts, Path, Storage], None] | None = None
     storages: tuple[Storage, ...] = ("float32",)
-    read_with_models: Callable[[Path, Path | None, Path | None], Parts] | None = None
-    """Reads a model that has no tokenizer with the sentencepiece models of source and target."""
+    has_tokenizer: bool = True
 
 
 def _write_onnx(parts: Parts, directory: Path, _: Storage) -> None:
@@ -72,7 +73,7 @@ FORMATS: dict[str, Format] = {
         read_ctranslate2,
         write_ctranslate2,
         ("float32", "float16", "int8"),
-        read_ctranslate2,
+        has_tokenizer=False,
     ),
     "marian-npz": Format(
         "a .npz file of Marian, with its vocabulary (.yml, .json or .spm) and perhaps source.spm and target.spm",
@@ -83,13 +84,13 @@ FORMATS: dict[str, Format] = {
         "model.safetensors, args.json and dict.txt or dict.LANGUAGE.txt",
         is_fairseq,
         read_fairseq,
-        read_with_models=read_fairseq,
+        has_tokenizer=False,
     ),
     "joeynmt": Format(
         "model.safetensors, config.json, src_vocab.txt and trg_vocab.txt",
         is_joeynmt,
         read_joeynmt,
-        read_with_models=read_joeynmt,
+        has_tokenizer=False,
     ),
     "onnx": Format(
         "encoder.onnx and decoder_step.onnx", lambda path: (path / "encoder.onnx").exists(), write=_write_onnx
@@ -116,22 +117,40 @@ def read_parts(
     read = FORMATS[name].read
     if read is None:
         raise ConversionError(f"{source}: {name} is written only; the formats that are read: {', '.join(READABLE)}")
-    if source_model is None and target_model is None:
-        return read(source).require_fitting()
-    read_with_models = FORMATS[name].read_with_models
-    if read_with_models is None:
+    models = (source_model, target_model)
+    if FORMATS[name].has_tokenizer and models != (None, None):
         raise ConversionError(f"{source}: models in the format {name} have a tokenizer; give no sentencepiece models")
-    return read_with_models(source, source_model, target_model).require_fitting()
+    parts = read(source) if FORMATS[name].has_tokenizer else read(source, *models)
+    return parts.require_fitting()
 
 
 def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:
-    """Write a model in the format ``name``.
+    """Write a model in the format ``name``; a directory that cannot be completed is left as it was.
 
     Raises: ConversionError if the directory is not empty, or if the format has no such model or storage.
     """
     write = require_writable(directory, name, storage)
-    make_directory(directory)
-    write(parts, directory, storage)
+    with _emptied_on_failure(directory):
+        write(parts, directory, storage)
+
+
+@contextmanager
+def _emptied_on_failure(directory: Path) -> Iterator[None]:
+    """Make an empty directory; if its writer fails or is interrupted, remove its files and each directory made here."""
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        make_directory(directory)
+    except OSError as error:
+        raise ConversionError(f"{directory}: cannot be made ({error.strerror}); choose another directory") from error
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for path in directory.iterdir():
+                path.unlink()
+            for path in made:
+                path.rmdir()
+        raise
 
 
 def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[Parts, Path, Storage], None]:
@@ -155,6 +174,8 @@ def recognise(source: Path) -> str:
     pickles = [path for path in (source, *sorted(source.glob("*"))) if path.is_file() and path.suffix in _PICKLES]
     if pickles:
         raise ConversionError(pickle_message(pickles[0]))
+    if source.is_file():
+        raise ConversionError(f"{source}: is a file; give the directory of a model, or a .npz file of Marian")
     looked_for = "; ".join(f"{name}: {each.files}" for name, each in FORMATS.items() if each.read)
     raise ConversionError(f"{source}: no known format; files that were looked for: {looked_for}")
 

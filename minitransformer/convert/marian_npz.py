@@ -17,16 +17,23 @@ from typing import Any
 import numpy as np
 
 from minitransformer.config import ModelConfig
-from minitransformer.config.model import Activation, Tying
+from minitransformer.config.model import Activation
 from minitransformer.convert.flat_yaml import read_settings, read_vocabulary
-from minitransformer.convert.foreign_files import Arrays, Fields, read_bytes
+from minitransformer.convert.foreign_files import SOURCE_FILE, TARGET_FILE, SettingsFile, WeightsFile, read_bytes
+from minitransformer.convert.layers import STACKS, layer_sizes
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.pieces import words_of
-from minitransformer.convert.vocabulary import Array, Vocabulary, with_tokenizer
+from minitransformer.convert.vocabulary import (
+    Array,
+    SubwordModels,
+    Vocabulary,
+    embeddings,
+    vocabulary_settings,
+    with_tokenizer,
+)
 
 SETTINGS_ARRAY = "special:model.yml"
 DECODER_FILE = "decoder.yml"
-SUBWORD_FILES = ("source.spm", "target.spm")
 UNKNOWN_WORD, END_WORD = "<unk>", "</s>"
 _SIGMOID_SLOPE = 1.702  # of Marian's gelu, x σ(1.702 x)
 
@@ -64,26 +71,20 @@ def read_marian_npz(path: Path) -> Parts:
     Raises: ConversionError if a file or setting is missing, or if the model has what ours cannot express.
     """
     folder = path if path.is_dir() else path.parent
-    decoder = _settings_of(folder / DECODER_FILE) if (folder / DECODER_FILE).exists() else Fields(folder, {})
-    arrays, fields = _load(_model_file(path, decoder))
-    source, target, tokenizer = with_tokenizer(*_vocabularies(folder, decoder))
-    tied = _tying(fields)
-    weights = _embeddings(arrays, source, target, fields)
-    omits = fields.of("output-omit-bias", bool, False)
-    bias = target.bias(None if omits else arrays.find("decoder_ff_logit_out_b").ravel())
-    weights |= {} if bias is None else {"softmax_bias": bias}
-    config = _configuration(fields, decoder)
-    weights |= dict(_layers(arrays, config, fields.of("transformer-ffn-activation", str) == "gelu"))
-    if unread := arrays.unread():
-        raise ConversionError(f"{arrays.path}: parameters that our models lack: {', '.join(unread[:5])}")
-    config |= {
-        "tied": tied, "vocabulary_size": len(target.words), "softmax_bias": bias is not None,
-        "source_vocabulary_size": None if len(source.words) == len(target.words) else len(source.words),
-    }  # fmt: skip
-    return Parts(ModelConfig(**config), weights, tokenizer)
+    decoder = _settings_of(folder / DECODER_FILE) if (folder / DECODER_FILE).exists() else SettingsFile(folder, {})
+    arrays, settings = _load(_model_file(path, decoder))
+    source, target, models = _vocabularies(folder, decoder)
+    source, target, tokenizer = with_tokenizer(source, target, models)
+    bias = None if settings.of("output-omit-bias", bool, False) else arrays.take("decoder_ff_logit_out_b")
+    weights = embeddings(source, target, _tables(arrays, settings), bias)
+    depths = settings.of("enc-depth", int), settings.of("dec-depth", int)
+    config = _configuration(settings, decoder, depths)
+    weights |= dict(_layers(arrays, depths, config["norm"], settings.of("transformer-ffn-activation", str) == "gelu"))
+    arrays.require_none_left()
+    return Parts(ModelConfig(**config, **vocabulary_settings(source, target, weights)), weights, tokenizer)
 
 
-def _model_file(path: Path, decoder: Fields) -> Path:
+def _model_file(path: Path, decoder: SettingsFile) -> Path:
     """Return the .npz: the path itself, the one that decoder.yml names, or the only one of the directory."""
     if path.is_file():
         return path
@@ -94,28 +95,28 @@ def _model_file(path: Path, decoder: Fields) -> Path:
     return found[0]
 
 
-def _load(path: Path) -> tuple[Arrays, Fields]:
+def _load(path: Path) -> tuple[WeightsFile, SettingsFile]:
     """Return the parameters and the settings of a .npz file."""
     try:
         with warnings.catch_warnings(), path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             warnings.simplefilter("ignore")  # of NumPy, about odd headers
             arrays = {name: file[name] for name in file.files}
         text = arrays.pop(SETTINGS_ARRAY).astype(np.uint8).tobytes().rstrip(b"\0").decode()
-        return Arrays(path, arrays), Fields(path, read_settings(text))
+        return WeightsFile(path, arrays), SettingsFile(path, read_settings(text))
     except KeyError as error:
         raise ConversionError(f"{path}: it has no {error.args[0]}; is it a model of Marian?") from error
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ConversionError(f"{path}: cannot be read ({error}); it is corrupt or no model of Marian") from error
 
 
-def _settings_of(path: Path) -> Fields:
+def _settings_of(path: Path) -> SettingsFile:
     try:
-        return Fields(path, read_settings(read_bytes(path).decode()))
+        return SettingsFile(path, read_settings(read_bytes(path).decode()))
     except ValueError as error:
         raise ConversionError(f"{path}: cannot be read ({error}); it is corrupt or of another kind") from error
 
 
-def _vocabularies(folder: Path, decoder: Fields) -> tuple[Vocabulary, Vocabulary, tuple[bytes | None, bytes | None]]:
+def _vocabularies(folder: Path, decoder: SettingsFile) -> tuple[Vocabulary, Vocabulary, SubwordModels]:
     """Return the vocabularies of source and target, and the sentencepiece models of each, if there are any."""
     named = [folder / str(name) for name in decoder.of("vocabs", list, [])]
     files = named or sorted({*folder.glob("*vocab*.yml"), *folder.glob("*vocab*.json"), *folder.glob("*vocab*.spm")})
@@ -128,7 +129,7 @@ def _vocabularies(folder: Path, decoder: Fields) -> tuple[Vocabulary, Vocabulary
     source, target = _vocabulary(files[0]), _vocabulary(files[-1])
     models = [
         read_bytes(model) if (model := path if path.suffix == ".spm" else folder / subwords).exists() else None
-        for path, subwords in zip((files[0], files[-1]), SUBWORD_FILES, strict=True)
+        for path, subwords in zip((files[0], files[-1]), (SOURCE_FILE, TARGET_FILE), strict=True)
     ]
     return source, target, (models[0], models[1])
 
@@ -146,77 +147,70 @@ def _vocabulary(path: Path) -> Vocabulary:
         raise ConversionError(f"{path}: cannot be read ({error}); expected the id of each word") from error
 
 
-def _tying(fields: Fields) -> Tying:
-    """Return which embeddings are one matrix."""
-    all_, source, output = (
-        fields.of(name, bool, False) for name in ("tied-embeddings-all", "tied-embeddings-src", "tied-embeddings")
+def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, Array]:
+    """Return the embeddings of source and target, and the matrix of the softmax."""
+    ties_all, ties_source, ties_output = (
+        settings.of(name, bool, False) for name in ("tied-embeddings-all", "tied-embeddings-src", "tied-embeddings")
     )
-    return "all" if all_ or (source and output) else "target" if output else "none"
+    if ties_all or ties_source:
+        source = target = arrays.take("Wemb")
+    else:
+        source, target = arrays.take("encoder_Wemb"), arrays.take("decoder_Wemb")
+    if ties_all or ties_output:
+        return source, target, target
+    transposed = arrays.take_if_there("decoder_ff_logit_out_Wt")
+    return source, target, arrays.take("decoder_ff_logit_out_W").T if transposed is None else transposed
 
 
-def _embeddings(arrays: Arrays, source: Vocabulary, target: Vocabulary, fields: Fields) -> dict[str, Array]:
-    """Return embeddings and the matrix of the softmax."""
-    tied = _tying(fields)
-    shared = tied == "all" or fields.of("tied-embeddings-src", bool, False)
-    weights = {"source_embedding.weight": source.matrix(arrays.find("Wemb" if shared else "encoder_Wemb"))}
-    if tied != "all":
-        weights["target_embedding.weight"] = target.matrix(arrays.find("Wemb" if shared else "decoder_Wemb"))
-    if tied == "none":
-        name = "decoder_ff_logit_out_W"
-        output = arrays.find(f"{name}t") if arrays.has(f"{name}t") else arrays.find(name).T
-        weights["projection.weight"] = target.matrix(output)
-    return weights
-
-
-def _configuration(fields: Fields, decoder: Fields) -> dict[str, Any]:
+def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[int, int]) -> dict[str, Any]:
     """Return the settings of the layers, and the length penalty of decoder.yml or Marian's default, none."""
     for name, possible in _REQUIRED.items():
-        value = fields.of(name, object, possible[0])
+        value = settings.of(name, object, possible[0])
         if value not in possible:
-            raise ConversionError(f"{fields.path}: {name} = {value!r} is not supported; only {possible}")
+            raise ConversionError(f"{settings.path}: {name} = {value!r} is not supported; only {possible}")
     steps = tuple(
-        str(fields.of(f"transformer-{name}", object, "") or "").replace("d", "")
+        str(settings.of(f"transformer-{name}", object, "") or "").replace("d", "")
         for name in ("preprocess", "postprocess", "postprocess-top")
     )
     if steps not in _NORMS:
         raise ConversionError(
-            f"{fields.path}: layer norm after the steps {steps} is not supported; only {list(_NORMS)}"
+            f"{settings.path}: layer norm after the steps {steps} is not supported; only {list(_NORMS)}"
         )
-    activation: Activation = "relu" if fields.of("transformer-ffn-activation", str) == "relu" else "swish"
-    d_model, n_heads = fields.of("dim-emb", int), max(1, fields.of("transformer-heads", int))
+    activation: Activation = "relu" if settings.of("transformer-ffn-activation", str) == "relu" else "swish"
+    d_model, d_ff, n_heads = (
+        settings.of(name, int) for name in ("dim-emb", "transformer-dim-ffn", "transformer-heads")
+    )
     return {
-        "d_model": d_model, "d_ff": fields.of("transformer-dim-ffn", int), "n_heads": n_heads,
-        "d_k": d_model // n_heads, "d_v": d_model // n_heads, "n_layers": fields.of("enc-depth", int),
-        "n_decoder_layers": fields.of("dec-depth", int), "activation": activation, "norm": _NORMS[steps],
+        **layer_sizes(settings.path, d_model, d_ff, n_heads, depths), "activation": activation, "norm": _NORMS[steps],
         "positions": "halves", "start": "zero", "attention_bias": True, "label_smoothing_over": "V",
         "normalisation": "length", "alpha": decoder.of("normalize", float, 0.0),
     }  # fmt: skip
 
 
-def _layers(arrays: Arrays, config: dict[str, Any], is_gelu: bool) -> Iterator[tuple[str, Array]]:
+def _layers(arrays: WeightsFile, depths: tuple[int, int], norm: str, is_gelu: bool) -> Iterator[tuple[str, Array]]:
     """Yield the parameters of all layers under our names.
 
     Marian's gelu(x) = x σ(1.702 x) is swish(1.702 x) / 1.702: the maps before and after it are multiplied.
     """
-    suffix, slope = ("_pre" if config["norm"] == "pre" else ""), np.float32(_SIGMOID_SLOPE if is_gelu else 1)
-    for stack, n_layers in (("encoder", config["n_layers"]), ("decoder", config["n_decoder_layers"])):
+    suffix, slope = ("_pre" if norm == "pre" else ""), np.float32(_SIGMOID_SLOPE if is_gelu else 1)
+    for stack, n_layers in zip(STACKS, depths, strict=True):
         for i in range(n_layers):
             ours, theirs = f"{stack}.layers.{i}", f"{stack}_l{i + 1}"
             for kind, name in (("self", "self_attention"), ("context", "source_attention"))[: 1 + (stack == "decoder")]:
                 for part, letter in _ATTENTION.items():
-                    yield f"{ours}.{name}.{part}.weight", arrays.find(f"{theirs}_{kind}_W{letter}")
-                    yield f"{ours}.{name}.{part}.bias", arrays.find(f"{theirs}_{kind}_b{letter}").ravel()
+                    yield f"{ours}.{name}.{part}.weight", arrays.take(f"{theirs}_{kind}_W{letter}")
+                    yield f"{ours}.{name}.{part}.bias", arrays.take(f"{theirs}_{kind}_b{letter}").ravel()
                 yield from _norm(arrays, f"{ours}.{name}_residual.norm", f"{theirs}_{kind}_Wo", suffix)
             for part, number, factor in (("hidden", 1, slope), ("output", 2, 1 / slope)):
-                yield f"{ours}.feed_forward.{part}.weight", arrays.find(f"{theirs}_ffn_W{number}") * factor
-                bias = arrays.find(f"{theirs}_ffn_b{number}").ravel()
+                yield f"{ours}.feed_forward.{part}.weight", arrays.take(f"{theirs}_ffn_W{number}") * factor
+                bias = arrays.take(f"{theirs}_ffn_b{number}").ravel()
                 yield f"{ours}.feed_forward.{part}.bias", bias * slope if part == "hidden" else bias
             yield from _norm(arrays, f"{ours}.feed_forward_residual.norm", f"{theirs}_ffn_ffn", suffix)
         if suffix:
             yield from _norm(arrays, f"{stack}.norm", f"{stack}_top", "")
 
 
-def _norm(arrays: Arrays, ours: str, theirs: str, suffix: str) -> Iterator[tuple[str, Array]]:
+def _norm(arrays: WeightsFile, ours: str, theirs: str, suffix: str) -> Iterator[tuple[str, Array]]:
     """Yield gain and bias of a layer norm."""
-    yield f"{ours}.gain", arrays.find(f"{theirs}_ln_scale{suffix}").ravel()
-    yield f"{ours}.bias", arrays.find(f"{theirs}_ln_bias{suffix}").ravel()
+    yield f"{ours}.gain", arrays.take(f"{theirs}_ln_scale{suffix}").ravel()
+    yield f"{ours}.bias", arrays.take(f"{theirs}_ln_bias{suffix}").ravel()

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 from minitransformer.config import ModelConfig
+from minitransformer.convert.foreign_files import SOURCE_FILE, TARGET_FILE
+from minitransformer.convert.layers import FAIRSEQ_NAMES, modules
 from minitransformer.convert.marian_directory import (
     ACTIVATIONS,
     CONFIG,
     EPSILON,
     GENERATION_CONFIG,
     POSITIONS,
-    SOURCE_MODEL,
-    TARGET_MODEL,
+    PREFIX,
     TARGET_VOCABULARY,
     TOKENIZER_CONFIG,
     UNKNOWN_WORD,
     VOCABULARY,
     WEIGHTS,
-    modules,
 )
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.pieces import without_other_words, words_of
@@ -147,10 +147,10 @@ def _arrays(parts: Parts, orders: Sequence[Sequence[int]]) -> dict[str, Array]:
     arrays["final_logits_bias"] = bias[None, orders[1]]
     if config.positions == "halves":
         arrays |= dict.fromkeys(POSITIONS, sinusoids(MAX_SOURCE_TOKENS, config.d_model, "halves").astype(np.float32))
-    for ours, theirs in modules(config.n_layers, config.decoder_depth):
+    for ours, theirs in modules((config.n_layers, config.decoder_depth), FAIRSEQ_NAMES):
         weight = weights[f"{ours}.gain" if ours.endswith(".norm") else f"{ours}.weight"].T
-        arrays[f"{theirs}.weight"] = weight
-        arrays[f"{theirs}.bias"] = weights.get(f"{ours}.bias", np.zeros(len(weight), np.float32))
+        arrays[f"{PREFIX}{theirs}.weight"] = weight
+        arrays[f"{PREFIX}{theirs}.bias"] = weights.get(f"{ours}.bias", np.zeros(len(weight), np.float32))
     return arrays
 
 
@@ -206,7 +206,7 @@ def _generation(config: ModelConfig, padding: int) -> dict[str, Any]:
 def _write_tokenizer(parts: Parts, directory: Path, orders: Sequence[Sequence[int]], separate: bool) -> None:
     """Write subword models, vocabularies, and the settings of MarianTokenizer."""
     models = parts.tokenizer.models[0], parts.tokenizer.models[-1]
-    names = (SOURCE_MODEL, VOCABULARY), (TARGET_MODEL, TARGET_VOCABULARY)
+    names = (SOURCE_FILE, VOCABULARY), (TARGET_FILE, TARGET_VOCABULARY)
     for model, order, (model_name, vocabulary_name) in zip(models, orders, names, strict=True):
         with_symbols = [UNKNOWN_WORD, PADDING_WORD, END_WORD, *words_of(model)[END + 1 :]]
         (directory / model_name).write_bytes(without_other_words(model))

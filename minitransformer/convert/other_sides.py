@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from minitransformer.convert.certificate import BEAM, GREEDY, OtherSide, Sentence
+from minitransformer.convert.ctranslate2_vocabulary import Symbols, read_vocabularies
 from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.pieces import words_of
+from minitransformer.convert.pieces import SPACE, words_of
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.model.symbols import END, START, UNKNOWN
@@ -84,7 +85,11 @@ class CTranslate2Side:
         ctranslate2 = import_module("ctranslate2")
 
         self._translator = ctranslate2.Translator(str(directory))
-        self._source_words, self._target_words = words_of(tokenizer.models[0]), words_of(tokenizer.models[-1])
+        known = {word for side in read_vocabularies(directory, Symbols()) for word in side.words}
+        self._source_words, self._target_words = (
+            [word if word in known else SPACE + word for word in words_of(model)]  # language codes have both spellings
+            for model in (tokenizer.models[0], tokenizer.models[-1])
+        )
 
     def has_same_ids(self, line: str, source: Sentence) -> None:
         """Implement ``OtherSide``: CTranslate2 reads tokens."""
@@ -103,6 +108,7 @@ class CTranslate2Side:
             length_penalty=config.alpha,
             disable_unk=True,
             suppress_sequences=[[self._target_words[START]]],
+            min_decoding_length=0,  # a translation may be empty, as ours
             max_decoding_length=len(source) + config.max_extra_tokens - 1,  # without the end symbol
             max_input_length=0,
         )

@@ -15,6 +15,7 @@ from minitransformer.data.tokenizer import Tokenizer
 IMPOSSIBLE = -1e4  # logit of a word that the foreign model lacks: its probability rounds to 0; float16 can store it
 
 Array = np.ndarray[Any, Any]
+SubwordModels = tuple[bytes | None, bytes | None]  # sentencepiece's, of source and target, if there are any
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,18 @@ class Vocabulary:
         for symbol in (unknown, end):
             if symbol not in ids:
                 raise ConversionError(f"vocabulary: it has no {symbol}")
-        symbols = (unknown, start, end)
+        return cls.in_our_order(ids, (unknown, start, end))
+
+    @classmethod
+    def in_our_order(cls, ids: Mapping[str, int], symbols: tuple[str, str, str]) -> Vocabulary:
+        """Return a vocabulary from the foreign id of each word; the symbols come first, and may be missing."""
         words = (*symbols, *(word for word in sorted(ids, key=ids.__getitem__) if word not in symbols))
         return cls(words, tuple(map(ids.get, words)))
+
+    @property
+    def n_foreign(self) -> int:
+        """The number of words that the foreign model has."""
+        return len(self.rows) - self.rows.count(None)
 
     def with_words(self, words: Iterable[str]) -> Vocabulary:
         """Return this vocabulary with more words, which the foreign model lacks."""
@@ -53,9 +63,11 @@ class Vocabulary:
 
         Raises: ConversionError if it has another number of rows than the vocabulary has words.
         """
-        n_words = len(self.rows) - self.rows.count(None)
-        if len(foreign) != n_words:
-            raise ConversionError(f"vocabulary: it has {n_words} words, but the model {len(foreign)}; restore its file")
+        if foreign.shape[:1] != (self.n_foreign,):
+            n_rows = len(foreign) if foreign.ndim else "no"
+            raise ConversionError(
+                f"vocabulary: it has {self.n_foreign} words, but the model {n_rows}; restore its file"
+            )
         rows: Array = foreign[np.array([self.rows[0] if row is None else row for row in self.rows])]
         return rows
 
@@ -67,7 +79,7 @@ class Vocabulary:
 
 
 def with_tokenizer(
-    source: Vocabulary, target: Vocabulary, models: tuple[bytes | None, bytes | None]
+    source: Vocabulary, target: Vocabulary, models: SubwordModels
 ) -> tuple[Vocabulary, Vocabulary, Tokenizer]:
     """Return the tokenizer of two vocabularies and two sentencepiece models, and the vocabularies with all its pieces.
 
@@ -86,3 +98,40 @@ def with_tokenizer(
         return source, target, Tokenizer(ours[0]) if ours[0] == ours[1] else Tokenizer(*ours)
     except RuntimeError as error:  # of sentencepiece
         raise ConversionError(f"vocabulary: no tokenizer can have its words ({error}); restore its file") from error
+
+
+def embeddings(
+    source: Vocabulary, target: Vocabulary, tables: tuple[Array, Array, Array], bias: Array | None = None
+) -> dict[str, Array]:
+    """Return the embeddings, the matrix of the softmax and its bias under our names.
+
+    Matrices with the same numbers are stored once, if our model can have them as one (``tied``).
+
+    Args:
+        tables: embeddings of source and target, and the matrix of the softmax, in the foreign order.
+        bias: the bias of the softmax, if there is one; axes of length 1 are left out.
+
+    Raises: ConversionError if a table has another number of rows than its vocabulary has words.
+    """
+    of_source, of_target, output = (
+        side.matrix(table) for side, table in zip((source, target, target), tables, strict=True)
+    )
+    weights = {"source_embedding.weight": of_source}
+    is_output = np.array_equal(of_target, output)
+    if not (is_output and source.words == target.words and np.array_equal(of_source, of_target)):
+        weights["target_embedding.weight"] = of_target
+    if not is_output:
+        weights["projection.weight"] = output
+    softmax_bias = target.bias(None if bias is None else bias.ravel())
+    return weights if softmax_bias is None else {**weights, "softmax_bias": softmax_bias}
+
+
+def vocabulary_settings(source: Vocabulary, target: Vocabulary, weights: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the settings of ``ModelConfig`` that follow from the vocabularies and from ``embeddings``."""
+    tied = "target" if "target_embedding.weight" in weights else "all"
+    return {
+        "vocabulary_size": len(target.words),
+        "source_vocabulary_size": len(source.words) if len(source.words) != len(target.words) else None,
+        "softmax_bias": "softmax_bias" in weights,
+        "tied": "none" if "projection.weight" in weights else tied,
+    }

@@ -43,6 +43,33 @@ def test_a_directory_that_is_not_empty_is_left_alone(trained: Trained, tmp_path:
     assert contents(tmp_path) == {"notes": b"mine"}
 
 
+@pytest.mark.parametrize("error", [ConversionError("too large"), KeyboardInterrupt()], ids=["refused", "interrupted"])
+def test_an_output_that_is_not_completed_leaves_nothing(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(path: Path, text: str) -> None:
+        assert contents(tmp_path).keys() == {f"{name}/model.bin"}  # a file was written before
+        raise error
+
+    monkeypatch.setattr("minitransformer.convert.ctranslate2_writer.write_text", fail)
+    (tmp_path / "empty").mkdir()
+    for name in ("new/one", "empty"):
+        with pytest.raises(type(error)):
+            convert([str(trained.run), "--output", str(tmp_path / name), "--to", "ctranslate2"])
+        assert list(tmp_path.rglob("*")) == [tmp_path / "empty"]
+
+
+def test_a_directory_that_cannot_be_made_is_named(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConversionError, match=r"file/new: cannot be made \(.*\); choose another directory$"):
+        convert([str(trained.run), "--output", str(tmp_path / "file" / "new")])
+
+
+def test_a_file_in_place_of_a_directory_is_refused(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match=r"model.safetensors: is a file; give the directory of a model"):
+        convert([str(trained.run / "model.safetensors"), "--output", str(tmp_path / "new")])
+
+
 def test_an_empty_directory_is_written(trained: Trained, tmp_path: Path) -> None:
     output_of(lambda: convert([str(trained.run), "--output", str(tmp_path)]))
     assert "model.safetensors" in contents(tmp_path)

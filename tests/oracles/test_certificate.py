@@ -78,3 +78,16 @@ def test_a_model_of_marianmt_that_was_read_is_certified_by_the_command(tmp_path:
     assert (found["equal_sources"], found["equal_greedy"]) == (1, 1)
     assert found["versions"].keys() == {"minitransformer", "transformers"}
     assert found["weights"].keys() == {"model.safetensors"}
+
+
+def test_a_model_of_many_languages_is_certified_in_ctranslate2(tmp_path: Path) -> None:
+    """Its language codes are pieces with a blank before them in CTranslate2's vocabulary, and without one in ours."""
+    skip_without("ctranslate2")
+    marian = pytest.importorskip("marian_models")
+    marian.write_directory(tmp_path / "marian", codes=(">>deu<<",))
+    (tmp_path / "lines").write_text("\n".join(f">>deu<< {line}" for line in marian.LINES), encoding="utf-8")
+    words = [str(tmp_path / "marian"), "--to", "ctranslate2", "--output", str(tmp_path / "theirs")]
+    output_of(lambda: convert([*words, "--certify", str(tmp_path / "lines")]))
+    found = json.loads((tmp_path / "theirs/certificate.json").read_text())
+    assert found["largest_difference_in_nats"] < 1e-5
+    assert found["equal_greedy"] == 1

@@ -123,8 +123,8 @@ def test_the_program_of_the_guide_translates(
     section = GUIDE.read_text(encoding="utf-8").split("\n## CTranslate2\n")[1].split("\n## ")[0]
     (program,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    ctranslate2_directory(tmp_path / "runs" / "demo-ct2", parts, "int8")
+    (tmp_path / "models").mkdir()
+    ctranslate2_directory(tmp_path / "models" / "ct2", parts, "int8")
     exec(program.replace("the small dog sees three red houses", line), {})
     assert capsys.readouterr().out == translation(line) + "\n"
 

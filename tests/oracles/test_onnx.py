@@ -26,7 +26,7 @@ from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig, beam_search
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/convert.md"
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/onnx.md"
 SMALL = {
     "vocabulary_size": 23, "n_layers": 2, "d_model": 8, "d_ff": 12, "n_heads": 2, "d_k": 6, "d_v": 5,
     "max_positions": 20,
