@@ -35,7 +35,7 @@ def test_a_file_of_options_may_choose_references(tmp_path: Path) -> None:
 
 def test_training_runs_without_kernels(trained: Trained, tmp_path: Path) -> None:
     arguments = [*trained.arguments, "--run", str(tmp_path / "run"), "--training.max-updates", "10", *OPTION]
-    assert "step 10, epoch" in output_of(lambda: train(arguments))
+    assert "step 10 of 10, epoch" in output_of(lambda: train(arguments))
     assert names_of_kernels() == []
 
 

@@ -105,7 +105,7 @@ def test_a_run_that_is_lost_before_its_final_model_is_named(tmp_path: Path) -> N
     assert job.trainer.train(Callback())
     config.run.rename(tmp_path / "moved")
     with pytest.raises(CheckpointError, match="moved or removed after its last update"):
-        finish(job)
+        finish(job, Callback())
     assert not config.run.exists()
 
 
@@ -124,7 +124,7 @@ def test_a_run_that_is_lost_at_its_very_end_is_not_made_anew(
 
     monkeypatch.setattr(Validation, work, moving)
     with pytest.raises(CheckpointError, match="moved or removed after its last update"):
-        finish(job)
+        finish(job, Callback())
     monkeypatch.undo()
     assert not config.run.exists()
     there = dataclasses.replace(config, run=moved)
