@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +90,9 @@ def read_layers(
 
     Raises: ConversionError if an array is missing.
     """
-    named = list(modules(depths, names))
-    if norm == "pre":
-        named += [(f"{stack}.norm", f"{stack}.layer_norm") for stack in STACKS]
+    at_the_end = [(f"{stack}.norm", f"{stack}.layer_norm") for stack in STACKS] if norm == "pre" else []
     weights: dict[str, Array] = {}
-    for ours, theirs in named:
+    for ours, theirs in chain(modules(depths, names), at_the_end):  # no list: a corrupt file may claim 2⁶² layers
         weight = f"{ours}.gain" if ours.endswith(".norm") else f"{ours}.weight"
         weights[weight] = arrays.take(f"{prefix}{theirs}.weight").T
         weights[f"{ours}.bias"] = arrays.take(f"{prefix}{theirs}.bias")

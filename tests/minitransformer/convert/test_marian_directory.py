@@ -96,6 +96,7 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
     ("file", "fields", "message"),
     [
         ("config.json", {"normalize_before": True}, "normalize_before = True is not supported"),
+        ("config.json", {"decoder_layers": 2**62}, r"model\.decoder\.layers\.1\.self_attn\.q_proj\.weight"),
         ("config.json", {"static_position_embeddings": False}, "static_position_embeddings = False is not supported"),
         (
             "config.json",
