@@ -34,7 +34,7 @@ class Table3Options:
     """
 
     corpus: Path | None = None
-    """TOML file with the settings of text, batches and schedule, such as recipes/multi30k-en-de.toml; if not given, the
+    """TOML file with the settings of text, batches and warm-up, such as recipes/multi30k-en-de.toml; if not given, the
     demonstration's settings are used.  The model and the numbers of steps in the file are ignored."""
     rows: tuple[str, ...] = ()
     """Rows to train: letters (A B C D E), "big", or names such as A-h1; all rows if none is given."""

@@ -26,10 +26,14 @@ def big(vocabulary_size: int = 0) -> ModelConfig:
 
 
 def small(vocabulary_size: int = 0) -> ModelConfig:
-    """Return a model of 3 + 3 layers of width 256, for tens of thousands of sentences on a CPU."""
+    """Return a model of 3 + 3 layers of width 256, for tens of thousands of sentences on a CPU.
+
+    Differs: projections of queries, keys and values begin with a gain of 1/√2, with which the model learns faster.
+    """
     return dataclasses.replace(
-        base(vocabulary_size), n_layers=3, d_model=256, d_ff=512, n_heads=4, d_k=64, d_v=64, p_drop=0.25
-    )
+        base(vocabulary_size), n_layers=3, d_model=256, d_ff=512, n_heads=4, d_k=64, d_v=64, p_drop=0.25,
+        attention_gain=0.5**0.5,
+    )  # fmt: skip
 
 
 def tiny(vocabulary_size: int = 0) -> ModelConfig:
@@ -53,7 +57,7 @@ def parsing(vocabulary_size: int = 0) -> ModelConfig:
 
 def parsing_small(vocabulary_size: int = 0) -> ModelConfig:
     """Return a parsing model of 3 + 3 layers of width 256, for tens of thousands of trees on a CPU."""
-    return dataclasses.replace(small(vocabulary_size), tied="target", norm="pre", p_drop=0.2)
+    return dataclasses.replace(small(vocabulary_size), tied="target", norm="pre", p_drop=0.2, attention_gain=1.0)
 
 
 def table3(

@@ -135,7 +135,7 @@ class Result:
 class Experiment:
     """The settings of a reproduction of Table 3: rows, seeds, scale, text and number of updates.
 
-    ``template`` gives the text, the batches and the schedule; ``budget`` is the number of updates of a cell.
+    ``template`` gives the text, the batches and the warm-up; ``budget`` is the number of updates of a cell.
     """
 
     template: RunConfig
@@ -170,7 +170,7 @@ class Experiment:
         updates = self.budget * (BIG_UPDATES if row == "big" else 1)
         training = dataclasses.replace(
             self.template.training,
-            seed=seed, max_updates=updates, warmup_steps=min(self.template.training.warmup_steps, updates // 3),
+            seed=seed, schedule="paper", max_updates=updates, warmup_steps=min(self.template.training.warmup_steps, updates // 3),
             validate_every=updates, checkpoint_every=updates // (4 * AVERAGED),
             keep_checkpoints=AVERAGED, average_checkpoints=AVERAGED,
         )  # fmt: skip

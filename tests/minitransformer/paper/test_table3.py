@@ -125,6 +125,14 @@ def test_cells_differ_in_model_and_seed_alone_and_the_big_one_is_trained_longer(
     assert base.training.checkpoint_every == 3
 
 
+def test_cells_have_the_papers_schedule_whatever_the_corpus_is_trained_with(tmp_path: Path) -> None:
+    e = experiment(tmp_path)
+    training = dataclasses.replace(e.template.training, schedule="linear")
+    of_recipe = dataclasses.replace(e, template=dataclasses.replace(e.template, training=training))
+    assert of_recipe.cell("base", 1) == e.cell("base", 1)
+    assert e.cell("base", 1).training.schedule == "paper"
+
+
 def test_a_cell_is_trained_to_its_end_and_leaves_its_model_and_figures(tmp_path: Path) -> None:
     e = experiment(tmp_path, "E")
     assert e.result("base", 1) is None
