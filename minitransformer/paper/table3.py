@@ -170,7 +170,8 @@ class Experiment:
         updates = self.budget * (BIG_UPDATES if row == "big" else 1)
         training = dataclasses.replace(
             self.template.training,
-            seed=seed, schedule="paper", max_updates=updates, warmup_steps=min(self.template.training.warmup_steps, updates // 3),
+            seed=seed, schedule="paper", max_updates=updates,
+            warmup_steps=min(self.template.training.warmup_steps, updates // 3),
             validate_every=updates, checkpoint_every=updates // (4 * AVERAGED),
             keep_checkpoints=AVERAGED, average_checkpoints=AVERAGED,
         )  # fmt: skip
