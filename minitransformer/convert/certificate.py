@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.inference.beam import SearchConfig, beam_search
@@ -88,8 +89,14 @@ def certify(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certificate
     """Translate the lines with our model and with the other program, and compare.
 
     Both beam searches divide log p by length^α, the only length penalty that all programs have; α is the model's, or 1
-    if the model has another penalty.
+    if the model has another penalty.  Sentences are computed one by one, on one thread: several would wait for each
+    other longer than they compute.
     """
+    with threadpool_limits(1, user_api="blas"):
+        return _certificate(parts, other, lines)
+
+
+def _certificate(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certificate:
     model = Transformer(parts.config, seed=None)
     model.set_weights(parts.weights)
     sources = parts.tokenizer.encode_source(lines)

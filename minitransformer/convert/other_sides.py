@@ -84,7 +84,7 @@ class CTranslate2Side:
     def __init__(self, directory: Path, tokenizer: Tokenizer) -> None:
         ctranslate2 = import_module("ctranslate2")
 
-        self._translator = ctranslate2.Translator(str(directory))
+        self._translator = ctranslate2.Translator(str(directory), intra_threads=1)
         known = {word for side in read_vocabularies(directory, Symbols()) for word in side.words}
         self._source_words, self._target_words = (
             [word if word in known else SPACE + word for word in words_of(model)]  # language codes have both spellings
@@ -128,8 +128,10 @@ class OnnxSide:
     def __init__(self, directory: Path, tokenizer: Tokenizer) -> None:
         onnxruntime = import_module("onnxruntime")
 
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
         self._encoder, self._decoder = (
-            onnxruntime.InferenceSession(directory / name) for name in ("encoder.onnx", "decoder_step.onnx")
+            onnxruntime.InferenceSession(directory / name, options) for name in ("encoder.onnx", "decoder_step.onnx")
         )
 
     def has_same_ids(self, line: str, source: Sentence) -> None:
