@@ -73,8 +73,8 @@ class TrainingConfig:
     is slower with it.  Updates are computed, and everything is saved, in float32.  "automatic": what the run began
     with, or for a new run bfloat16 on a GPU that has kernels for it, else float32."""
     bpe_dropout: float = 0.0
-    """Probability that a merge of byte pairs is left out when training text is segmented, anew in every epoch.  It
-    helps with little text; 0 keeps one segmentation."""
+    """Probability that a merge of byte pairs is left out when training text is segmented, anew in every epoch; 0 keeps
+    one segmentation.  Short trainings learn more slowly with it."""
     seed: int = 1
     """Seed of everything random: initial weights, order of sentences, dropout, segmentations."""
     log_every: int = 50

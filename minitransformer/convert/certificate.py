@@ -51,7 +51,7 @@ class OtherSide(Protocol):
 
 @dataclass(frozen=True)
 class Certificate:
-    """How much a converted model differs in two programs."""
+    """The differences between a converted model in our program and in another."""
 
     versions: dict[str, str]
     """Distributions and their versions: minitransformer, and the other program."""

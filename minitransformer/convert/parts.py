@@ -1,4 +1,4 @@
-"""What every conversion reads or makes: a model of ours as configuration, weights and tokenizer."""
+"""A model of ours in memory: the type that every reader returns and every writer receives."""
 
 from __future__ import annotations
 

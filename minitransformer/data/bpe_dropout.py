@@ -61,16 +61,16 @@ class BpeDropout:
             for side in range(len(SIDES))
         ]
         self._n_pairs = len(store)
-        self._epoch, self._pairs = -1, _FlatPairs([])
+        self._latest: tuple[int, _FlatPairs] | None = None  # the epoch that was segmented last, and its pairs
 
     def __len__(self) -> int:
         return self._n_pairs
 
     def of_epoch(self, epoch: int) -> Pairs:
         """Return the pairs of an epoch; the last epoch's stay in memory."""
-        if epoch != self._epoch:
-            self._pairs, self._epoch = _FlatPairs([side.segmented(epoch) for side in self._sides]), epoch
-        return self._pairs
+        if self._latest is None or self._latest[0] != epoch:
+            self._latest = epoch, _FlatPairs([side.segmented(epoch) for side in self._sides])
+        return self._latest[1]
 
 
 class _FlatPairs:
@@ -78,7 +78,7 @@ class _FlatPairs:
 
     def __init__(self, sides: list[tuple[IntArray, IntArray]]) -> None:
         self._tokens = [tokens for tokens, _ in sides]
-        self.lengths = np.stack([lengths for _, lengths in sides], axis=1) if sides else np.zeros((0, 2), np.int64)
+        self.lengths = np.stack([lengths for _, lengths in sides], axis=1)
         self._ends = np.cumsum(self.lengths, axis=0)
 
     def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

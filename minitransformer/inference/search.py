@@ -21,7 +21,7 @@ from minitransformer.system.errors import UserError
 
 NEVER_GENERATED = [UNKNOWN, START]
 MAX_BEAM = 1_000
-Advance: TypeAlias = Callable[[int], None]  # is told, on any thread, how many more sentences are finished
+Advance: TypeAlias = Callable[[int], None]  # called on any thread with the number of sentences just finished
 MAX_ALPHA = 50  # length^α stays finite for a million tokens; much above, it overflows
 
 

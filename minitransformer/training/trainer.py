@@ -129,7 +129,8 @@ class Trainer:
         with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
             stages = self._stages(callback, interrupt)
             if self.state.validation_is_due:
-                self.state = stages[1].validate(self.state)
+                _, validation, _ = stages
+                self.state = validation.validate(self.state)
             is_interrupted = self.state.validation_is_due
             while not (self.is_complete or is_interrupted):
                 batch, self.state = self._cursor.next(self.state)

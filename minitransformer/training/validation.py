@@ -28,7 +28,7 @@ from minitransformer.system.errors import UserError
 from minitransformer.training.callbacks.callback import ValidationReport
 from minitransformer.training.callbacks.divergence import TrainingDivergedError
 
-Progress: TypeAlias = Callable[[int, int], None]  # is told how many sentences of how many are done, on any thread
+Progress: TypeAlias = Callable[[int, int], None]  # called on any thread: sentences done, and all
 EXTRA_TOKENS = 25  # by which a translation exceeds its source at most, during training
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 
@@ -126,7 +126,7 @@ class Validation:
 
 
 def _summed(progress: Progress, total: int) -> Advance:
-    """Return a function that adds up what it is told, on any thread, and passes the sum to ``progress``."""
+    """Return a function that adds up finished sentences, on any thread, and passes the sum to ``progress``."""
     lock, n_done = Lock(), 0
 
     def advance(n: int) -> None:

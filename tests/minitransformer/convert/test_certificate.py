@@ -1,4 +1,4 @@
-"""What a certificate says of two programs that differ in known ways."""
+"""Certificates of two programs that differ in known ways."""
 
 from __future__ import annotations
 
