@@ -67,6 +67,11 @@ class RunConfig:
                 f"training.bpe_dropout is {self.training.bpe_dropout}, but only text in byte pairs can be segmented"
                 ' anew: set it to 0, or set data.tokenizer to "bpe" for text'
             )
+        if self.training.word_dropout and self.data.tokenizer != "word":
+            raise ConfigError(
+                f"training.word_dropout is {self.training.word_dropout}, but only whole words have classes of rare"
+                ' words: set it to 0, or set data.tokenizer to "word"'
+            )
         if self.model.tied == "all" and not self.data.joint_vocabulary:
             raise ConfigError(
                 'model.tied is "all", but with data.joint_vocabulary = false a row of the shared matrix would be one'

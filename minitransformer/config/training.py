@@ -26,7 +26,7 @@ _BOUNDS = {
     "learning_rate_factor": FACTOR, "beta1": SHARE, "beta2": SHARE, "eps": FACTOR, "clip_norm": (1e-30, 1e30),
     "seed": (0, 2**64), "log_every": COUNT, "validate_every": COUNT, "validation_sentences": COUNT, "patience": COUNT,
     "checkpoint_every": COUNT,
-    "keep_checkpoints": COUNT, "bpe_dropout": SHARE, "average_checkpoints": COUNT,
+    "keep_checkpoints": COUNT, "bpe_dropout": SHARE, "word_dropout": (0, 10**6), "average_checkpoints": COUNT,
 }  # fmt: skip
 
 
@@ -75,8 +75,11 @@ class TrainingConfig:
     bpe_dropout: float = 0.0
     """Probability that a merge of byte pairs is left out when training text is segmented, anew in every epoch; 0 keeps
     one segmentation.  Short trainings learn more slowly with it."""
+    word_dropout: float = 0.0
+    """α: a word that occurs n times in the sources is replaced by its class of rare words with probability α / (α + n),
+    anew in every epoch; 0 never does.  It needs whole words as tokens (data.tokenizer = "word")."""
     seed: int = 1
-    """Seed of everything random: initial weights, order of sentences, dropout, segmentations."""
+    """Seed of everything random: initial weights, order of sentences, dropout, segmentations, words left out."""
     log_every: int = 50
     """Updates between log lines."""
     validate_every: int = 1_000

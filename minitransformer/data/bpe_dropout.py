@@ -10,14 +10,13 @@ from array import array
 from collections.abc import Mapping
 from itertools import pairwise
 from random import Random
-from typing import Any
 
 import numpy as np
 import sentencepiece
 
 from autograd.array import IntArray
 from autograd.random import StreamId, random_words
-from minitransformer.data.store import SIDES, Pairs, TokenStore
+from minitransformer.data.store import SIDES, FlatPairs, Pairs, TokenStore
 from minitransformer.data.tokenizer import Tokenizer
 
 DRAWS = 32  # segmentations that are drawn of each word at most; an epoch chooses among them for each occurrence
@@ -61,7 +60,7 @@ class BpeDropout:
             for side in range(len(SIDES))
         ]
         self._n_pairs = len(store)
-        self._latest: tuple[int, _FlatPairs] | None = None  # the epoch that was segmented last, and its pairs
+        self._latest: tuple[int, FlatPairs] | None = None  # the epoch that was segmented last, and its pairs
 
     def __len__(self) -> int:
         return self._n_pairs
@@ -69,23 +68,8 @@ class BpeDropout:
     def of_epoch(self, epoch: int) -> Pairs:
         """Return the pairs of an epoch; the last epoch's stay in memory."""
         if self._latest is None or self._latest[0] != epoch:
-            self._latest = epoch, _FlatPairs([side.segmented(epoch) for side in self._sides])
+            self._latest = epoch, FlatPairs([side.segmented(epoch) for side in self._sides])
         return self._latest[1]
-
-
-class _FlatPairs:
-    """The pairs of one epoch: the tokens of each side in one array, and the lengths."""
-
-    def __init__(self, sides: list[tuple[IntArray, IntArray]]) -> None:
-        self._tokens = [tokens for tokens, _ in sides]
-        self.lengths = np.stack([lengths for _, lengths in sides], axis=1)
-        self._ends = np.cumsum(self.lengths, axis=0)
-
-    def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the ids of pair i."""
-        starts, ends = self._ends[i] - self.lengths[i], self._ends[i]
-        source, target = (tokens[a:b] for tokens, a, b in zip(self._tokens, starts, ends, strict=True))
-        return source, target
 
 
 class _Side:

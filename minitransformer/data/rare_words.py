@@ -74,6 +74,7 @@ class WordEncoder:
 
     def __init__(self, vocabulary: sentencepiece.SentencePieceProcessor) -> None:
         self._id = vocabulary.piece_to_id
+        self._pieces = [str(vocabulary.id_to_piece(i)) for i in range(vocabulary.get_piece_size())]
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of lines whose words are separated by blanks.
@@ -82,10 +83,26 @@ class WordEncoder:
         """
         return [[self._id_of(word) for word in words_of(line)] for line in lines]
 
+    def classes(self) -> list[int]:
+        """Return for each id of the vocabulary the id of the word's class, or the id itself if it is no word."""
+        return [
+            self._first_of(*_class_pieces(piece[1:])) if _is_word(piece) else i for i, piece in enumerate(self._pieces)
+        ]
+
     def _id_of(self, word: str) -> int:
-        narrow, wide = rare_word_classes(word)
-        ids = map(self._id, (_BLANK + word, _BLANK + narrow, wide))
-        return next((i for i in ids if i != UNKNOWN), UNKNOWN)
+        return self._first_of(_BLANK + word, *_class_pieces(word))
+
+    def _first_of(self, *pieces: str) -> int:
+        return next((i for i in map(self._id, pieces) if i != UNKNOWN), UNKNOWN)
+
+
+def _class_pieces(word: str) -> tuple[str, str]:
+    narrow, wide = rare_word_classes(word)
+    return _BLANK + narrow, wide
+
+
+def _is_word(piece: str) -> bool:
+    return len(piece) > 1 and piece.startswith(_BLANK) and not piece.startswith(f"{_BLANK}<rare:")
 
 
 def is_of_words(vocabulary: sentencepiece.SentencePieceProcessor) -> bool:

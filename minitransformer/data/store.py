@@ -85,7 +85,7 @@ class Pairs(Protocol):
 
 
 class TrainingPairs(Protocol):
-    """The training pairs of a run, which may be segmented differently in each epoch."""
+    """The training pairs of a run, whose tokens may differ from epoch to epoch."""
 
     def __len__(self) -> int:
         """Return the number of pairs, which is the same in each epoch."""
@@ -142,6 +142,21 @@ class TokenStore:
         shard = self._shards[int(np.searchsorted(self._first_pairs, i, side="right")) - 1]
         (s, t), (n_s, n_t) = self._offsets[i], self.lengths[i]
         return shard[0][s : s + n_s], shard[1][t : t + n_t]
+
+
+class FlatPairs:
+    """The pairs of one epoch: the tokens of each side in one array, and the lengths."""
+
+    def __init__(self, sides: Sequence[tuple[np.ndarray[Any, Any], IntArray]]) -> None:
+        self._tokens = [tokens for tokens, _ in sides]
+        self.lengths = np.stack([lengths for _, lengths in sides], axis=1)
+        self._ends = np.cumsum(self.lengths, axis=0)
+
+    def pair(self, i: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the ids of pair i."""
+        starts, ends = self._ends[i] - self.lengths[i], self._ends[i]
+        source, target = (tokens[a:b] for tokens, a, b in zip(self._tokens, starts, ends, strict=True))
+        return source, target
 
 
 def _n_shards(directory: Path, split: str) -> int:

@@ -10,6 +10,7 @@ from minitransformer.data.bpe_dropout import BpeDropout
 from minitransformer.data.prepare import PreparedData, changed_files, prepare
 from minitransformer.data.store import TrainingPairs
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.data.word_dropout import WordDropout
 from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.parsing.treebank import corpus_of
 from minitransformer.system.files import CheckpointError, remove_unfinished
@@ -78,9 +79,13 @@ def _require_unfinished(run: Path) -> None:
 
 
 def training_pairs(config: TrainingConfig, data: PreparedData) -> TrainingPairs:
-    """Return the training pairs of prepared data, segmented anew in every epoch if ``bpe_dropout`` is set."""
+    """Return the training pairs of prepared data; with ``bpe_dropout`` or ``word_dropout``, others in every epoch."""
     store = data.store("train")
-    return BpeDropout(store, data.tokenizer, config.bpe_dropout, config.seed) if config.bpe_dropout else store
+    if config.bpe_dropout:
+        return BpeDropout(store, data.tokenizer, config.bpe_dropout, config.seed)
+    if config.word_dropout:
+        return WordDropout(store, data.tokenizer, config.word_dropout, config.seed)
+    return store
 
 
 def check_lengths(config: ModelConfig, data: PreparedData) -> None:

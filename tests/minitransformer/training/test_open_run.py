@@ -332,6 +332,11 @@ def test_only_text_in_byte_pairs_is_segmented_anew(data: dict[str, Any], tied: A
         RunConfig(data=text, model=ModelConfig(tied=tied), training=TrainingConfig(bpe_dropout=0.1))
 
 
+def test_only_words_are_replaced_by_their_classes() -> None:
+    with pytest.raises(ConfigError, match=r"training.word_dropout is 2.0, but only whole words have classes"):
+        RunConfig(training=TrainingConfig(word_dropout=2.0))
+
+
 class InterruptingValidation(Callback):
     """Presses Ctrl-C as soon as a validation has finished a sentence; remembers what it was told."""
 
