@@ -9,6 +9,7 @@ Source: TMX 1.4b Specification, Localisation Industry Standards Association, 200
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from minitransformer.system.provenance import code_version
 CODES = ("bpt", "ept", "it", "ph", "ut")  # inline elements that hold codes of another format, not text
 INCOMPLETE = "unit without text in both languages (left out)"
 CLOSING = b"</body>\n</tmx>\n"
+_log = logging.getLogger(__name__)
 _BYTES_AT_ONCE = 1 << 20  # large: expat before 2.6 reads an incomplete token again with every piece
 _LONGEST_TOKEN = 16 << 20  # bytes of a tag or a comment: no real file has such a long one
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 excludes
@@ -197,10 +199,26 @@ def read_memory(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[str
 
 
 def read_segments(path: Path, language: str) -> Iterator[str]:
-    """Yield the text of each unit in one language; units that have none are left out.  Raises: CorpusError."""
+    """Yield the text of each unit in one language; the log counts units that have none.
+
+    Raises: CorpusError as ``read_units`` does, and if no unit has any.
+    """
+    n_found, n_left_out, codes = 0, 0, dict[str, None]()
     for _, unit in read_units(path):
-        if (text := unit.text(language)) is not None:
+        text = unit.text(language)
+        if text is None:
+            n_left_out += 1
+            codes |= dict.fromkeys(unit.texts)
+        else:
+            n_found += 1
             yield text
+    if not n_found:
+        raise CorpusError(
+            f"{path}: no unit has text in {language}; its languages are {_listed(codes) or 'missing'}: set languages"
+            " to the source's and the target's"
+        )
+    if n_left_out:
+        _log.warning(f"{path}: {n_left_out:,} units have no text in {language}, and are left out")
 
 
 def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:

@@ -180,6 +180,8 @@ class CutOffError(Exception):
 class FirstFourLines:
     """Stands for a translator: it comes four lines far."""
 
+    opening = closing = b""
+
     def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
         if n_before == 4:
             raise CutOffError
