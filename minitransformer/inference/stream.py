@@ -136,9 +136,14 @@ class LineTranslator:
     def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
         """Translate a group of lines; ``n_before`` lines of the input come before it."""
         texts = [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
-        self.unknown.add(self.translator.tokenizer, texts)
-        if self.splitter is not None:
-            return self._by_sentences(SplitTexts.of(texts, self.splitter), n_before)
+        if self.splitter is None:
+            output = self._by_lines(texts, n_before)
+        else:
+            output = self._by_sentences(SplitTexts.of(texts, self.splitter), n_before)
+        self.unknown.add(self.translator.tokenizer, texts)  # last: an interrupted group is translated again
+        return output
+
+    def _by_lines(self, texts: Sequence[str], n_before: int) -> bytes:
         for i in self.translator.cut(texts):
             warn_of_cut(f"line {n_before + 1 + i}", self.translator)
         found = self.translator.n_best(texts, self.search, n_threads=self.n_threads)
