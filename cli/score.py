@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 
 from cli.command import run_command, say
+from cli.score_compare import CompareOptions, score_compare
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
@@ -28,8 +29,9 @@ from minitransformer.system.provenance import code_version
 from minitransformer.system.threads import available_cores
 
 DESCRIPTION = """Score translations: "bleu" compares a file of translations with references; "audit" does so under every
-convention used in papers; "tune-length" chooses the length penalty of a model; "pairs" gives the log-probability of
-given translations under a model; "trees" compares parsed trees with gold trees, as EVALB does."""
+convention used in papers; "compare" tests which of several systems is better; "tune-length" chooses the length penalty
+of a model; "pairs" gives the log-probability of given translations under a model; "trees" compares parsed trees with
+gold trees, as EVALB does."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class TreesOptions:
 Options = (
     Annotated[BleuOptions, tyro.conf.subcommand("bleu")]
     | Annotated[AuditOptions, tyro.conf.subcommand("audit")]
+    | Annotated[CompareOptions, tyro.conf.subcommand("compare")]
     | Annotated[TuneLengthOptions, tyro.conf.subcommand("tune-length")]
     | Annotated[PairsOptions, tyro.conf.subcommand("pairs")]
     | Annotated[TreesOptions, tyro.conf.subcommand("trees")]
@@ -114,7 +117,7 @@ def main() -> int:
 
 def score(arguments: Sequence[str]) -> int:
     """Compute the scores that the options name; print scores on stdout, other lines on stderr."""
-    options: BleuOptions | AuditOptions | TuneLengthOptions | PairsOptions | TreesOptions = tyro.cli(
+    options: BleuOptions | AuditOptions | CompareOptions | TuneLengthOptions | PairsOptions | TreesOptions = tyro.cli(
         Options, description=DESCRIPTION, args=list(arguments)
     )
     match options:
@@ -122,6 +125,8 @@ def score(arguments: Sequence[str]) -> int:
             return score_bleu(options)
         case AuditOptions():
             return score_audit(options)
+        case CompareOptions():
+            return score_compare(options)
         case TuneLengthOptions():
             return tune_length(options)
         case PairsOptions():

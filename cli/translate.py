@@ -14,14 +14,16 @@ from cli.command import run_command, say
 from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
+from minitransformer.config.data import is_memory
 from minitransformer.data.survey import COMPRESSED
 from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.memories import MemoryTranslator, groups_of_input, languages_between
 from minitransformer.inference.resumable import translate_file
+from minitransformer.inference.sentences import SentenceSplitter
 from minitransformer.inference.stream import (
     LINES_AT_ONCE,
     LineTranslator,
     Source,
-    groups_of_file,
     groups_of_lines,
 )
 from minitransformer.inference.translator import Translator, WeightsDtype
@@ -55,10 +57,16 @@ class TranslateOptions:
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
     weights: WeightsDtype = "float32"
     """int8 rounds each weight to one of 255 levels: faster for few sentences at once, slightly worse translations."""
+    split_sentences: str | None = None
+    """Language code of the source, such as en or de: split lines into sentences, by the rules of this language, and
+    translate these one by one."""
     input: Path | None = None
-    """File to translate: UTF-8, plain, .gz or .xz; standard input if not given."""
+    """File to translate: UTF-8 or a translation memory (.tmx), plain, .gz or .xz; standard input if not given."""
     output: Path | None = None
-    """File to write (--input must be given too); standard output if not given."""
+    """File to write (--input must be given too), a translation memory if its name ends in .tmx; standard output if not
+    given."""
+    languages: tuple[str, str] | None = None
+    """Language codes of source and target in .tmx files, such as en de; if not given, those of the input."""
     resume: bool = False
     """Continue an interrupted output file, or start a new one; no line is lost or repeated."""
 
@@ -74,6 +82,10 @@ class TranslateOptions:
             )
         if self.resume and not self.output:
             raise ConfigError("--resume: needs --input FILE and --output FILE")
+        if self.languages and not any(path and is_memory(path) for path in (self.input, self.output)):
+            raise ConfigError("--languages: are those of a .tmx file; name one with --input or --output")
+        if self.n_best is not None and self.split_sentences:
+            raise ConfigError("--n-best: does not go with --split-sentences; a line's sentences have one list each")
 
     @property
     def search(self) -> SearchConfig:
@@ -96,20 +108,37 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     remedy = 'to translate a file, give "< {file}" or "--input {file}"'
     options = parse_options(TranslateOptions(), DESCRIPTION, arguments, remedy)
     options.check()
+    splitter = SentenceSplitter(options.split_sentences) if options.split_sentences else None
     choose_kernels(options.kernels)
     translator = Translator.load(options.run, device=options.device, weights=options.weights)
-    translation = LineTranslator(translator, options.search, options.n_best, options.threads)
-    if options.input and options.output:
-        files = options.input, options.output
-        translate_file(translation, *files, resume=options.resume, lines_at_once=LINES_AT_ONCE)
-    elif options.input:
-        with groups_of_file(options.input, LINES_AT_ONCE) as groups:
-            translate_groups(translation, groups, target)
-    else:
-        if source.isatty():
-            say("type a sentence and press Enter; Ctrl-D ends")
-        translate_groups(translation, groups_of_lines(source, LINES_AT_ONCE), target)
+    translation = LineTranslator(translator, options.search, options.n_best, options.threads, splitter)
+    try:
+        if options.input:
+            translate_input(translation, options.input, options, target)
+        else:
+            if source.isatty():
+                say("type a sentence and press Enter; Ctrl-D ends")
+            translate_groups(translation, groups_of_lines(source, LINES_AT_ONCE), target)
+    finally:
+        translation.unknown.log()
     return 0
+
+
+def translate_input(translation: LineTranslator, path: Path, options: TranslateOptions, target: BinaryIO) -> None:
+    """Translate the file ``path`` to the output that the options name, or else to ``target``."""
+    languages = languages_between(path, options.output, options.languages)
+    if options.output:
+        translate_file(
+            MemoryTranslator(translation, languages) if languages and is_memory(options.output) else translation,
+            path,
+            options.output,
+            resume=options.resume,
+            lines_at_once=LINES_AT_ONCE,
+            languages=languages,
+        )
+    else:
+        with groups_of_input(path, LINES_AT_ONCE, languages) as groups:
+            translate_groups(translation, groups, target)
 
 
 def translate_groups(translation: LineTranslator, groups: Iterable[list[bytes]], target: BinaryIO) -> None:

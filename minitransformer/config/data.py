@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from minitransformer.config.checks import COUNT, ConfigError, require_bounds
+from minitransformer.config.checks import COUNT, ConfigError, require, require_bounds
 
 TokenizerType = Literal["bpe", "unigram", "word"]
 LeafSymbols = Literal["normalised", "tags"]
 
 _BOUNDS = {"held_out": COUNT, "vocabulary_size": COUNT, "max_length": COUNT, "max_ratio": (1, 1e30)}
+
+
+def is_memory(name: str | Path) -> bool:
+    """Return whether a file is a translation memory, which has both sides of the text: TMX, plain, .gz or .xz."""
+    return re.search(r"(?i:\.tmx)(\.gz|\.xz)?$", str(name)) is not None
 
 
 @dataclass(frozen=True)
@@ -25,13 +31,17 @@ class DataConfig:
     raw: Path = Path()
     """Folder that contains the text files named below."""
     train_source: tuple[str, ...] = ()
-    """Training text, source side: UTF-8, one sentence per line, plain, .gz or .xz; several files are concatenated."""
+    """Training text, source side: UTF-8, one sentence per line, plain, .gz or .xz; several files are concatenated.  A
+    .tmx file (translation memory) has both sides, and needs no file in train_target."""
     train_target: tuple[str, ...] = ()
-    """Training text, target side: as many files, with the same numbers of lines."""
+    """Training text, target side: a file for each source file that is not .tmx, with the same number of lines."""
     validation_source: tuple[str, ...] = ()
     """Held-out text, source side; if not given, pairs spread over the training text are held out."""
     validation_target: tuple[str, ...] = ()
     """Held-out text, target side."""
+    languages: tuple[str, ...] = ()
+    """Language codes of source and target in .tmx files, such as en de; if not given, the source language of the file's
+    header, and the other language."""
     train_trees: tuple[str, ...] = ()
     """For parsing, instead of text: treebank files in Penn bracket format; sources are the words of the trees."""
     validation_trees: tuple[str, ...] = ()
@@ -64,10 +74,14 @@ class DataConfig:
         require_bounds("data", self, _BOUNDS)
         for side_a, side_b in (("train_source", "train_target"), ("validation_source", "validation_target")):
             a, b = getattr(self, side_a), getattr(self, side_b)
+            if memories := [name for name in b if is_memory(name)]:
+                raise ConfigError(f"data.{side_b}: {memories[0]} has both sides; name it in data.{side_a} alone")
+            a = [name for name in a if not is_memory(name)]
             if len(a) != len(b):
                 raise ConfigError(
                     f"expected as many files in data.{side_b} as in data.{side_a}; got {len(b)} and {len(a)}"
                 )
+        require(len(self.languages) in (0, 2), "data.languages", "the codes of source and target", self.languages)
         if bool(self.train_trees) != bool(self.validation_trees) or (self.is_treebank and self.train_source):
             raise ConfigError("name both data.train_trees and data.validation_trees, or text, not one of each")
         if self.is_treebank and self.joint_vocabulary:

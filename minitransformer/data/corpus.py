@@ -1,4 +1,4 @@
-"""Parallel text in files: UTF-8, one sentence a line, plain, gzip or xz."""
+"""Parallel text in files: UTF-8, one sentence a line, or translation memories; plain, gzip or xz."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from minitransformer.config import DataConfig
+from minitransformer.config.data import is_memory
 from minitransformer.data.survey import CorpusError, Survey, read_lines, survey
+from minitransformer.data.tmx import read_memory, survey_memory
 
 Pair: TypeAlias = tuple[str, str]
 
@@ -50,14 +52,16 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
 class FileCorpus:
     """A corpus of aligned files.  Without validation files every ``stride``-th training pair is held out.
 
-    A sentence of a held-out pair may occur in training, too, because duplicates are not removed.  ``surveys`` holds the
-    survey of each file, made when it was first read.
+    A translation memory is both files of its pair.  ``languages`` are its source and target, if given.  A sentence of a
+    held-out pair may occur in training, too, because duplicates are not removed.  ``surveys`` holds the survey of each
+    file, made when it was first read.
     """
 
     train_files: Sequence[tuple[Path, Path]]
     validation_files: Sequence[tuple[Path, Path]]
     stride: int = 0
     surveys: Mapping[Path, Survey] = field(default_factory=dict)
+    languages: Sequence[str] = ()
 
     @classmethod
     def of(cls, config: DataConfig) -> FileCorpus:
@@ -69,7 +73,10 @@ class FileCorpus:
         """
         train = _paths(config, config.train_source, config.train_target)
         validation = _paths(config, config.validation_source, config.validation_target)
-        surveys = {path: survey(path) for path in dict.fromkeys(itertools.chain(*train, *validation))}
+        surveys = {
+            path: survey_memory(path, config.languages) if is_memory(path) else survey(path)
+            for path in dict.fromkeys(itertools.chain(*train, *validation))
+        }
         for source, target in (*train, *validation):
             check_aligned((source, surveys[source].n_lines), (target, surveys[target].n_lines))
         n_pairs = sum(surveys[source].n_lines for source, _ in train)
@@ -78,8 +85,9 @@ class FileCorpus:
         if validation:
             if not any(surveys[source].n_lines for source, _ in validation):
                 raise CorpusError(f"{validation[0][0]}: the validation text is empty")
-            return cls(train, validation, surveys=surveys)
-        corpus = cls(train, (), stride=max(10, n_pairs // config.held_out), surveys=surveys)
+            return cls(train, validation, surveys=surveys, languages=config.languages)
+        stride = max(10, n_pairs // config.held_out)
+        corpus = cls(train, (), stride, surveys, config.languages)
         if n_pairs <= corpus.stride // 2:
             raise CorpusError(
                 f"{train[0][0]}: {n_pairs} pairs are too few to hold any of them out; set data.validation_source and"
@@ -89,23 +97,23 @@ class FileCorpus:
 
     def train(self) -> Iterator[Pair]:
         """Yield the training pairs."""
-        for i, pair in enumerate(_read_all(self.train_files)):
+        for i, pair in enumerate(self._read_all(self.train_files)):
             if not self._is_held_out(i):
                 yield pair
 
     def validation(self) -> Iterator[Pair]:
         """Yield the held-out pairs."""
         if self.validation_files:
-            yield from _read_all(self.validation_files)
+            yield from self._read_all(self.validation_files)
         else:
-            yield from (pair for i, pair in enumerate(_read_all(self.train_files)) if self._is_held_out(i))
+            yield from (pair for i, pair in enumerate(self._read_all(self.train_files)) if self._is_held_out(i))
 
     def test(self) -> Iterator[Pair]:
         """Return an empty iterator, because users translate and score a test set themselves, after training."""
         return iter(())
 
     def location(self, i: int) -> str:
-        """Return the source file and line of the i-th training pair (from 0).
+        """Return the source file and line of the i-th training pair (from 0), or its number in a translation memory.
 
         The file's folder is left out, unless two files have the same name.
         """
@@ -115,9 +123,16 @@ class FileCorpus:
         names = [source.name for source, _ in self.train_files]
         for source, _ in self.train_files:
             if i < self.surveys[source].n_lines:
-                return f"{source.name if names.count(source.name) == 1 else source}:{i + 1}"
+                name = source.name if names.count(source.name) == 1 else source
+                return f"{name}: pair {i + 1}" if is_memory(source) else f"{name}:{i + 1}"
             i -= self.surveys[source].n_lines
         raise IndexError("FileCorpus.location: there are not so many training pairs")
+
+    def _read_all(self, files: Sequence[tuple[Path, Path]]) -> Iterator[Pair]:
+        return itertools.chain.from_iterable(
+            read_memory(source, self.languages) if is_memory(source) else read_pairs(source, target)
+            for source, target in files
+        )
 
     def _is_held_out(self, i: int) -> bool:
         return self.stride > 0 and i % self.stride == self.stride // 2
@@ -134,8 +149,5 @@ def check_aligned(one: tuple[Path, int], other: tuple[Path, int]) -> None:
 
 
 def _paths(config: DataConfig, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Path, Path]]:
-    return [(config.raw / source, config.raw / target) for source, target in zip(sources, targets, strict=True)]
-
-
-def _read_all(files: Sequence[tuple[Path, Path]]) -> Iterator[Pair]:
-    return itertools.chain.from_iterable(read_pairs(source, target) for source, target in files)
+    left = iter(targets)
+    return [(config.raw / name, config.raw / (name if is_memory(name) else next(left))) for name in sources]

@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from minitransformer.inference.stream import LineTranslator, groups_of_file
+from minitransformer.inference.memories import Languages, MemoryTranslator, groups_of_input
+from minitransformer.inference.stream import LineTranslator
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_record, try_lock, write_text
 
@@ -54,24 +55,26 @@ def progress_file(output: Path) -> Path:
 
 
 def translate_file(
-    translate: LineTranslator,
+    translate: LineTranslator | MemoryTranslator,
     source: Path,
     output: Path,
     *,
     resume: bool,
     lines_at_once: int,
+    languages: Languages | None = None,
 ) -> None:
     """Translate a file; with ``resume``, continue where an earlier call was interrupted.
 
-    The bytes of the output do not depend on the number of interruptions.
+    ``languages`` are needed if the source is a translation memory.  The bytes of the output do not depend on the number
+    of interruptions.
     Raises: ResumeError if an interrupted output exists and ``resume`` is not set; ResumeError if the output was made
         from another input, model or search, was changed, or is being written; CorpusError if the input cannot be read.
     """
     if output.exists() and source.exists() and output.samefile(source):
         raise ResumeError(f"{output}: is the input, too; choose another output")
-    with groups_of_file(source, lines_at_once) as groups, _opened(output) as target:
+    with groups_of_input(source, lines_at_once, languages) as groups, _opened(output) as target:
         lines = itertools.chain.from_iterable(groups)
-        run = _Run(translate.facts(), target, output)
+        run = _Run(translate, target, output)
         if resume:
             run.take_up(lines, source)
         else:
@@ -108,8 +111,9 @@ def _opened(output: Path) -> Iterator[BinaryIO]:
 class _Run:
     """An output file, with the counts and checksums of the input read and the output written so far."""
 
-    def __init__(self, made_with: dict[str, Any], target: BinaryIO, path: Path) -> None:
-        self.made_with, self.target, self.path = made_with, target, path
+    def __init__(self, translate: LineTranslator | MemoryTranslator, target: BinaryIO, path: Path) -> None:
+        self.made_with, self.target, self.path = translate.facts(), target, path
+        self.opening, self.closing = translate.opening, translate.closing
         self.n_lines, self.n_bytes, self.done = 0, 0, False
         self.read, self.written = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
 
@@ -131,14 +135,27 @@ class _Run:
         if self.done:  # lines were appended to the input: record that the output is incomplete again
             self.done = False
             self._note()
-        self.target.write(translations)
-        self.target.flush()
-        os.fsync(self.target.fileno())
+            self.target.truncate(self.n_bytes)  # without the closing
+        if not self.n_lines:
+            translations = self.opening + translations
+        self._write(translations)
         self._count(lines, translations)
         self._note()
 
+    def _write(self, content: bytes) -> None:
+        self.target.write(content)
+        self.target.flush()
+        os.fsync(self.target.fileno())
+
+    @property
+    def _ending(self) -> bytes:
+        """What follows the translations in a complete output."""
+        return self.closing if self.n_lines else self.opening + self.closing
+
     def finish(self) -> None:
-        """Remove temporary progress files of processes that died, and record that the output is complete."""
+        """Write the end, remove temporary progress files of processes that died, and record that all is complete."""
+        if self._ending:
+            self._write(self._ending)
         for path in self.path.parent.glob(f".{glob.escape(progress_file(self.path).name)}.*.tmp"):
             path.unlink()
         self.done = True
@@ -159,13 +176,15 @@ class _Run:
                 " does not; remove the output, or choose another"
             )
         progress = read_record(progress_file(self.path), Progress)
-        different = [name for name, value in self.made_with.items() if progress.made_with.get(name) != value]
+        names = dict.fromkeys([*self.made_with, *progress.made_with])
+        different = [name for name in names if progress.made_with.get(name) != self.made_with.get(name)]
         if different:
             raise self._refusal(f"was begun with another {', '.join(different)}")
         self._read_as_far_as(progress, lines, source)
-        if progress.done and size > self.n_bytes:
-            raise self._refusal(f"something was appended to the {self.n_bytes:,} bytes that were written")
-        if size > self.n_bytes:  # truncating to the same size would change the file's modification time
+        if progress.done:
+            if self.target.read(len(self._ending) + 1) != self._ending:
+                raise self._refusal(f"something was appended to the {self.n_bytes:,} bytes that were written")
+        elif size > self.n_bytes:  # truncating to the same size would change the file's modification time
             self.target.truncate(self.n_bytes)
         self.done = progress.done
 

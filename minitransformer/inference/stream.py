@@ -9,18 +9,21 @@ import re
 import select
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_bytes
 from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.sentences import SentenceSplitter, SplitTexts
 from minitransformer.inference.translator import Translation, Translator
+from minitransformer.inference.unknown import UnknownCharacters
 
 LINES_AT_ONCE = 2_048  # batched together by length; their translations are written together
 PAUSE = 0.1  # seconds without input, after which the lines read so far are translated
 _BYTES_AT_ONCE = 1 << 16
 _log = logging.getLogger(__name__)
+_LINE_BREAK = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # whitespace that some programs take for a line's end
 _CUT_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # a last UTF-8 character that may be incomplete
 
 
@@ -117,26 +120,47 @@ class LineTranslator:
     """A translation of groups of lines into output bytes.
 
     With ``n_best``, each line gives up to ``n_best`` output lines: number, score, log-probability and translation,
-    tab-separated.
+    tab-separated.  With ``splitter``, lines are translated sentence by sentence.  ``unknown`` counts lines with
+    characters that the tokenizer does not know.
     """
 
+    opening: ClassVar[bytes] = b""  # of a whole output
+    closing: ClassVar[bytes] = b""
     translator: Translator
     search: SearchConfig
     n_best: int | None = None
     n_threads: int | None = None
+    splitter: SentenceSplitter | None = None
+    unknown: UnknownCharacters = field(default_factory=UnknownCharacters, compare=False)
 
     def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
         """Translate a group of lines; ``n_before`` lines of the input come before it."""
         texts = [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
+        if self.splitter is None:
+            output = self._by_lines(texts, n_before)
+        else:
+            output = self._by_sentences(SplitTexts.of(texts, self.splitter), n_before)
+        self.unknown.add(self.translator.tokenizer, texts)  # last: an interrupted group is translated again
+        return output
+
+    def _by_lines(self, texts: Sequence[str], n_before: int) -> bytes:
         for i in self.translator.cut(texts):
             warn_of_cut(f"line {n_before + 1 + i}", self.translator)
         found = self.translator.n_best(texts, self.search, n_threads=self.n_threads)
         return "".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1)).encode()
 
+    def _by_sentences(self, parts: SplitTexts, n_before: int) -> bytes:
+        for i in self.translator.cut(parts.sentences):
+            warn_of_cut(f"a sentence of line {n_before + 1 + parts.text_of[i]}", self.translator)
+        found = self.translator.n_best(parts.sentences, self.search, n_threads=self.n_threads)
+        texts = parts.joined([translations[0].text for translations in found])
+        return "".join(_LINE_BREAK.sub(" ", text) + "\n" for text in texts).encode()
+
     def facts(self) -> dict[str, Any]:
         """Return all settings, and the model's checksum, on which the output depends."""
         model = self.translator.fingerprint()
-        return {**dataclasses.asdict(self.search), "n_best": self.n_best, "model": model}
+        split = {} if self.splitter is None else {"split_sentences": self.splitter.language}
+        return {**dataclasses.asdict(self.search), "n_best": self.n_best, "model": model, **split}
 
     def _formatted(self, translations: Sequence[Translation], number: int) -> str:
         if self.n_best is None:

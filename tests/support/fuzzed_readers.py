@@ -32,6 +32,7 @@ from minitransformer.convert.parts import Parts
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store
+from minitransformer.data.tmx import CLOSING, opening, unit_of
 from minitransformer.data.tokenizer import TOKENIZER_CHECKSUMS, Tokenizer
 from minitransformer.inference.resumable import translate_file
 from minitransformer.model.files import write_model_files
@@ -179,6 +180,8 @@ class CutOffError(Exception):
 class FirstFourLines:
     """Stands for a translator: it comes four lines far."""
 
+    opening = closing = b""
+
     def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
         if n_before == 4:
             raise CutOffError
@@ -235,6 +238,20 @@ def read_corpus(directory: Path) -> None:
     assert len(list(corpus.validation())) == corpus.surveys[directory / "v.de"].n_lines
 
 
+def write_translation_memory(directory: Path) -> None:
+    pairs = [(a, b) for a in NUMBERS for b in NUMBERS]
+    units = b"".join(unit_of(("en", "de"), pair) for pair in pairs)
+    (directory / "t.tmx").write_bytes(
+        opening("en").replace(b"<tmx", b'<!DOCTYPE tmx SYSTEM "t.dtd">\n<tmx') + units + CLOSING
+    )
+
+
+def read_translation_memory(directory: Path) -> None:
+    corpus = FileCorpus.of(DataConfig(raw=directory, train_source=("t.tmx",), held_out=3))
+    n_pairs = len(list(corpus.train())) + len(list(corpus.validation()))
+    assert n_pairs == corpus.surveys[directory / "t.tmx"].n_lines
+
+
 def read_treebank(directory: Path) -> None:
     for tree in read_trees(directory / "t.mrg"):
         read_tree(write_tree(plain(tree)))
@@ -286,5 +303,6 @@ READERS: dict[str, Reader] = {
     "marian": Reader(write_marian_directory, lambda directory: read_parts(directory, "marian")),
     "marian-npz": Reader(write_marian, lambda directory: read_parts(directory, "marian-npz")),
     "corpus": Reader(write_corpus, read_corpus),
+    "translation-memory": Reader(write_translation_memory, read_translation_memory),
     "treebank": Reader(lambda directory: write_toy_treebank(directory / "t.mrg", 8, seed=1), read_treebank),
 }  # fmt: skip

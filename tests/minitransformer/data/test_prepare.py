@@ -232,6 +232,7 @@ def test_manifest_says_what_the_data_was_made_from(tmp_path: Path) -> None:
         "train_target": ["de"],
         "validation_source": ["v.en"],
         "validation_target": ["v.de"],
+        "languages": [],
         "train_trees": [],
         "validation_trees": [],
         "leaf_symbols": "normalised",

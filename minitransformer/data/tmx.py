@@ -1,0 +1,261 @@
+"""Translation memories: TMX files, read as a stream; and the parts of a file to write.
+
+Expat reads the XML.  It never opens another file: the DTD that a document type names is not read.  Declarations of
+entities are refused, so that no text can expand.
+
+Source: TMX 1.4b Specification, Localisation Industry Standards Association, 2005.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
+
+from minitransformer.data.survey import LONGEST_LINE, N_NAMED, READ_ERRORS, CorpusError, Found, Survey, open_bytes
+from minitransformer.system.provenance import code_version
+
+CODES = ("bpt", "ept", "it", "ph", "ut")  # inline elements that hold codes of another format, not text
+INCOMPLETE = "unit without text in both languages (left out)"
+CLOSING = b"</body>\n</tmx>\n"
+_log = logging.getLogger(__name__)
+_BYTES_AT_ONCE = 1 << 20  # large: expat before 2.6 reads an incomplete token again with every piece
+_LONGEST_TOKEN = 16 << 20  # bytes of a tag or a comment: no real file has such a long one
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 excludes
+_REPLACEMENT = "\ufffd"
+_REMEDY = "the file may be cut off, or not be in the encoding that its first line names (UTF-8 if it names none)"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A translation unit: the line at which it begins, and the text of its first segment in each language."""
+
+    line: int
+    texts: Mapping[str, str]
+
+    def text(self, language: str) -> str | None:
+        """Return the text in a language, None if there is none."""
+        code = self.code(language)
+        return None if code is None else self.texts[code]
+
+    def code(self, language: str) -> str | None:
+        """Return the unit's code for a language, which may name a region: "en" also finds "en-US"."""
+        wanted = _normalised(language)
+        same = [code for code in self.texts if _normalised(code) == wanted]
+        regional = [code for code in self.texts if _normalised(code).startswith(f"{wanted}-")]
+        return next(iter(same + regional), None)
+
+
+def _normalised(language: str) -> str:
+    return language.lower().replace("_", "-")
+
+
+class _Collector:
+    """The handlers of an XML parser, which collect units."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.parser = path, expat.ParserCreate()
+        self.units: list[Unit] = []
+        self.source_language: str | None = None
+        self._root: str | None = None
+        self._language: str | None = None
+        self._line, self._texts = 0, dict[str, str]()
+        self._text: list[str] | None = None  # of the current segment
+        self._size, self._code_depth = 0, 0
+        self.parser.buffer_text = True
+        self.parser.specified_attributes = True  # none that a DTD declares: their defaults could be of any size
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._characters
+        self.parser.EntityDeclHandler = self._declared
+        self.parser.SkippedEntityHandler = self._undeclared
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise CorpusError with the file and the current line."""
+        raise CorpusError(f"{self.path}, line {self.parser.CurrentLineNumber}: {problem}")
+
+    def _declared(self, name: str, *_: object) -> None:
+        self.refuse(f"declares the entity {name!r}; entities are not read: write the text itself, and no declaration")
+
+    def _undeclared(self, name: str, *_: object) -> None:
+        self.refuse(f"the entity &{name}; is not declared; write the character itself")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if self._root is None:
+            self._root = name
+            if name != "tmx":
+                self.refuse(f"the root element is <{name}>; expected <tmx>: is this a TMX file?")
+        elif self._text is not None:
+            self._code_depth += name in CODES or self._code_depth > 0
+        elif name == "header":
+            self.source_language = attributes.get("srclang")
+        elif name == "tu":
+            self._line, self._texts = self.parser.CurrentLineNumber, {}
+        elif name == "tuv":
+            self._language = attributes.get("xml:lang") or attributes.get("lang")  # "lang": before TMX 1.4
+            if not self._language:
+                self.refuse('a <tuv> has no language; expected, for example, <tuv xml:lang="en">')
+        elif name == "seg":
+            self._text, self._size = [], 0
+
+    def _characters(self, text: str) -> None:
+        if self._text is None or self._code_depth:
+            return
+        self._size += len(text)
+        if self._size > LONGEST_LINE:
+            self.refuse(f"a segment has more than {LONGEST_LINE:,} characters; expected a sentence or a paragraph")
+        self._text.append(text)
+
+    def _end(self, name: str) -> None:
+        if self._code_depth:
+            self._code_depth -= 1
+        elif name == "seg" and self._text is not None:
+            if self._language is not None:
+                self._texts.setdefault(self._language, _one_line("".join(self._text)))
+            self._text = None
+        elif name == "tuv":
+            self._language = None
+        elif name == "tu":
+            self.units.append(Unit(self._line, self._texts))
+            self._texts = {}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(line.strip() for line in text.splitlines()).strip()
+
+
+def read_units(path: Path) -> Iterator[tuple[str | None, Unit]]:
+    """Yield the header's source language with each unit of a TMX file, plain, .gz or .xz.
+
+    Inline codes are left out; highlighted text stays; a segment is one line.
+    Raises: CorpusError naming file and line, if it is not XML, not TMX, incomplete, or declares entities.
+    """
+    collector, n_bytes = _Collector(path), 0
+    try:
+        with open_bytes(path) as stream:
+            while data := stream.read(_BYTES_AT_ONCE):
+                n_bytes += len(data)
+                collector.parser.Parse(data, False)
+                if n_bytes - collector.parser.CurrentByteIndex > _LONGEST_TOKEN:
+                    collector.refuse(f"a tag or comment has more than {_LONGEST_TOKEN:,} bytes; expected text")
+                yield from ((collector.source_language, unit) for unit in collector.units)
+                collector.units.clear()
+            collector.parser.Parse(b"", True)
+    except READ_ERRORS as error:
+        line = collector.parser.CurrentLineNumber
+        raise CorpusError(f"{path}: cannot be read after line {line}: {error}; expected a TMX file") from error
+    except expat.ExpatError as error:
+        reason = f"{expat.ErrorString(error.code)} at column {error.offset + 1}"
+        raise CorpusError(f"{path}, line {error.lineno}: cannot be read as XML: {reason}; {_REMEDY}") from error
+    except (LookupError, ValueError) as error:  # an encoding that expat cannot read
+        if isinstance(error, CorpusError):
+            raise
+        raise CorpusError(f"{path}, line 1: cannot be read as XML: {error}; save the file as UTF-8") from error
+
+
+def languages_of(path: Path) -> tuple[str, str]:
+    """Return the source language of a TMX file, and the only other language of its first complete unit.
+
+    Raises: CorpusError if the file does not determine them; as ``read_units`` does.
+    """
+    remedy = "name both with the setting languages, for example en de"
+    for source, unit in read_units(path):
+        if len(unit.texts) < 2:
+            continue
+        here = f"{path}, line {unit.line}"
+        code = None if source is None else unit.code(source)
+        if source is None or code is None:
+            raise CorpusError(
+                f"{here}: a unit has {_listed(unit.texts)}, but the header's source language is {source}; {remedy}"
+            )
+        others = [other for other in unit.texts if other != code]
+        if len(others) > 1:
+            raise CorpusError(f"{here}: a unit has more than two languages, {_listed(unit.texts)}; {remedy}")
+        return source, others[0]
+    raise CorpusError(f"{path}: no unit has text in two languages; {remedy}")
+
+
+def _listed(codes: Iterable[str]) -> str:
+    first = list(itertools.islice(codes, N_NAMED + 1))
+    return ", ".join(first[:N_NAMED]) + (" …" if len(first) > N_NAMED else "")
+
+
+def read_memory(path: Path, languages: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of a TMX file in two languages, those of the file if none are given.
+
+    Raises: CorpusError as ``languages_of`` and ``read_units`` do.
+    """
+    source, target = languages or languages_of(path)
+    for _, unit in read_units(path):
+        texts = unit.text(source), unit.text(target)
+        if texts[0] is not None and texts[1] is not None:
+            yield texts[0], texts[1]
+
+
+def read_segments(path: Path, language: str) -> Iterator[str]:
+    """Yield the text of each unit in one language; the log counts units that have none.
+
+    Raises: CorpusError as ``read_units`` does, and if no unit has any.
+    """
+    n_found, n_left_out, codes = 0, 0, dict[str, None]()
+    for _, unit in read_units(path):
+        text = unit.text(language)
+        if text is None:
+            n_left_out += 1
+            codes |= dict.fromkeys(unit.texts)
+        else:
+            n_found += 1
+            yield text
+    if not n_found:
+        raise CorpusError(
+            f"{path}: no unit has text in {language}; its languages are {_listed(codes) or 'missing'}: set languages"
+            " to the source's and the target's"
+        )
+    if n_left_out:
+        _log.warning(f"{path}: {n_left_out:,} units have no text in {language}, and are left out")
+
+
+def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
+    """Read a TMX file to its end; count its pairs, and the units that are left out, named by their lines.
+
+    Raises: CorpusError as ``read_memory`` does, and if there is no pair.
+    """
+    source, target = languages or languages_of(path)
+    n_pairs, incomplete, codes = 0, Found(), dict[str, None]()
+    for _, unit in read_units(path):
+        codes |= dict.fromkeys(unit.texts)
+        if unit.text(source) is None or unit.text(target) is None:
+            incomplete.add(unit.line)
+        else:
+            n_pairs += 1
+    if not n_pairs:
+        raise CorpusError(
+            f"{path}: no unit has text in both {source} and {target}; its languages are {_listed(codes) or 'missing'}:"
+            " set languages to two of them"
+        )
+    return Survey(n_pairs, {INCOMPLETE: incomplete} if incomplete.count else {})
+
+
+def opening(source_language: str) -> bytes:
+    """Return the beginning of a TMX file of version 1.4, up to its first unit."""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n'
+        f'<header creationtool="minitransformer" creationtoolversion={quoteattr(code_version())}'
+        ' segtype="block" o-tmf="minitransformer" adminlang="en"'
+        f' srclang={quoteattr(source_language)} datatype="plaintext"/>\n<body>\n'
+    ).encode()
+
+
+def unit_of(languages: tuple[str, str], texts: tuple[str, str]) -> bytes:
+    """Return a unit as XML; characters that XML excludes become U+FFFD."""
+    variants = (
+        f"<tuv xml:lang={quoteattr(language)}><seg>{escape(_ILLEGAL.sub(_REPLACEMENT, text))}</seg></tuv>"
+        for language, text in zip(languages, texts, strict=True)
+    )
+    return f"<tu>{''.join(variants)}</tu>\n".encode()

@@ -1,0 +1,88 @@
+"""Several systems compared on the same sentences, by sacrebleu's paired tests.
+
+Source: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation" (bootstrap); Riezler and Maxwell
+2005, "On Some Pitfalls in Automatic Evaluation and Significance Testing for MT" (approximate randomisation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+from sacrebleu.significance import PairedTest, Result
+
+PairedTestName = Literal["bootstrap", "randomisation"]
+System = tuple[str, Sequence[str]]  # its name and its translations
+
+SIGNIFICANT = 0.05
+_TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # sacrebleu's names; 1,000 resampled corpora, and 10,000 trials
+
+
+@dataclass(frozen=True)
+class ComparedScore:
+    """A system's score in percent, its p-value against the first system, and half of its 95 % interval, if computed.
+
+    An equal score has no p-value: sacrebleu's would be the smallest possible one.
+    """
+
+    value: float
+    p_value: float | None
+    interval: float | None
+
+    def __str__(self) -> str:
+        interval = "" if self.interval is None else f" ± {self.interval:.2f}"
+        if self.p_value is None:
+            return f"{self.value:.2f}{interval}"
+        return f"{self.value:.2f}{interval} p={self.p_value:.4f}{'*' if self.p_value < SIGNIFICANT else ''}"
+
+
+@dataclass(frozen=True)
+class ComparedMetric:
+    """The scores of all systems by one metric, with sacrebleu's signature."""
+
+    name: str
+    signature: str
+    scores: tuple[ComparedScore, ...]
+
+
+def compare_systems(
+    systems: Sequence[System], references: Sequence[str], *, test: PairedTestName = "bootstrap"
+) -> list[ComparedMetric]:
+    """Compute BLEU, chrF2 and TER of every system, and p-values of the differences from the first system.
+
+    A p-value is the probability of so large a difference between two equally good systems, for these sentences.
+    Raises: ValueError for fewer than two systems, no lines, or systems of unequal lengths.
+    """
+    if len(systems) < 2:
+        raise ValueError(f"compare_systems: expected two systems or more; got {len(systems)}")
+    if not references or any(len(lines) != len(references) for _, lines in systems):
+        raise ValueError("compare_systems: expected as many translations of every system as references, and some")
+    metrics: dict[str, Metric] = {"BLEU": BLEU(), "chrF": CHRF(), "TER": TER()}
+    named: list[System] = [(name, list(lines)) for name, lines in systems]
+    signatures, scores = PairedTest(named, metrics, [list(references)], test_type=_TESTS[test])()
+    return [ComparedMetric(name, str(signature), _scores(scores[name])) for name, signature in signatures.items()]
+
+
+def _scores(column: Sequence[str | Result]) -> tuple[ComparedScore, ...]:
+    """Convert a column of sacrebleu's table; the type of its columns allows names, too."""
+    results = [result for result in column if isinstance(result, Result)]
+    return tuple(
+        ComparedScore(result.score, None if result.score == results[0].score else result.p_value, result.ci)
+        for result in results
+    )
+
+
+def comparison_table(names: Sequence[str], compared: Sequence[ComparedMetric]) -> Iterator[str]:
+    """Yield the lines of a table with a row for each system, then the metrics' signatures."""
+    rows = [["", *(f"{metric.name} {'↓' if metric.name == 'TER' else '↑'}" for metric in compared)]]
+    rows += [[name, *(str(metric.scores[i]) for metric in compared)] for i, name in enumerate(names)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield f"p: of the difference from {names[0]}; * p < {SIGNIFICANT}; ↑ higher is better, ↓ lower"
+    yield from (f"{metric.name}  {metric.signature}" for metric in compared)

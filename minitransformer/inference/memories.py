@@ -1,0 +1,92 @@
+"""Translation memories as input and output of a translation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minitransformer.config import ConfigError
+from minitransformer.config.data import is_memory
+from minitransformer.data.survey import content
+from minitransformer.data.tmx import CLOSING, languages_of, opening, read_segments, unit_of
+from minitransformer.inference.stream import LineTranslator, groups_of_file
+
+Languages = tuple[str, str]
+
+
+def languages_between(source: Path, output: Path | None, named: Languages | None) -> Languages | None:
+    """Return the languages of a translation from or into a translation memory: as named, or as in ``source``.
+
+    The result is None if neither file is a translation memory.
+    Raises: ConfigError if only the output is one, and no languages are named; CorpusError as ``languages_of`` does.
+    """
+    if is_memory(source):
+        return named or languages_of(source)
+    if output is None or not is_memory(output):
+        return None
+    if named is None:
+        raise ConfigError(f"{output}: a translation memory names its languages; set languages, for example to en de")
+    return named
+
+
+def groups_of_input(
+    path: Path, size: int, languages: Languages | None
+) -> AbstractContextManager[Iterator[list[bytes]]]:
+    """Open a text file, or the source segments of a translation memory, as groups of ``size`` lines.
+
+    Raises: CorpusError if it cannot be read.
+    """
+    if languages is not None and is_memory(path):
+        return _groups_of_memory(path, size, languages[0])
+    return groups_of_file(path, size)
+
+
+@contextmanager
+def _groups_of_memory(path: Path, size: int, language: str) -> Iterator[Iterator[list[bytes]]]:
+    segments = (text.encode() for text in read_segments(path, language))
+    first = list(itertools.islice(segments, size))  # errors come before an output is opened
+
+    def groups() -> Iterator[list[bytes]]:
+        group = first
+        while group:
+            yield group
+            group = list(itertools.islice(segments, size))
+
+    yield groups()
+
+
+@dataclass(frozen=True)
+class MemoryTranslator:
+    """A translation of groups of lines into units of a translation memory, each a line with its translation.
+
+    The output begins with ``opening`` and ends with ``closing``.
+    """
+
+    translate: LineTranslator
+    languages: Languages
+    closing: bytes = CLOSING
+
+    def __post_init__(self) -> None:
+        if self.translate.n_best is not None:
+            raise ConfigError("n_best: a translation memory has one translation of each segment; leave n_best out")
+
+    @property
+    def opening(self) -> bytes:
+        """The beginning of the output."""
+        return opening(self.languages[0])
+
+    def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
+        """Translate a group of lines; ``n_before`` lines of the input come before it.  Empty lines give no unit."""
+        sources = (content(line, number) for number, line in enumerate(lines, n_before + 1))
+        texts = (source.decode("utf-8", errors="replace").strip() for source in sources)
+        translations = self.translate(lines, n_before).decode().split("\n")
+        pairs = zip(texts, translations, strict=False)  # the last translation ends with a line feed, too
+        return b"".join(unit_of(self.languages, pair) for pair in pairs if pair[0])
+
+    def facts(self) -> dict[str, Any]:
+        """Return all settings, and the model's checksum, on which the output depends."""
+        return {**self.translate.facts(), "languages": list(self.languages)}

@@ -1,0 +1,107 @@
+"""Texts of several sentences: cut into sentences, translated one by one, and put together again."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TypeAlias
+
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.translator import Translator
+from minitransformer.system.errors import UserError
+
+Split: TypeAlias = Callable[[str], Sequence[str]]
+
+
+class SplitError(UserError, RuntimeError):
+    """An error: texts cannot be cut into sentences."""
+
+
+class SentenceSplitter:
+    """The rules and abbreviations of a language by which sentencex cuts a text; it needs the extra "sentences".
+
+    The pieces of a text, joined, are the text.  For a language that sentencex does not know, it uses another's rules.
+    """
+
+    def __init__(self, language: str) -> None:
+        try:
+            self._segment = import_module("sentencex").segment
+        except ModuleNotFoundError as error:
+            raise SplitError(
+                'sentences are split by sentencex, which is not installed; in the clone, pip install -e ".[sentences]"'
+            ) from error
+        self.language = language
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the sentences of a text, each with the whitespace after it."""
+        return list(self._segment(self.language, text))
+
+
+@dataclass
+class SplitTexts:
+    """The sentences of some texts, without surrounding whitespace, and what is needed to join their translations.
+
+    ``text_of`` has the index of the text of each sentence.
+    """
+
+    sentences: list[str] = field(default_factory=list)
+    text_of: list[int] = field(default_factory=list)
+    _blanks: list[list[str]] = field(default_factory=list)  # of each text: before its first sentence, after each
+
+    @classmethod
+    def of(cls, texts: Iterable[str], split: Split) -> SplitTexts:
+        """Cut texts; the pieces that ``split`` returns for a text, joined, must be the text."""
+        parts = cls()
+        for i, text in enumerate(texts):
+            blanks = [""]
+            for piece in split(text):
+                sentence = piece.strip()
+                if not sentence:
+                    blanks[-1] += piece
+                    continue
+                before, after = piece.split(sentence, 1)
+                blanks[-1] += before
+                blanks.append(after)
+                parts.sentences.append(sentence)
+                parts.text_of.append(i)
+            parts._blanks.append(blanks)
+        return parts
+
+    def joined(self, translations: Sequence[str]) -> list[str]:
+        """Return the translation of each text: the translations of its sentences, with the text's own whitespace.
+
+        Chinese and Japanese have no blank between sentences.  If such text becomes another script, a blank is added.
+        """
+        pairs, texts = iter(zip(self.sentences, translations, strict=True)), list[str]()
+        for first, *others in self._blanks:
+            text = first
+            for n_left, blank in zip(reversed(range(len(others))), others, strict=True):
+                sentence, translation = next(pairs)
+                lacks_blank = n_left and not blank and _is_wide(sentence) and translation and not _is_wide(translation)
+                text += translation + (" " if lacks_blank else blank)
+            texts.append(text)
+        return texts
+
+
+def _is_wide(text: str) -> bool:
+    """Return whether a text ends with a character of full width, as Chinese and Japanese punctuation has."""
+    return unicodedata.east_asian_width(text[-1]) in ("W", "F")
+
+
+def translate_texts(
+    translator: Translator,
+    texts: Sequence[str],
+    split: Split,
+    *,
+    beam: int = SearchConfig.beam,
+    alpha: float | None = SearchConfig.alpha,
+    n_threads: int | None = None,
+) -> list[str]:
+    """Return the translation of each text, such as a paragraph, translated sentence by sentence.
+
+    ``split`` cuts a text: ``SentenceSplitter("en")``, or your own.  Whitespace around sentences is kept.
+    """
+    parts = SplitTexts.of(texts, split)
+    return parts.joined(translator.translate(parts.sentences, beam=beam, alpha=alpha, n_threads=n_threads))

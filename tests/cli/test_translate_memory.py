@@ -1,0 +1,138 @@
+"""Translation memories translated, and written: also when cut off and taken up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from small_run import Trained, contents, translated
+from translated_files import FileOperations, PowerCutError, Uppercase
+
+from cli.translate import translate
+from minitransformer.config import ConfigError
+from minitransformer.data.survey import CorpusError
+from minitransformer.data.tmx import CLOSING, opening, read_memory, unit_of
+from minitransformer.inference.memories import MemoryTranslator
+from minitransformer.inference.resumable import ResumeError, translate_file
+
+VERSION = "minitransformer.data.tmx.code_version"  # asks git, which takes longer than all else here
+LINES = ["one two", "", "six & <five>", "two\x01"]
+PAIRS = [("one two", "ONE TWO"), ("six & <five>", "SIX & <FIVE>"), ("two\ufffd", "TWO\ufffd")]
+
+
+def written_memory(path: Path, sources: list[str]) -> Path:
+    units = b"".join(unit_of(("en-US", "fr"), (source, "…")) for source in sources)
+    path.write_bytes(opening("en-US") + units + unit_of(("fr", "it"), ("rien", "nulla")) + CLOSING)
+    return path
+
+
+def shouted(folder: Path, *, resume: bool, name: str = "out.tmx") -> bytes:
+    shouting = MemoryTranslator(Uppercase(None), ("en", "de"))
+    translate_file(shouting, folder / "in", folder / name, resume=resume, lines_at_once=2, languages=("en", "de"))
+    return (folder / name).read_bytes()
+
+
+def test_a_text_becomes_a_memory(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("".join(line + "\n" for line in LINES))
+    shouted(tmp_path, resume=False)
+    assert list(read_memory(tmp_path / "out.tmx")) == PAIRS
+
+
+def test_an_empty_text_becomes_an_empty_memory(tmp_path: Path) -> None:
+    (tmp_path / "in").touch()
+    whole = shouted(tmp_path, resume=False)
+    assert whole == opening("en") + CLOSING == shouted(tmp_path, resume=True)
+    (tmp_path / "in").write_text("one\n")
+    assert shouted(tmp_path, resume=True) == opening("en") + unit_of(("en", "de"), ("one", "ONE")) + CLOSING
+
+
+def test_a_memory_cut_off_before_any_operation_on_files_loses_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VERSION, lambda: "1")
+    (tmp_path / "in").write_text("".join(line + "\n" for line in LINES))
+    whole, operations, cut = shouted(tmp_path, resume=False, name="whole.tmx"), FileOperations(), 0
+    for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "write_text")):
+        monkeypatch.setattr(owner, name, operations.counted(getattr(owner, name)))
+    while True:
+        cut += 1
+        operations.n, operations.last = 0, cut
+        try:
+            shouted(tmp_path, resume=True)
+            break
+        except PowerCutError:
+            operations.last = None
+            assert shouted(tmp_path, resume=True) == whole
+            (tmp_path / "out.tmx").unlink()
+    assert cut > 10
+    assert (tmp_path / "out.tmx").read_bytes() == whole
+
+
+def test_lines_appended_to_the_input_come_before_the_end_of_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("one\n")
+    shouted(tmp_path, resume=False)
+    (tmp_path / "in").write_text("one\ntwo\n")
+    with pytest.MonkeyPatch.context() as patch:
+        operations = FileOperations(2)
+        patch.setattr(os, "fsync", operations.counted(os.fsync))
+        with pytest.raises(PowerCutError):
+            shouted(tmp_path, resume=True)
+    assert shouted(tmp_path, resume=True) == shouted(tmp_path, resume=False, name="straight.tmx")
+
+
+@pytest.mark.parametrize("change", [lambda text: text + b"<!-- mine -->", lambda text: text[:-3]])
+def test_a_memory_whose_end_was_changed_is_left_alone(tmp_path: Path, change: object) -> None:
+    (tmp_path / "in").write_text("one\n")
+    assert callable(change)
+    changed = change(shouted(tmp_path, resume=False))
+    (tmp_path / "out.tmx").write_bytes(changed)
+    with pytest.raises(ResumeError, match="something was appended to|have changed"):
+        shouted(tmp_path, resume=True)
+    assert (tmp_path / "out.tmx").read_bytes() == changed
+
+
+def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
+    source = written_memory(tmp_path / "in.tmx", ["one two", "six", "five"])
+    words = ["--run", str(trained.run), "--beam", "2", "--input", str(source), "--output", str(tmp_path / "out.tmx")]
+    assert translate(words, None, None) == 0  # type: ignore[arg-type]
+    german = translated(trained, b"one two\nsix\nfive\n").decode().splitlines()
+    assert list(read_memory(tmp_path / "out.tmx", ("en-US", "fr"))) == list(
+        zip(["one two", "six", "five"], german, strict=True)
+    )
+    assert logged == [f"warning: {source}: 1 units have no text in en-US, and are left out"]
+    before = contents(tmp_path)
+    with pytest.raises(ResumeError, match="was begun with another languages"):
+        translate([*words, "--languages", "en", "de", "--resume"], None, None)  # type: ignore[arg-type]
+    assert contents(tmp_path) == before
+
+
+def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> None:
+    source = written_memory(tmp_path / "in.tmx", ["one two", "six"])
+    expected = translated(trained, b"one two\nsix\n")
+    assert translated(trained, b"", "--input", str(source)) == expected
+    assert translated(trained, b"", "--input", str(source), "--languages", "en", "de") == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (["--input", "t", "--output", "o.tmx"], ConfigError, "o.tmx: a translation memory names its languages; set"),
+        (["--languages", "en", "de"], ConfigError, "--languages: are those of a .tmx file; name one with --input"),
+        (["--input", "in.tmx", "--languages", "de", "en"], CorpusError, "no unit has text in de; its languages are"),
+        (["--input", "in.tmx", "--output", "o.tmx", "--n-best", "2"], ConfigError, "n_best: a translation memory has"),
+        (["--input", "t", "--output", "o.tmx.gz"], ConfigError, "the output is plain text; choose a name without .gz"),
+        (["--input", "absent.tmx"], CorpusError, "absent.tmx: cannot be read after line 1: .*No such file"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_an_output_is_opened(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    options: list[str], error: type[Exception], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    written_memory(tmp_path / "in.tmx", ["one"])
+    (tmp_path / "t").write_text("one\n")
+    before = contents(tmp_path)
+    with pytest.raises(error, match=message):
+        translated(trained, b"", *options)
+    assert contents(tmp_path) == before

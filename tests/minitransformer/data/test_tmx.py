@@ -1,0 +1,233 @@
+"""Translation memories: what is read of a TMX file, and what hostile and broken ones are told by."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minitransformer.config import ConfigError, DataConfig
+from minitransformer.data.corpus import FileCorpus
+from minitransformer.data.survey import LONGEST_LINE, CorpusError
+from minitransformer.data.tmx import CLOSING, languages_of, opening, read_memory, read_segments, survey_memory, unit_of
+
+LINES = [
+    '<?xml version="1.0" encoding="UTF-8"?>',
+    '<!DOCTYPE tmx SYSTEM "tmx14.dtd">',
+    '<tmx version="1.4"><header creationtool="T" creationtoolversion="1" segtype="sentence" o-tmf="T" adminlang="en"',
+    ' srclang="en-US" datatype="plaintext"><note>ignored</note></header><body>',
+    '<tu tuid="1"><note>ignored</note><tuv xml:lang="en-US"><seg>One &amp; two.</seg></tuv>',
+    '<tuv xml:lang="de-DE"><prop type="x">ignored</prop><seg>Eins &#38; zwei.</seg></tuv></tu>',
+    '<tu><tuv xml:lang="de-DE"><seg>Rot</seg></tuv></tu>',
+    '<tu><tuv xml:lang="de-DE"><seg>Hallo, <bpt i="1">&lt;b&gt;</bpt><hi type="x">Welt</hi><ept i="1">/b</ept>!',
+    '   <ph>{0<sub>Fußnote</sub>}</ph><it pos="begin">x</it>Ende</seg></tuv>',
+    '<tuv xml:lang="en-US"><seg>Hello, <ut>{b}</ut>world! End</seg></tuv></tu>',
+    "</body></tmx>",
+]
+TMX = "\n".join(LINES) + "\n"
+PAIRS = [("One & two.", "Eins & zwei."), ("Hello, world! End", "Hallo, Welt! Ende")]
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".tmx": bytes, ".tmx.gz": gzip.compress, ".tmx.xz": lzma.compress}
+
+
+def written(folder: Path, content: str | bytes, name: str = "x.tmx") -> Path:
+    (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder / name
+
+
+def memory(*units: dict[str, str]) -> str:
+    """A file of units, each a text per language."""
+    variants = ("".join(f'<tuv xml:lang="{k}"><seg>{t}</seg></tuv>' for k, t in unit.items()) for unit in units)
+    body = "".join(f"<tu>{of_unit}</tu>\n" for of_unit in variants)
+    return f'<tmx version="1.4">\n<header srclang="en"/><body>\n{body}</body></tmx>'
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_text_is_read_without_codes_in_the_files_languages(tmp_path: Path, suffix: str) -> None:
+    path = written(tmp_path, COMPRESSORS[suffix](TMX.encode()), f"x{suffix}")
+    assert languages_of(path) == ("en-US", "de-DE")
+    assert list(read_memory(path)) == PAIRS
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "iso-8859-1", "windows-1252"])
+def test_the_encoding_is_the_one_that_the_file_declares(tmp_path: Path, encoding: str) -> None:
+    path = written(tmp_path, TMX.replace("UTF-8", encoding).replace("Rot", "Grün").encode(encoding))
+    assert list(read_segments(path, "de"))[1] == "Grün"
+
+
+def test_units_without_both_languages_are_left_out_and_named_by_their_lines(tmp_path: Path) -> None:
+    surveyed = survey_memory(written(tmp_path, TMX))
+    (found,) = surveyed.odd.values()
+    assert (surveyed.n_lines, found.count, found.first) == (2, 1, [7])
+
+
+@pytest.mark.parametrize("languages", [("de", "en"), ("DE_de", "en-us"), ("de-DE", "en")])
+def test_languages_are_found_by_language_and_region(tmp_path: Path, languages: tuple[str, str]) -> None:
+    assert list(read_memory(written(tmp_path, TMX), languages)) == [(target, source) for source, target in PAIRS]
+
+
+def test_a_language_without_a_region_is_preferred_to_one_of_a_region(tmp_path: Path) -> None:
+    path = written(tmp_path, memory({"en-GB": "colour", "en": "color", "de": "Farbe"}))
+    assert list(read_memory(path, ("en", "de"))) == [("color", "Farbe")]
+
+
+def test_the_older_attribute_of_the_language_is_read(tmp_path: Path) -> None:
+    assert list(read_memory(written(tmp_path, TMX.replace("xml:lang", "lang")))) == PAIRS
+
+
+def refused(path: Path, languages: tuple[str, ...] = ()) -> str:
+    with pytest.raises(CorpusError) as caught:
+        survey_memory(path, languages)
+    assert "\n" not in str(caught.value)
+    return str(caught.value).removeprefix(f"{path}")
+
+
+BOMB = '<!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>'
+EXTERNAL = '<!DOCTYPE tmx [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+PARAMETER = '<!DOCTYPE tmx [<!ENTITY % a SYSTEM "http://localhost/x.dtd"> %a;]>'
+DOCTYPE = LINES[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (DOCTYPE, BOMB, ", line 2: declares the entity 'a'; entities are not read"),
+        (DOCTYPE, EXTERNAL, ", line 2: declares the entity 'a'; entities are not read"),
+        (DOCTYPE, PARAMETER, ", line 2: declares the entity 'a'; entities are not read"),
+        ("One", "&nbsp;One", ", line 5: the entity &nbsp; is not declared; write the character itself"),
+        ("tmx version", "xliff version", ", line 3: the root element is <xliff>; expected <tmx>"),
+        ('tuv xml:lang="de-DE"><prop', "tuv><prop", ", line 6: a <tuv> has no language; expected"),
+        ("</seg></tuv></tu>\n</body>", "</seg></tuv>\n</body>", ", line 11: cannot be read as XML: mismatched tag at"),
+        ("UTF-8", "UTF-7", ", line 1: cannot be read as XML: multi-byte encodings are not supported; save the file as"),
+        ("UTF-8", "nonsense", ", line 1: cannot be read as XML: unknown encoding: nonsense; save the file as UTF-8"),
+        ("One", "\x01", ", line 5: cannot be read as XML: not well-formed"),
+    ],
+)
+def test_hostile_and_broken_files_are_refused_by_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert TMX.count(old) >= 1
+    assert refused(written(tmp_path, TMX.replace(old, new, 1))).startswith(message)
+
+
+def test_a_file_in_another_encoding_than_it_declares_is_refused_by_line(tmp_path: Path) -> None:
+    message = refused(written(tmp_path, TMX.encode("latin-1")))
+    assert message.startswith(", line 9: cannot be read as XML: not well-formed (invalid token) at column ")
+    assert "not be in the encoding that its first line names" in message
+
+
+@pytest.mark.parametrize("n_bytes", [0, 10, 500, len(TMX.encode()) - 8])
+def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, n_bytes: int) -> None:
+    message = refused(written(tmp_path, TMX.encode()[:n_bytes]), ("en", "de"))
+    assert message.startswith(f", line {TMX[:n_bytes].count(chr(10)) + 1}: cannot be read as XML: ")
+    assert "the file may be cut off" in message
+
+
+def test_a_compressed_file_that_is_cut_off_or_missing_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, gzip.compress(TMX.encode())[:-20], "x.tmx.gz")
+    assert "cannot be read after line" in refused(path)
+    assert "No such file" in refused(tmp_path / "absent.tmx")
+
+
+def test_defaults_that_a_document_type_declares_are_not_read(tmp_path: Path) -> None:
+    """A long default would be copied for every element."""
+    declared = TMX.replace(DOCTYPE, '<!DOCTYPE tmx [<!ATTLIST tuv xml:lang CDATA "fr">]>')
+    assert list(read_memory(written(tmp_path, declared))) == PAIRS
+    assert "a <tuv> has no language" in refused(written(tmp_path, declared.replace('<tuv xml:lang="de-DE">', "<tuv>")))
+
+
+def test_what_is_too_long_is_refused(tmp_path: Path) -> None:
+    message = refused(written(tmp_path, TMX.replace("One", "One " * (LONGEST_LINE // 3))))
+    assert message.startswith(", line 5: a segment has more than 1,000,000 characters")
+    message = refused(written(tmp_path, TMX.replace("<body>", f"<body><!--{'x' * (18 << 20)}-->")))
+    assert message.startswith(", line 4: a tag or comment has more than")
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        ([], ": no unit has text in two languages; name both"),
+        ([{"en": "a"}], ": no unit has text in two languages; name both"),
+        ([{"en": "a"}, {"en": "a", "de": "b", "fr": "c"}], ", line 4: a unit has more than two languages, en, de, fr;"),
+        ([{"de": "a", "fr": "b"}], ", line 3: a unit has de, fr, but the header's source language is en; name both"),
+    ],
+)
+def test_languages_that_the_file_does_not_determine_must_be_named(
+    tmp_path: Path, units: list[dict[str, str]], message: str
+) -> None:
+    assert refused(written(tmp_path, memory(*units))).startswith(message)
+
+
+def test_a_language_that_the_file_lacks_is_named_with_those_it_has(tmp_path: Path) -> None:
+    path = written(tmp_path, memory({"en": "a", "de": "b"}, {"fr": "c"}))
+    assert refused(path, ("en", "it")) == (
+        ": no unit has text in both en and it; its languages are en, de, fr: set languages to two of them"
+    )
+
+
+LEGAL = st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp"], exclude_characters="\ufffe\uffff")
+PLAIN = st.text(LEGAL, max_size=20).map(str.strip)
+
+
+@settings(max_examples=20)
+@given(pairs=st.lists(st.tuples(PLAIN, PLAIN), min_size=1))
+def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]) -> None:
+    content = opening("en") + b"".join(unit_of(("en", "de"), pair) for pair in pairs) + CLOSING
+    path = written(tmp_path_factory.mktemp("tmx"), content)
+    assert languages_of(path) == ("en", "de")
+    assert list(read_memory(path)) == pairs
+
+
+@settings(max_examples=20)
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=30))
+def test_any_text_is_written_as_xml(text: str) -> None:
+    root = ElementTree.fromstring(opening('a"<') + unit_of(("en", 'a"<'), (text, "]]>")) + CLOSING)
+    kept = [c if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text]
+    assert [segment.text or "" for segment in root.iter("seg")] == ["".join(kept), "]]>"]
+    header = root.find("header")
+    assert header is not None
+    required = {"creationtool", "creationtoolversion", "segtype", "o-tmf", "adminlang", "srclang", "datatype"}
+    assert set(header.attrib) == required
+    assert (root.get("version"), header.get("srclang")) == ("1.4", 'a"<')
+
+
+def test_a_corpus_mixes_memories_and_aligned_files(tmp_path: Path) -> None:
+    numbered = [{"en": f"m {i}", "de": f"M {i}"} for i in range(8)]
+    written(tmp_path, memory(*numbered, {"en": "alone"}))
+    written(tmp_path, "a 1\na 2\n", "a.en")
+    written(tmp_path, "A 1\nA 2\n", "a.de")
+    written(tmp_path, memory({"en": "held", "de": "Gehalten"}), "v.tmx")
+    config = DataConfig(
+        raw=tmp_path, train_source=("x.tmx", "a.en"), train_target=("a.de",), validation_source=("v.tmx",)
+    )  # fmt: skip
+    corpus = FileCorpus.of(config)
+    assert list(corpus.train()) == [(f"m {i}", f"M {i}") for i in range(8)] + [("a 1", "A 1"), ("a 2", "A 2")]
+    assert list(corpus.validation()) == [("held", "Gehalten")]
+    assert (corpus.location(7), corpus.location(8)) == ("x.tmx: pair 8", "a.en:1")
+    assert list(corpus.surveys[tmp_path / "x.tmx"].odd) == ["unit without text in both languages (left out)"]
+
+
+def test_a_corpus_may_read_a_memory_backwards(tmp_path: Path) -> None:
+    written(tmp_path, memory(*({"en": f"m {i}", "de": f"M {i}"} for i in range(20))))
+    corpus = FileCorpus.of(DataConfig(raw=tmp_path, train_source=("x.tmx",), languages=("de", "en")))
+    assert next(corpus.train()) == ("M 0", "m 0")
+    assert list(corpus.validation()) == [("M 5", "m 5"), ("M 15", "m 15")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"train_source": ("x.tmx",), "train_target": ("x.tmx",)},
+            "x.tmx has both sides; name it in data.train_source",
+        ),
+        ({"train_source": ("x.tmx",), "train_target": ("a.de",)}, "as many files in data.train_target"),
+        ({"train_source": ("x.tmx",), "languages": ("en",)}, "data.languages must be the codes of source and target"),
+    ],
+)
+def test_settings_that_do_not_fit_a_memory_are_refused(fields: dict[str, tuple[str, ...]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        DataConfig(**fields)  # type: ignore[arg-type]

@@ -1,0 +1,100 @@
+"""Texts cut into sentences and joined again: nothing is lost, and whitespace stays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minitransformer.inference.sentences import SentenceSplitter, SplitError, SplitTexts, translate_texts
+from minitransformer.inference.translator import Translator
+
+BLANK = st.text(" \t\n\u3000\xa0", max_size=3)
+SENTENCE = st.text(st.characters(codec="utf-8"), max_size=5).map(str.strip)
+LANGUAGES = ["en", "de", "fr", "ja", "ru", "not-a-language", ""]
+
+
+def before_stops(text: str) -> list[str]:
+    """Cut after every full stop, so that whitespace begins a sentence."""
+    return [piece + "." for piece in text.split(".")[:-1]] + [text.rsplit(".", maxsplit=1)[-1]]
+
+
+@given(texts=st.lists(st.lists(st.tuples(SENTENCE, BLANK), max_size=5), max_size=4))
+def test_the_sentences_themselves_give_the_texts_again(texts: list[list[tuple[str, str]]]) -> None:
+    whole = [".".join(sentence + blank for sentence, blank in text) for text in texts]
+    parts = SplitTexts.of(whole, before_stops)
+    assert all(sentence and sentence == sentence.strip() for sentence in parts.sentences)
+    assert parts.joined(parts.sentences) == whole
+
+
+@given(sentences=st.lists(st.tuples(BLANK, st.integers(0, 99)), min_size=1), last=BLANK)
+def test_translations_stand_between_the_whitespace_of_the_source(sentences: list[tuple[str, int]], last: str) -> None:
+    text = "".join(f"{blank}{number}." for blank, number in sentences) + last
+    parts = SplitTexts.of(["", text, " "], before_stops)
+    assert parts.sentences == [f"{number}." for _, number in sentences]
+    assert set(parts.text_of) == {1}
+    translated = parts.joined([f"<{sentence}>" for sentence in parts.sentences])
+    assert translated == ["", "".join(f"{blank}<{number}.>" for blank, number in sentences) + last, " "]
+
+
+@given(text=st.text(st.characters(codec="utf-8") | st.sampled_from(list(".!?。 \t\"')0123-•")), max_size=40))
+def test_the_pieces_of_sentencex_are_the_text(text: str) -> None:
+    for language in LANGUAGES:
+        assert "".join(SentenceSplitter(language)(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "sentences"),
+    [
+        (
+            "en",
+            "Dr. Smith came at 3.30 p.m. yesterday.  He left!",
+            ["Dr. Smith came at 3.30 p.m. yesterday.", "He left!"],
+        ),
+        ("de", "Am 3. Oktober kam z. B. Dr. Maier. Er ging.", ["Am 3. Oktober kam z. B. Dr. Maier.", "Er ging."]),
+        ("ja", "犬が寝る。猫も寝る。", ["犬が寝る。", "猫も寝る。"]),
+    ],
+)
+def test_abbreviations_and_numbers_end_no_sentence(language: str, text: str, sentences: list[str]) -> None:
+    assert SplitTexts.of([text], SentenceSplitter(language)).sentences == sentences
+
+
+def test_text_without_blanks_between_sentences_gets_them_in_another_script() -> None:
+    parts = SplitTexts.of(["犬。猫。", "犬。 猫。", "a.b."], before_wide_stops)
+    assert parts.joined(["A dog.", "A cat.", "A dog.", "A cat.", "x.y."]) == ["A dog. A cat.", "A dog. A cat.", "x.y."]
+    assert parts.joined(["狗。", "貓。", "狗。", "貓。", "x"]) == ["狗。貓。", "狗。 貓。", "x"]
+
+
+def before_wide_stops(text: str) -> list[str]:
+    return [piece for piece in text.replace("。", "。|").split("|") if piece]
+
+
+def test_without_sentencex_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    with pytest.raises(SplitError, match=r'sentencex, which is not installed; .*"\.\[sentences\]"'):
+        SentenceSplitter("en")
+
+
+class Shouting(Translator):
+    """Return sentences in capitals, without a model."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def translate(self, lines: Sequence[str], **_: object) -> list[str]:
+        self.asked += lines
+        return [line.upper() for line in lines]
+
+
+def test_texts_are_translated_sentence_by_sentence() -> None:
+    translator = Shouting()
+    texts = ["One dog. Two cats.\n\nA third.", "", "no stop"]
+    assert translate_texts(translator, texts, SentenceSplitter("en")) == [
+        "ONE DOG. TWO CATS.\n\nA THIRD.",
+        "",
+        "NO STOP",
+    ]
+    assert translator.asked == ["One dog.", "Two cats.", "A third.", "no stop"]

@@ -1,0 +1,53 @@
+"""Characters that the tokenizer does not know are counted by line and named."""
+
+from __future__ import annotations
+
+import pytest
+
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference import unknown
+from minitransformer.inference.unknown import UnknownCharacters
+
+LETTERS = [("abc abd", "abe dea"), ("bad cab", "dab")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(LETTERS, vocabulary_size=20)
+
+
+def test_lines_are_counted_and_characters_named_once(tokenizer: Tokenizer, logged: list[str]) -> None:
+    seen = UnknownCharacters()
+    seen.add(tokenizer, ["abc", "ж漢 aж", "", "ab漢d"])
+    seen.add(tokenizer, ["dab", "ж"])
+    seen.log()
+    assert logged == [
+        "warning: 3 lines have characters that the tokenizer does not know: 'ж', '漢';"
+        " the model reads them as unknown words"
+    ]
+
+
+def test_known_text_gives_no_warning(tokenizer: Tokenizer, logged: list[str]) -> None:
+    seen = UnknownCharacters()
+    seen.add(tokenizer, ["abc dea", " ", ""])
+    seen.log()
+    assert logged == []
+
+
+def test_only_the_first_characters_are_named(tokenizer: Tokenizer, logged: list[str]) -> None:
+    seen = UnknownCharacters()
+    seen.add(tokenizer, ["".join(chr(0x4E00 + i) for i in range(unknown.N_NAMED)), "abc"])
+    seen.log()
+    seen.add(tokenizer, ["\u202ex"])
+    seen.log()
+    assert [line.partition(": ")[2].count("'") for line in logged] == [2 * unknown.N_NAMED, 2 * unknown.N_NAMED]
+    assert [line.startswith(f"warning: {n}") for n, line in zip(("1 line has", "2 lines have"), logged, strict=True)]
+    assert ["…" in line for line in logged] == [False, True]
+
+
+def test_bytes_are_pieces_of_a_large_vocabulary(logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minitransformer.data.tokenizer.LARGE_VOCABULARY", 270)
+    seen = UnknownCharacters()
+    seen.add(Tokenizer.train(LETTERS, vocabulary_size=270), ["ж漢"])
+    seen.log()
+    assert logged == []
