@@ -15,6 +15,7 @@ from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.report.attended import AttendedPair, PictureKind, attended_pair
 from minitransformer.report.errors import PICTURES, ReportError, check_suffix, matplotlib_needed
+from minitransformer.report.merging import merge_words
 from minitransformer.report.page import attention_page
 from minitransformer.system.files import write_text
 
@@ -45,6 +46,16 @@ class AttentionOptions:
     """For a picture: heads to draw, counted from 1; all if none is given."""
     end: bool = True
     """For a picture: show the source's end symbol; without it, the other weights are divided by their sum."""
+    merge_words: bool = False
+    """For a picture: merge the pieces of each word; add the weights of attended pieces, average those of attending."""
+    least_weight: float = 0.0
+    """For a picture: draw no line for smaller weights; 0.2 keeps sentences of 40 tokens readable."""
+
+
+PICTURE_OPTIONS = {  # by their names on the command line
+    "kinds": "kinds", "layers": "layers", "heads": "heads", "no-end": "end", "merge-words": "merge_words",
+    "least-weight": "least_weight",
+}  # fmt: skip
 
 
 def main() -> int:
@@ -58,16 +69,29 @@ def report(arguments: Sequence[str]) -> int:
         {"attention": AttentionOptions}, description=DESCRIPTION, args=list(arguments)
     )
     check_suffix(options.output, (".html", *PICTURES))
+    is_page = options.output.suffix.lower() == ".html"
+    if is_page:
+        check_page_options(options)
     search = SearchConfig(beam=options.beam, alpha=options.alpha)
     sentence = as_text("sentence", options.sentence)
     target = None if options.target is None else as_text("target", options.target)
     pair = attended_pair(Translator.load(options.run), sentence, target, search)
-    if options.output.suffix.lower() == ".html":
+    if is_page:
         write_text(options.output, attention_page(pair))
     else:
         draw(pair, options)
     say(f"{pair.translation}\nwrote {options.output}")
     return 0
+
+
+def check_page_options(options: AttentionOptions) -> None:
+    """Raise ReportError if options of pictures were given for a page, on which all of them can be chosen."""
+    for option, name in PICTURE_OPTIONS.items():
+        if getattr(options, name) != getattr(AttentionOptions, name):
+            raise ReportError(
+                f"--{option}: an option of pictures, but {options.output} is a page, on which you choose; leave it out,"
+                " or name a file that ends in .png, .svg or .pdf"
+            )
 
 
 def as_text(name: str, argument: str) -> str:
@@ -85,13 +109,23 @@ def draw(pair: AttendedPair, options: AttentionOptions) -> None:
         from minitransformer.report.saving import save_picture  # noqa: PLC0415
     if not options.kinds:
         raise ReportError("--kinds: name at least one kind of attention")
+    if not 0 <= options.least_weight <= 1:
+        raise ReportError(f"--least-weight: weights are between 0 and 1; got {options.least_weight}")
     layers = chosen("layers", options.layers, pair.depth(options.kinds))
     heads = chosen("heads", options.heads, pair.weights.encoder.shape[1])
-    save_picture(attention_picture(pair, options.kinds, layers, heads, end=options.end), options.output)
+    figure = attention_picture(
+        merge_words(pair) if options.merge_words else pair,
+        options.kinds,
+        layers,
+        heads,
+        end=options.end,
+        least_weight=options.least_weight,
+    )
+    save_picture(figure, options.output)
 
 
 def chosen(name: str, numbers: Sequence[int], n: int) -> list[int]:
     """Convert numbers counted from 1 to indices; without numbers, return all ``n`` indices.  Raises: ReportError."""
     if wrong := [number for number in numbers if not 1 <= number <= n]:
-        raise ReportError(f"--{name}: the model has {n} of them, counted from 1; got {wrong[0]}")
+        raise ReportError(f"--{name}: expected numbers from 1 to {n}; got {wrong[0]}")
     return [number - 1 for number in numbers] or list(range(n))

@@ -176,6 +176,8 @@ def recognise(source: Path) -> str:
         raise ConversionError(pickle_message(pickles[0]))
     if source.is_file():
         raise ConversionError(f"{source}: is a file; give the directory of a model, or a .npz file of Marian")
+    if FORMATS["onnx"].recognise(source):
+        raise ConversionError(f"{source}: ONNX graphs are written, not read; give the model from which they were made")
     looked_for = "; ".join(f"{name}: {each.files}" for name, each in FORMATS.items() if each.read)
     raise ConversionError(f"{source}: no known format; files that were looked for: {looked_for}")
 

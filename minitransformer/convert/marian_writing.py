@@ -110,6 +110,11 @@ def _warnings(parts: Parts, storage: str) -> list[str]:
             "transformers starts the decoder with this model's start symbol; CTranslate2's converter of MarianMT starts"
             " it with zeros: convert this model to ctranslate2 directly"
         )
+    if config.normalisation == "gnmt" and config.alpha:
+        warnings.append(
+            f"the length penalty ((5 + length) / 6)^{config.alpha:g} becomes length^{config.alpha:g}, because"
+            " transformers has no other: beam search may choose other translations"
+        )
     if storage != "float32":
         warnings.append(f"weights are rounded to {storage}")
     return warnings

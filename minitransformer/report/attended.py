@@ -39,6 +39,10 @@ class AttendedPair:
     """START_MARK and the target's tokens."""
     outputs: list[str]
     """The target's tokens and END_MARK."""
+    source_starts: list[int]
+    """The index in ``source`` of every word's first token; END_MARK is a word."""
+    target_starts: list[int]
+    """The same for the target's tokens, without marks."""
     weights: AttentionWeights
     sentence: str
     translation: str
@@ -77,7 +81,7 @@ def attended_pair(
     model, tokenizer, longest = translator.model, translator.tokenizer, translator.longest_source
     source_ids = tokenizer.encode_source([sentence])[0]
     _check_length("sentence", source_ids, longest)
-    source = shown_pieces(tokenizer.source_pieces(sentence))
+    source_pieces = tokenizer.source_pieces(sentence)
     if target is None:
         target_ids = _found(translator, source_ids, sentence, search or SearchConfig())
         target = tokenizer.decode_target([target_ids])[0]
@@ -86,13 +90,16 @@ def attended_pair(
         target_ids = tokenizer.encode_target([target])[0]
         pieces = tokenizer.target.encode(target, out_type=str)
     _check_length("target", target_ids, longest)
-    written, weights = shown_pieces(pieces), attention_weights(model, source_ids, target_ids)
+    weights = attention_weights(model, source_ids, target_ids)
     if not all(np.isfinite(part).all() for part in (weights.encoder, weights.decoder, weights.encoder_decoder)):
         raise ReportError("attention: weights are not finite numbers; the model has diverged: take another checkpoint")
+    source, written = shown_pieces(source_pieces), shown_pieces(pieces)
     return AttendedPair(
         source=[*source, END_MARK],
         inputs=[START_MARK, *written],
         outputs=[*written, END_MARK],
+        source_starts=[*word_starts(source_pieces), len(source)],
+        target_starts=word_starts(pieces),
         weights=weights,
         sentence=sentence,
         translation=target,
@@ -112,6 +119,11 @@ def _found(translator: Translator, source_ids: list[int], sentence: str, search:
 def shown_pieces(pieces: Sequence[str]) -> list[str]:
     """Format subwords for display: drop sentencepiece's mark "▁"; put a dot before a piece that continues a word."""
     return [(piece.removeprefix("▁") or "▁") if piece.startswith("▁") else f"·{piece}" for piece in pieces]
+
+
+def word_starts(pieces: Sequence[str]) -> list[int]:
+    """Return the index of the first piece of every word; words are separated by blanks, sentencepiece's mark "▁"."""
+    return [i for i, piece in enumerate(pieces) if i == 0 or piece.startswith("▁")]
 
 
 def _check_length(name: str, ids: Sequence[Any], longest: int) -> None:

@@ -15,7 +15,9 @@ import numpy as np
 from autograd.array import FloatArray
 from minitransformer.report.attended import AttendedPair, Kind
 from minitransformer.report.colours import head_colours
+from minitransformer.report.merging import merge_words
 
+SCRIPTS = ("state.js", "address.js", "controls.js", "draw.js")
 WEIGHT_STEPS = 65_535  # weights are stored in 16 bits: 0 … 1 in steps of 1.5e-5
 
 
@@ -25,7 +27,7 @@ def attention_page(pair: AttendedPair) -> str:
     Words are data only: the script inserts them as text, and in the file they are escaped so that no word can end its
     HTML element.
     """
-    script, style = _part("state.js") + _part("draw.js"), _part("page.css")
+    script, style = "".join(map(_part, SCRIPTS)), _part("page.css")
     return Template(_part("page.html")).substitute(
         policy=_policy(script, style),
         title=html.escape(f"Attention: {pair.sentence}"),
@@ -36,20 +38,26 @@ def attention_page(pair: AttendedPair) -> str:
 
 
 def page_data(pair: AttendedPair) -> dict[str, Any]:
-    """Return the data that the page's script reads."""
+    """Return the data that the page's script reads; "words" is None if no word has several pieces."""
+    merged = merge_words(pair)
+    return {
+        "sentence": pair.sentence,
+        "translation": pair.translation,
+        "origin": pair.origin,
+        "colours": head_colours(pair.weights.encoder.shape[1]),
+        "pieces": _kinds(pair),
+        "words": None if (merged.source, merged.outputs) == (pair.source, pair.outputs) else _kinds(merged),
+    }
+
+
+def _kinds(pair: AttendedPair) -> dict[str, Any]:
     kinds = {}
     for kind in get_args(Kind):
         queries, keys, weights = pair.of_kind(kind)
         kinds[kind] = {
             "layers": len(weights), "queries": queries, "keys": keys, "weights": packed_weights(weights),
         }  # fmt: skip
-    return {
-        "sentence": pair.sentence,
-        "translation": pair.translation,
-        "origin": pair.origin,
-        "colours": head_colours(pair.weights.encoder.shape[1]),
-        "kinds": kinds,
-    }
+    return kinds
 
 
 def packed_weights(weights: FloatArray) -> str:

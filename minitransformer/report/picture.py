@@ -31,18 +31,29 @@ INVISIBLE = 0.002
 
 
 def attention_picture(
-    pair: AttendedPair, kinds: Sequence[PictureKind], layers: Sequence[int], heads: Sequence[int], *, end: bool = True
+    pair: AttendedPair,
+    kinds: Sequence[PictureKind],
+    layers: Sequence[int],
+    heads: Sequence[int],
+    *,
+    end: bool = True,
+    least_weight: float = INVISIBLE,
 ) -> Figure:
     """Draw a panel for every kind (rows) and layer (columns), with these heads; layers and heads are counted from 0.
 
-    A kind has no panel for a layer that its stack does not have.
+    A kind has no panel for a layer that its stack does not have, and no row without panels.
+
     Args:
         end: whether to show the source's end symbol; without it, the other weights are divided by their sum.
+        least_weight: smaller weights have no line.
     """
-    panels = [_Panel(pair, kind, end=end) for kind in kinds]
+    panels = [_Panel(pair, kind, end=end, least_weight=least_weight) for kind in kinds]
+    panels = [panel for panel in panels if min(layers) < len(panel.weights)]
     panel_width = max(panel.width for panel in panels)
     width = max(6.0, 2 * MARGIN + len(layers) * (panel_width + GAP) - GAP, 2 * MARGIN + HEADS + HEAD * len(heads))
     heading = textwrap.wrap(f"{pair.sentence} → {pair.translation}", max(20, int(width / 0.1)))
+    if least_weight > INVISIBLE:
+        heading.append(f"Lines show weights from {100 * least_weight:g}%.")
     width = max(width, 2 * MARGIN + _widest(heading, HEADING_SIZE))
     height_of_heading = MARGIN + ROW * (len(heading) + 1)
     figure = Figure(figsize=(width, height_of_heading + sum(panel.height + TITLE for panel in panels) + MARGIN))
@@ -60,8 +71,8 @@ def attention_picture(
 class _Panel:
     """A panel for one kind of attention, drawn for any layer; sizes are in inches."""
 
-    def __init__(self, pair: AttendedPair, kind: PictureKind, *, end: bool) -> None:
-        self.kind = kind
+    def __init__(self, pair: AttendedPair, kind: PictureKind, *, end: bool, least_weight: float) -> None:
+        self.kind, self.least_weight = kind, max(least_weight, INVISIBLE)
         self.queries, self.keys, self.weights = pair.of_kind("encoder-decoder" if kind == "alignment" else kind)
         if not end and kind != "decoder":
             self.keys, self.weights = self.keys[:-1], without_key(self.weights, len(self.keys) - 1)
@@ -99,7 +110,7 @@ class _Panel:
             self._draw_lines(axes, weights, [head_colours(self.weights.shape[1])[head] for head in heads])
 
     def _draw_lines(self, axes: Axes, weights: FloatArray, colours: Sequence[str]) -> None:
-        """Draw a line for each weight; lines of different heads are offset, so that none hides another."""
+        """Draw a line for each weight from ``least_weight``; lines of other heads are offset, so none hides another."""
         axes.set_xlim(0, 1)
         axes.set_ylim(max(len(self.queries), len(self.keys)) - 0.5, -0.5)
         for words, x, side in ((self.queries, -0.03, "right"), (self.keys, 1.03, "left")):
@@ -107,7 +118,7 @@ class _Panel:
                 axes.text(x, row, word.translate(CONTROLS), size=WORD_SIZE, ha=side, va="center", parse_math=False)
         for number, (of_head, colour) in enumerate(zip(weights, colours, strict=True)):
             offset = (number - (len(colours) - 1) / 2) * min(0.1, 0.5 / len(colours))
-            query, key = np.nonzero(of_head > INVISIBLE)
+            query, key = np.nonzero(of_head >= self.least_weight)
             ends = np.stack(
                 [np.stack([np.zeros(len(query)), query + offset], 1), np.stack([np.ones(len(key)), key + offset], 1)], 1
             )

@@ -36,6 +36,12 @@ def test_of_an_unknown_directory_all_known_files_are_named(tmp_path: Path) -> No
         convert([str(tmp_path / "old"), "--output", str(tmp_path / "new")])
 
 
+def test_what_is_only_written_is_not_mistaken_for_nothing(tmp_path: Path) -> None:
+    (tmp_path / "encoder.onnx").touch()
+    with pytest.raises(ConversionError, match="ONNX graphs are written, not read; give the model from which"):
+        convert([str(tmp_path), "--output", str(tmp_path / "new")])
+
+
 def test_a_directory_that_is_not_empty_is_left_alone(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(ConversionError, match=f"{tmp_path}: exists and is not an empty directory; choose another"):

@@ -51,6 +51,7 @@ def test_arguments_that_are_not_utf8_are_read_with_replacements(trained: Trained
 def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
     words = ["attention", "one two", "--run", str(trained.run), "--output", str(tmp_path / name)]
     output_of(lambda: report([*words, "--kinds", "alignment", "decoder", "--heads", "2", "--no-end"]))
+    output_of(lambda: report([*words, "--merge-words", "--least-weight", "0.2"]))
     assert (tmp_path / name).stat().st_size > 1_000
 
 
@@ -59,12 +60,15 @@ def test_a_picture(name: str, trained: Trained, tmp_path: Path) -> None:
     [
         (["one", "--output", "a.gif"], "a.gif: the suffix must name the format"),
         (["", "--output", "a.html"], "the sentence is empty"),
-        (["one", "--output", "a.png", "--heads", "0"], "--heads: the model has 2 of them, counted from 1; got 0"),
+        (["one", "--output", "a.png", "--heads", "0"], "--heads: expected numbers from 1 to 2; got 0"),
         (
             ["one", "--output", "a.png", "--layers", "1", "2"],
-            "--layers: the model has 1 of them, counted from 1; got 2",
+            "--layers: expected numbers from 1 to 1; got 2",
         ),
         (["one", "--output", "a.png", "--kinds"], "--kinds: name at least one kind"),
+        (["one", "--output", "a.png", "--least-weight", "20"], "--least-weight: weights are between 0 and 1; got 20"),
+        (["one", "--no-end"], "--no-end: an option of pictures, but attention.html is a page"),
+        (["one", "--layers", "1"], "--layers: an option of pictures, but attention.html is a page"),
         (["one", "--beam", "0"], "beam ≥ n_best ≥ 1"),
         (["one", "--output", f"{__file__}/a.html"], "a.html: cannot be written"),
         (["one", "--output", f"{__file__}/a.png"], "a.png: cannot be written"),

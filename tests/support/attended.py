@@ -10,6 +10,7 @@ from minitransformer.report.attended import END_MARK, START_MARK, AttendedPair
 ODD_WORDS = [
     "<script>alert(1)</script>", "</script>", "<!--", "]]>", "\"'&amp;", "\u2028\u2029", "שלום", "عربي", "\u202eabc",
     "<EOS>", "$title", "$x^2$", "漢字", "🙂", "\x01", "<img src=x onerror=alert(2)>", "__proto__", "the", "the",
+    "e\u0301", "Z" + "\u0351\u036b\u0343\u0321" * 9, "x" * 99,
 ]  # fmt: skip
 
 
@@ -24,6 +25,7 @@ def random_weights(random: np.random.Generator, *shape: int, causal: bool = Fals
 def pair_of(
     source: list[str], target: list[str], n_layers: int = 2, n_heads: int = 3, n_decoder_layers: int | None = None
 ) -> AttendedPair:
+    """A pair with random weights; a dot "·" at the beginning of a token continues the word before it."""
     random, s, t, shape = np.random.default_rng(1), len(source) + 1, len(target) + 1, (n_layers, n_heads)
     of_decoder = (n_decoder_layers or n_layers, n_heads)
     weights = AttentionWeights(
@@ -31,10 +33,21 @@ def pair_of(
         decoder=random_weights(random, *of_decoder, t, t, causal=True),
         encoder_decoder=random_weights(random, *of_decoder, t, s),
     )
-    sentence, translation = " ".join(source), " ".join(target)
     return AttendedPair(
-        [*source, END_MARK], [START_MARK, *target], [*target, END_MARK], weights, sentence, translation, "<b>model</b>"
+        source=[*source, END_MARK],
+        inputs=[START_MARK, *target],
+        outputs=[*target, END_MARK],
+        source_starts=[*starts_of(source), len(source)],
+        target_starts=starts_of(target),
+        weights=weights,
+        sentence=" ".join(source).replace(" ·", ""),
+        translation=" ".join(target).replace(" ·", ""),
+        origin="<b>model</b>",
     )
+
+
+def starts_of(tokens: list[str]) -> list[int]:
+    return [i for i, token in enumerate(tokens) if not token.startswith("·")]
 
 
 ODD_PAIR = pair_of(ODD_WORDS, ODD_WORDS[::-1][:7])

@@ -1,99 +1,51 @@
-// ---- making elements
-
-function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-
-function choice(type, name, value, text, onChange, colour) {
-  const input = element("input", {type, name, value});
-  input.addEventListener("change", onChange);
-  const label = element("span", {className: colour ? "head" : "", textContent: text});
-  if (colour) label.style.setProperty("--colour", colour);
-  return element("label", {className: "choice"}, input, label);
-}
-
-function buildControls() {
-  for (const kind of Object.keys(KIND_NAMES)) {
-    byId("kinds").append(choice("radio", "kind", kind, KIND_NAMES[kind], () => change({kind, word: null})));
-  }
-  for (const layer of range(deepest)) {
-    byId("layers").append(choice("radio", "layer", layer, String(layer + 1), () => change({layer})));
-  }
-  for (const head of range(nHeads)) {
-    byId("heads").append(choice("checkbox", "head", head, String(head + 1), () => {
-      if (!state.heads.delete(head)) state.heads.add(head);
-      change({});
-    }, data.colours[head]));
-  }
-  byId("all-heads").addEventListener("click", () => change({heads: new Set(range(nHeads))}));
-  byId("no-heads").addEventListener("click", () => change({heads: new Set()}));
-  byId("end").addEventListener("change", () => change({end: byId("end").checked, word: null}));
-  byId("controls").addEventListener("submit", (event) => event.preventDefault());
-}
-
-/** Make a group of buttons one stop of the Tab key; arrows, Home and End move within it. */
-function moveWithArrows(group, columns, onMove) {
-  group.addEventListener("focusin", ({target}) => {
-    for (const button of group.querySelectorAll("button")) button.tabIndex = button === target ? 0 : -1;
-  });
-  group.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's shortcuts, such as Alt and an arrow to go back
-    const buttons = [...group.querySelectorAll("button")];
-    const here = buttons.indexOf(document.activeElement), steps = {
-      ArrowDown: columns(), ArrowUp: -columns(), ArrowRight: 1, ArrowLeft: -1, Home: -here, End: buttons.length - 1 - here,
-    };
-    const there = buttons[here + steps[event.key]];
-    if (here < 0 || !there) return;
-    event.preventDefault();
-    there.focus();
-    onMove(here + steps[event.key]);
-  });
-}
-
 // ---- drawing
 
-function change(changes) {
-  Object.assign(state, changes);
-  chooseExistingLayer();
-  hovered = null;
-  writeAddress();
-  draw();
-}
+const NOTES = {
+  "encoder": "Every source word attends to every source word.",
+  "decoder": "Every word that the decoder has read attends to itself and to the words before it.",
+  "encoder-decoder": "Every decoder step, labelled with the word that it writes, attends to the source words.",
+  "alignment": "How much each written word (row) attends to each source word (column), averaged over the chosen heads.",
+};
+const COLUMNS = {
+  "encoder": ["attending", "attended to"], "decoder": ["attending", "attended to"],
+  "encoder-decoder": ["written word", "source word"],
+};
 
 function draw() {
-  const nLayers = data.kinds[state.kind].layers;
-  for (const input of byId("controls").querySelectorAll("input")) {
-    if (input.name === "kind") input.checked = input.value === state.kind;
-    if (input.name === "layer") {
-      input.checked = Number(input.value) === state.layer;
-      input.disabled = Number(input.value) >= nLayers;
-    }
-    if (input.name === "head") input.checked = state.heads.has(Number(input.value));
-  }
-  byId("end").checked = state.end;
-  byId("end-choice").hidden = state.kind === "decoder";
   const isTable = state.kind === "alignment";
-  byId("figure-title").textContent = isTable
-    ? `Alignment, layer ${state.layer + 1}` : `${KIND_NAMES[state.kind]} attention, layer ${state.layer + 1}`;
-  byId("figure-note").textContent = NOTES[state.kind];
+  drawControls();
+  const name = KIND_NAMES[state.kind] + (isTable ? "" : " attention");
+  byId("figure-title").textContent = `${name}, layer ${state.layer + 1}`;
+  byId("figure-note").textContent = notes(isTable);
   byId("lines").hidden = isTable;
   byId("alignment").hidden = !isTable || !state.heads.size;
   byId("reading").hidden = isTable && state.heads.size > 0;
-  drawOverview(nLayers);
+  drawOverview();
   if (isTable) drawAlignment();
   else { drawWords(); drawFocus(); }
+}
+
+/** Say what is shown, and what was done to the model's weights. */
+function notes(isTable) {
+  const said = [NOTES[state.kind]], least = leastShown(shown());
+  if (state.merge && data.words) {
+    said.push("Whole words: weights are summed over a word's attended pieces, and averaged over its attending pieces.");
+  }
+  if (!state.end && state.kind !== "decoder") {
+    said.push("Without the end symbol: the other weights of each word are divided by their sum.");
+  }
+  if (least && !isTable) said.push(`Lines show weights from ${least}%, and all weights of a chosen word.`);
+  return said.join(" ");
 }
 
 let overviewShows = "";
 
 /** Redraw thumbnails only if other weights are shown; update every time which of them are chosen. */
-function drawOverview(nLayers) {
-  const overview = byId("overview"), wanted = `${state.kind} ${state.end}`;
+function drawOverview() {
+  const overview = byId("overview"), wanted = `${state.kind} ${state.end} ${state.merge}`;
   if (wanted !== overviewShows) {
     overview.style.setProperty("grid-template-columns", `18px repeat(${nHeads}, minmax(0, 44px))`);
-    overview.replaceChildren(...range(nLayers).flatMap((layer) => [
+    overview.replaceChildren(...range(kindData().layers).flatMap((layer) => [
       element("span", {className: "row-name", textContent: layer + 1, ariaHidden: "true"}),
       ...range(nHeads).map((head) => thumbnail(layer, head)),
     ]));
@@ -110,16 +62,17 @@ function drawOverview(nLayers) {
 /** Make a button with a pixel for each weight of a head; darkness is the square root, to show small weights. */
 function thumbnail(layer, head) {
   const view = shown(layer), width = view.keys.length, height = view.queries.length;
-  const canvas = element("canvas", {width, height, className: width > 40 ? "fine" : ""}), context = canvas.getContext("2d");
-  const image = context.createImageData(width, height);
+  const canvas = element("canvas", {width, height, className: width > 40 ? "fine" : ""});
+  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
   const rgb = [1, 3, 5].map((i) => parseInt(data.colours[head].slice(i, i + 2), 16));
   for (const q of range(height)) {
-    for (const k of range(width)) image.data.set([...rgb, 255 * Math.sqrt(view.weight(head, q, k))], 4 * (q * width + k));
+    for (const k of range(width)) {
+      image.data.set([...rgb, 255 * Math.sqrt(view.weight(head, q, k))], 4 * (q * width + k));
+    }
   }
   context.putImageData(image, 0, 0);
-  const button = element("button", {
-    type: "button", ariaLabel: `layer ${layer + 1}, head ${head + 1}`, title: `layer ${layer + 1}, head ${head + 1}`,
-  }, canvas);
+  const name = `layer ${layer + 1}, head ${head + 1}`;
+  const button = element("button", {type: "button", ariaLabel: name, title: name}, canvas);
   button.style.setProperty("--colour", data.colours[head]);
   button.addEventListener("click", () => change({layer, heads: new Set([head])}));
   return button;
@@ -132,38 +85,33 @@ function drawWords() {
     const list = byId(id), focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
     list.replaceChildren(...view[id].map((word, place) => element("li", {}, wordButton(word, side, place))));
     const buttons = list.querySelectorAll("button");
-    const current = focused >= 0 ? focused : state.word && state.word.side === side ? state.word.place : 0;
+    const current = focused >= 0 ? focused : state.word?.side === side ? state.word.place : 0;
     buttons.forEach((button, place) => { button.tabIndex = place === current ? 0 : -1; });
     if (focused >= 0 && buttons[focused]) buttons[focused].focus();
   }
 }
 
+const isWord = (word, side, place) => word?.side === side && word.place === place;
+
 function wordButton(word, side, place) {
   const button = element("button", {
     type: "button", dir: "auto", textContent: word, title: word, className: place === markOf(side) ? "mark" : "",
   });
-  const isChosen = () => state.word && state.word.side === side && state.word.place === place;
-  button.addEventListener("click", () => choose(isChosen() ? null : {side, place}));
+  button.addEventListener("click", () => choose(isWord(state.word, side, place) ? null : {side, place}));
   button.addEventListener("pointerenter", () => { hovered = {side, place}; drawFocus(); });
   button.addEventListener("pointerleave", () => { hovered = null; drawFocus(); });
   return button;
-}
-
-function choose(word) {
-  state.word = word;
-  writeAddress();
-  drawFocus();
 }
 
 /** Draw all that depends on the selected word: the shades of other words, the lines, the description. */
 function drawFocus() {
   if (state.kind === "alignment") return;
   const view = shown(), word = hovered || state.word;
-  const weightWith = (place) => word.side === "q" ? meanWeight(view, word.place, place) : meanWeight(view, place, word.place);
+  const weightWith = (place) =>
+    word.side === "q" ? meanWeight(view, word.place, place) : meanWeight(view, place, word.place);
   for (const [id, side] of [["queries", "q"], ["keys", "k"]]) {
     byId(id).querySelectorAll("button").forEach((button, place) => {
-      const isWord = word && word.side === side && word.place === place;
-      button.setAttribute("aria-pressed", String(Boolean(isWord)));
+      button.ariaPressed = String(isWord(word, side, place));
       button.style.setProperty("--weight", word && word.side !== side ? weightWith(place) : 0);
     });
   }
@@ -179,18 +127,18 @@ function reading(view, word, weightWith) {
   const [own, others] = word.side === "q" ? [view.queries, view.keys] : [view.keys, view.queries];
   const sorted = range(others.length).sort((a, b) => weightWith(b) - weightWith(a));
   const list = sorted.slice(0, 5).filter((place) => weightWith(place) >= 0.005);
-  const partners = list.map((place) => `${named(others, place)} ${percent(weightWith(place))} %`).join(", ");
+  const partners = list.map((place) => `${named(others, place)} ${percent(weightWith(place))}`).join(", ");
   const verb = word.side === "q" ? "attends to" : "is attended to by";
   return `${named(own, word.place)} ${verb} ${partners || "nothing here"}; ${headNames()}.`;
 }
 
-/** Isolate a word from the text direction around it; add its position if the word occurs more than once. */
+/** Return a word, with its position if it occurs more than once. */
 function named(words, place) {
   const isAlone = words.indexOf(words[place]) === words.lastIndexOf(words[place]);
-  return `\u2068${words[place]}\u2069${isAlone ? "" : ` (${place + 1})`}`;
+  return isolated(words[place]) + (isAlone ? "" : ` (${place + 1})`);
 }
 
-const percent = (weight) => Math.round(100 * weight);
+const percent = (weight) => `${Math.round(100 * weight)}%`;
 
 function headNames() {
   const heads = chosenHeads().map((head) => head + 1);
@@ -198,15 +146,17 @@ function headNames() {
   return heads.length === 1 ? `head ${heads[0]}` : `mean of heads ${heads.join(", ")}`;
 }
 
-/** Draw a line for every weight, with its head's colour and the weight as opacity; also boxes for a chosen word. */
+/** Draw lines in their heads' colours, with the weight as opacity, and boxes beside a chosen word's partners. */
 function drawLines(view, word) {
-  const canvas = byId("canvas"), row = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row"));
-  const width = canvas.clientWidth, height = row * Math.max(view.queries.length, view.keys.length), scale = devicePixelRatio || 1;
+  const canvas = byId("canvas"), row = byId("queries").firstChild.offsetHeight, scale = devicePixelRatio;
+  const width = canvas.clientWidth, height = row * Math.max(view.queries.length, view.keys.length);
   canvas.style.setProperty("height", `${height}px`);
   canvas.width = width * scale;
   canvas.height = height * scale;
-  const context = canvas.getContext("2d"), heads = chosenHeads(), box = Math.min(8, width / 6 / nHeads), strand = Math.min(2.5, 14 / nHeads);
-  const left = word && word.side === "k" ? 8 + box * heads.length : 2, right = width - (word && word.side === "q" ? 8 + box * heads.length : 2);
+  const context = canvas.getContext("2d"), heads = chosenHeads(), least = leastShown(view) / 100;
+  const box = Math.min(8, width / 6 / nHeads), strand = Math.min(2.5, 14 / nHeads);
+  const margin = (side) => word?.side === side ? 8 + box * heads.length : 2; // the boxes are opposite the word
+  const left = margin("k"), right = width - margin("q");
   context.scale(scale, scale);
   heads.forEach((head, number) => {
     context.strokeStyle = context.fillStyle = data.colours[head];
@@ -215,7 +165,7 @@ function drawLines(view, word) {
       for (const k of range(view.keys.length)) {
         const weight = view.weight(head, q, k), chosen = word && (word.side === "q" ? q : k) === word.place;
         const opacity = word && !chosen ? weight * 0.07 : weight;
-        if (opacity < 0.002) continue;
+        if (opacity < 0.002 || (!chosen && weight < least)) continue;
         context.globalAlpha = opacity;
         context.lineWidth = chosen ? 2.5 : 1.7;
         context.beginPath();
@@ -234,25 +184,26 @@ function drawAlignment() {
     byId("reading").textContent = NO_HEAD;
     return;
   }
-  const view = shown(), table = element("table"), body = element("tbody");
+  const view = shown();
   const heading = (word, place, scope) => element("th", {
     scope, className: place === markOf(scope === "row" ? "q" : "k") ? "mark" : "", title: word,
   }, element("span", {dir: "auto", textContent: word}));
-  table.append(
-    element("thead", {}, element("tr", {}, element("td", {className: "weak", textContent: "written"}), ...view.keys.map((word, place) => heading(word, place, "col")))),
-    body,
-  );
-  view.queries.forEach((word, q) => {
-    const cells = view.keys.map((_, k) => {
-      const weight = meanWeight(view, q, k), shade = weight >= 0.55 ? "strong" : weight < 0.095 ? "weak" : "";
-      const cell = element("td", {className: shade, textContent: percent(weight), title: `${word} → ${view.keys[k]}: ${percent(weight)} %`});
+  const headings = view.keys.map((word, place) => heading(word, place, "col"));
+  const rows = view.queries.map((word, q) => {
+    const cells = view.keys.map((key, k) => {
+      const weight = meanWeight(view, q, k), text = percent(weight);
+      const className = weight >= 0.55 ? "strong" : weight < 0.095 ? "weak" : "";
+      const cell = element("td", {className, textContent: text, title: `${word} → ${key}: ${text}`});
       cell.style.setProperty("--weight", weight);
       return cell;
     });
-    body.append(element("tr", {}, heading(word, q, "row"), ...cells));
+    return element("tr", {}, heading(word, q, "row"), ...cells);
   });
-  byId("alignment").classList.toggle("dense", view.keys.length > DENSE);
-  byId("alignment").replaceChildren(table);
+  byId("alignment").classList.toggle("dense", view.keys.length > MANY);
+  byId("alignment").replaceChildren(element("table", {},
+    element("thead", {}, element("tr", {}, element("td", {className: "weak", textContent: "written"}), ...headings)),
+    element("tbody", {}, ...rows),
+  ));
 }
 
 // ---- start
@@ -261,9 +212,12 @@ byId("sentence").textContent = data.sentence;
 byId("translation").textContent = data.translation;
 document.querySelector(".pair").classList.toggle("long", data.sentence.length + data.translation.length > 200);
 byId("origin").textContent = `Model: ${data.origin}.`;
+byId("overview-box").open = matchMedia("(min-width: 861px)").matches; // a narrow page begins with the words
 buildControls();
-moveWithArrows(byId("overview"), () => nHeads, () => {});
-for (const [id, side] of [["queries", "q"], ["keys", "k"]]) moveWithArrows(byId(id), () => 1, (place) => choose({side, place}));
+moveWithArrows(byId("overview"), nHeads, () => {});
+for (const [id, side] of [["queries", "q"], ["keys", "k"]]) {
+  moveWithArrows(byId(id), 1, (place) => choose({side, place}));
+}
 byId("lines").addEventListener("keydown", (event) => { if (event.key === "Escape") choose(null); });
 addEventListener("hashchange", () => { readAddress(); draw(); });
 new ResizeObserver(drawFocus).observe(byId("lines"));

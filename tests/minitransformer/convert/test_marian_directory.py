@@ -84,11 +84,18 @@ def test_what_marian_lacks_is_refused_by_name(settings: dict[str, Any], message:
 def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logged: list[str]) -> None:
     write_parts(parts_of(layer_norm_eps=1e-6, positions="halves"), tmp_path / "one", "marian", "float16")
     said = " ".join(logged)
-    assert len(logged) == 4
-    for word in ("MarianMT's layer norm adds 1e-05", "the table of position", "CTranslate2's converter", "to float16"):
-        assert word in said
+    assert len(logged) == 5
+    for words in (
+        "MarianMT's layer norm adds 1e-05",
+        "the table of position",
+        "CTranslate2's converter",
+        "length penalty ((5 + length) / 6)^0.6 becomes length^0.6",
+        "to float16",
+    ):
+        assert words in said
     logged.clear()
-    write_parts(parts_of(start="zero"), tmp_path / "two", "marian")
+    for name, penalty in (("two", {"normalisation": "length"}), ("three", {"alpha": 0.0})):
+        write_parts(parts_of(start="zero", **penalty), tmp_path / name, "marian")
     assert logged == []
 
 

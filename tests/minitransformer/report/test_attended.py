@@ -13,8 +13,9 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.parsing.linear import linearised, tree_of
-from minitransformer.report.attended import attended_pair, shown_pieces
+from minitransformer.report.attended import attended_pair, shown_pieces, word_starts
 from minitransformer.report.errors import ReportError
+from minitransformer.report.merging import merge_words
 
 WORDS = ["one two three", "two one", "three two two", "one"] * 5
 CONFIG = ModelConfig(n_layers=2, d_model=8, d_ff=8, n_heads=2, d_k=4, d_v=4)
@@ -85,6 +86,24 @@ def test_pieces_are_shown_as_words_and_what_continues_them() -> None:
     assert shown_pieces(["▁h", "ous", "es", "▁", ",", "▁▁", "▁<script>"]) == [
         "h", "·ous", "·es", "▁", "·,", "▁", "<script>",
     ]  # fmt: skip
+
+
+def test_words_begin_at_blanks() -> None:
+    assert word_starts(["▁h", "ous", "es", "▁", ",", "▁▁", "▁a"]) == [0, 3, 5, 6]
+    assert word_starts(["no", "mark", "▁a"]) == [0, 2]
+
+
+def test_the_words_of_a_pair_begin_where_the_text_has_blanks(translator: Translator) -> None:
+    pair = attended_pair(translator, "one three", "TWO ONE THREE")
+    assert merge_words(pair).source == ["one", "three", "<EOS>"]
+    assert merge_words(pair).outputs == ["TWO", "ONE", "THREE", "<EOS>"]
+
+
+def test_a_decoder_of_another_depth_has_its_own_layers(translator: Translator) -> None:
+    config = dataclasses.replace(translator.model.config, n_layers=1, n_decoder_layers=3)
+    pair = attended_pair(Translator(Transformer(config, seed=1), translator.tokenizer), "one", "ONE")
+    assert [len(pair.of_kind(kind)[2]) for kind in ("encoder", "decoder", "encoder-decoder")] == [1, 3, 3]  # type: ignore[arg-type]
+    assert pair.origin.startswith("1 + 3 layers")
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,13 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 from attended import ODD_PAIR, pair_of
 
+from minitransformer.report.attended import AttendedPair
+from minitransformer.report.merging import merge_words
 from minitransformer.report.page import attention_page, embedded_json, page_data
 
 
@@ -57,10 +60,31 @@ def test_words_add_no_element_and_no_script() -> None:
 def test_the_data_are_the_words_and_the_weights() -> None:
     data = json.loads(STRUCTURE.of("script")[0])
     assert data == page_data(ODD_PAIR)
+    assert data["words"] is None  # no word has two pieces
+    assert_holds(data["pieces"], ODD_PAIR)
+
+
+def test_the_words_of_several_pieces_are_there_merged_and_unmerged() -> None:
+    pair = pair_of(["the", "hous", "·es"], ["die", "Häuser"])
+    data = page_data(pair)
+    assert_holds(data["pieces"], pair)
+    assert_holds(data["words"], merge_words(pair))
+    assert data["words"]["encoder"]["keys"] == ["the", "houses", "<EOS>"]
+
+
+def test_every_kind_has_the_layers_of_its_stack() -> None:
+    kinds = page_data(pair_of(["a"], ["b"], n_layers=3, n_decoder_layers=1))["pieces"]
+    assert {kind: of_kind["layers"] for kind, of_kind in kinds.items()} == {
+        "encoder": 3, "decoder": 1, "encoder-decoder": 1,
+    }  # fmt: skip
+
+
+def assert_holds(kinds: dict[str, Any], pair: AttendedPair) -> None:
+    """Check that the data of a page's kinds are the words and the weights of a pair."""
     for kind in ("encoder", "decoder", "encoder-decoder"):
-        queries, keys, weights = ODD_PAIR.of_kind(kind)  # type: ignore[arg-type]
-        assert (data["kinds"][kind]["queries"], data["kinds"][kind]["keys"]) == (queries, keys)
-        steps = np.frombuffer(base64.b64decode(data["kinds"][kind]["weights"]), "<u2")
+        queries, keys, weights = pair.of_kind(kind)  # type: ignore[arg-type]
+        assert (kinds[kind]["queries"], kinds[kind]["keys"]) == (queries, keys)
+        steps = np.frombuffer(base64.b64decode(kinds[kind]["weights"]), "<u2")
         np.testing.assert_allclose(steps.reshape(weights.shape) / 65_535, weights, atol=0.5 / 65_535)
 
 

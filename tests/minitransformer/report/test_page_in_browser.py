@@ -20,6 +20,7 @@ from minitransformer.report.page import attention_page
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt install chromium)")
 
 PAIR = pair_of(["the", "small", "dog", "sees"], ["der", "kleine", "Hund", "sieht", "ihn"])
+PIECES = pair_of(["the", "h", "·ous", "·es"], ["die", "H", "·äuser", "·<script>"], n_layers=3)
 WORDS = '[...document.querySelectorAll("#{} button")].map((button) => button.textContent)'
 
 
@@ -35,7 +36,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     long = pair_of([f"word{i}" for i in range(60)], [f"Wort{i}" for i in range(60)], n_layers=6, n_heads=8)
     shallow = pair_of(["the", "dog"], ["der", "Hund"], n_layers=3, n_decoder_layers=1)
-    for name, pair in (("plain", PAIR), ("odd", ODD_PAIR), ("long", long), ("shallow decoder", shallow)):
+    pairs = {"plain": PAIR, "odd": ODD_PAIR, "long": long, "shallow decoder": shallow, "pieces": PIECES}
+    for name, pair in pairs.items():
         (folder / f"{name}.html").write_text(attention_page(pair), encoding="utf-8")
     return {path.stem: path for path in folder.iterdir()}
 
@@ -66,7 +68,7 @@ def is_like(pixels: Any, colour: str) -> Any:
 
 def test_words_stand_on_the_page_as_they_are(opened: Any) -> None:
     browser = opened("odd")
-    assert browser.evaluate(WORDS.format("queries")) == [*ODD_WORDS, "<EOS>"]
+    assert browser.evaluate(WORDS.format("keys")) == [*ODD_WORDS, "<EOS>"]
     assert browser.evaluate("document.getElementById('sentence').textContent") == ODD_PAIR.sentence
     assert browser.evaluate("document.title").startswith("Attention: <script>alert(1)</script> </script> <!-- ")
     assert browser.evaluate("document.querySelectorAll('script').length") == 2
@@ -102,7 +104,7 @@ def test_the_sentence_below_the_title_tells_the_weights(opened: Any) -> None:
     sentence = browser.evaluate("document.getElementById('reading').textContent").translate(
         {0x2068: None, 0x2069: None}
     )
-    assert sentence.startswith(f"Hund attends to {PAIR.source[best]} {round(100 * weights[best])} %, ")
+    assert sentence.startswith(f"Hund attends to {PAIR.source[best]} {round(100 * weights[best])}%, ")
     assert sentence.endswith("; mean of heads 1, 3.")
     shades = browser.evaluate(
         '[...document.querySelectorAll("#keys button")].map((b) => Number(b.style.getPropertyValue("--weight")))'
@@ -114,6 +116,8 @@ def test_the_alignment_is_the_mean_over_heads_and_the_end_symbol_can_be_left_out
     cells = """[...document.querySelectorAll("#alignment tbody tr")].map(
         (row) => [...row.cells].slice(1).map((cell) => Number(cell.style.getPropertyValue("--weight"))))"""
     browser = opened("plain", "kind=alignment&layer=2")
+    texts = "[...document.querySelectorAll('#alignment tbody td')].map((cell) => cell.textContent)"
+    assert browser.evaluate(texts) == [f"{100 * w:.0f}%" for w in PAIR.weights.encoder_decoder[1].mean(0).ravel()]
     np.testing.assert_allclose(browser.evaluate(cells), PAIR.weights.encoder_decoder[1].mean(0), atol=2e-5)
     browser.evaluate("document.getElementById('end').click()")
     without_end = without_key(PAIR.weights.encoder_decoder[1], 4).mean(0)
@@ -123,38 +127,109 @@ def test_the_alignment_is_the_mean_over_heads_and_the_end_symbol_can_be_left_out
     assert browser.evaluate("location.hash") == "#kind=alignment&layer=2&end=off"
 
 
-def test_a_decoder_with_fewer_layers_offers_no_others(opened: Any) -> None:
+TITLE = "document.getElementById('figure-title').textContent"
+PROBLEM = "document.getElementById('problem').textContent"
+OFFERED = """[...document.querySelectorAll("#layers input")].map((input) => input.checkVisibility())"""
+
+
+def test_it_opens_on_the_last_layer_of_encoder_decoder_attention(opened: Any) -> None:
+    for name, n_layers in (("plain", 2), ("shallow decoder", 1), ("long", 6)):
+        browser = opened(name)
+        assert browser.evaluate(TITLE) == f"Encoder–decoder attention, layer {n_layers}"
+        assert browser.evaluate(PROBLEM) == ""
+
+
+def test_a_kind_offers_the_layers_of_its_own_stack(opened: Any) -> None:
     browser = opened("shallow decoder", "kind=encoder&layer=3")
-    enabled = """[...document.querySelectorAll("#layers input")].map((input) => !input.disabled)"""
     thumbnails = "document.querySelectorAll('#overview button').length"
-    assert (browser.evaluate(enabled), browser.evaluate(thumbnails)) == ([True] * 3, 3 * 3)
+    assert (browser.evaluate(OFFERED), browser.evaluate(thumbnails)) == ([True] * 3, 3 * 3)
     browser.evaluate("""document.querySelector("input[value='encoder-decoder']").click()""")
     assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=1"
-    assert (browser.evaluate(enabled), browser.evaluate(thumbnails)) == ([True, False, False], 3)
-    browser = opened("shallow decoder", "kind=decoder&layer=2")
-    assert browser.evaluate("document.getElementById('figure-title').textContent") == "Decoder attention, layer 1"
+    assert (browser.evaluate(OFFERED), browser.evaluate(thumbnails)) == ([True, False, False], 3)
+
+
+def test_pieces_are_merged_into_words_on_request(opened: Any) -> None:
+    browser = opened("pieces", "layer=2&heads=1")
+    assert browser.evaluate(WORDS.format("queries")) == ["die", "H", "·äuser", "·<script>", "<EOS>"]
+    browser.evaluate("document.getElementById('merge').click()")
+    assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=2&heads=1&merge=on"
+    assert browser.evaluate(WORDS.format("queries")) == ["die", "Häuser<script>", "<EOS>"]
+    assert browser.evaluate(WORDS.format("keys")) == ["the", "houses", "<EOS>"]
+    weights = PIECES.weights.encoder_decoder[1, 0]
+    shown = browser.evaluate("range(3).map((q) => range(3).map((k) => shown().weight(0, q, k)))")
+    np.testing.assert_allclose(shown[1][1], weights[1:4, 1:4].sum() / 3, atol=2e-5)
+    np.testing.assert_allclose(np.sum(shown, axis=-1), 1, atol=1e-4)
+    assert "summed over a word's attended pieces" in browser.evaluate(
+        "document.getElementById('figure-note').textContent"
+    )
+
+
+def test_merged_words_are_in_the_address_in_every_kind(opened: Any) -> None:
+    browser = opened("pieces", "kind=decoder&merge=on&word=k3")
+    assert browser.evaluate(WORDS.format("keys")) == ["<BOS>", "die", "Häuser<script>"]
+    assert "Häuser<script>" in browser.evaluate("document.getElementById('reading').textContent")
+    browser = opened("pieces", "kind=alignment&merge=on&end=off")
+    assert browser.evaluate("document.querySelectorAll('#alignment td').length") == 1 + 3 * 2
+    assert browser.evaluate("document.getElementById('merge').checked")
+    assert browser.evaluate("document.querySelectorAll('script').length") == 2
+
+
+def test_where_no_word_has_pieces_there_is_nothing_to_merge(opened: Any) -> None:
+    browser = opened("plain", "merge=on")
+    assert not browser.evaluate("document.getElementById('merge').checkVisibility()")
+    assert "pieces" not in browser.evaluate("document.getElementById('figure-note').textContent")
+
+
+N_COLOURED = """(() => {
+    const canvas = document.getElementById("canvas");
+    const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return data.filter((opacity, i) => i % 4 === 3 && opacity > 0).length;
+})()"""
+
+
+def test_long_sentences_have_no_lines_for_small_weights_unless_asked_for(opened: Any) -> None:
+    browser = opened("long", "kind=encoder&heads=1")
+    note = "document.getElementById('figure-note').textContent"
+    few = browser.evaluate(N_COLOURED)
+    assert browser.evaluate(note).endswith("Lines show weights from 20%, and all weights of a chosen word.")
+    browser.evaluate(
+        "{ const s = document.getElementById('least'); s.value = 0; s.dispatchEvent(new Event('change')); }"
+    )
+    assert browser.evaluate("location.hash") == "#kind=encoder&layer=6&heads=1&least=0"
+    assert "Lines" not in browser.evaluate(note)
+    assert browser.evaluate(N_COLOURED) > 2 * few > 0
+    assert opened("plain").evaluate("document.getElementById('least').value") == "0"
+    assert opened("plain", "least=50").evaluate("document.getElementById('least').value") == "50"
+
+
+def test_a_chosen_word_has_all_its_lines(opened: Any) -> None:
+    chosen = opened("plain", "heads=1&word=q2&least=50").evaluate(N_COLOURED)
+    assert chosen > opened("plain", "heads=1&least=50").evaluate(N_COLOURED)
 
 
 def test_everything_can_be_chosen_with_keys_alone(opened: Any) -> None:
-    browser = opened("plain")
-    browser.press("Tab", "ArrowRight", "ArrowRight")  # the kinds
-    assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=1"
-    browser.press("Tab", "ArrowRight")  # the layers
+    browser = opened("pieces")
+    browser.press("Tab", "ArrowRight", "ArrowRight", "ArrowRight")  # the kinds: past the alignment, and around
+    assert browser.evaluate("location.hash") == "#kind=decoder&layer=3"
+    browser.press("ArrowRight")
+    browser.press("Tab", "ArrowLeft")  # the layers
     browser.press("Tab", "Tab", " ")  # the second head
     assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=2&heads=1,3"
     browser.press("Tab", "Tab", "Tab", "Tab", " ")  # past the third head, all and none: the end symbol
     assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=2&heads=1,3&end=off"
-    browser.press(
-        "Tab", "ArrowRight", "ArrowUp", "Enter"
-    )  # the overview: from the first head of layer 2 to head 2 of 1
-    assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=1&heads=2&end=off"
+    browser.press("Tab", " ")  # whole words
+    assert browser.evaluate("location.hash").endswith("&end=off&merge=on")
+    browser.press(" ", "Tab", "ArrowDown")  # the least weight of a line
+    assert browser.evaluate("location.hash").endswith("&end=off&least=5")
+    browser.press("Tab", "Tab", "ArrowRight", "ArrowUp", "Enter")  # the overview: from head 1 of layer 2 to head 2 of 1
+    assert browser.evaluate("location.hash") == "#kind=encoder-decoder&layer=1&heads=2&end=off&least=5"
     browser.press("Tab", "ArrowDown", "ArrowDown")  # the words
-    assert browser.evaluate("location.hash").endswith("&word=q3&end=off")
+    assert browser.evaluate("location.hash").endswith("&word=q3&end=off&least=5")
     for held in (1, 2, 4):
         browser.press("ArrowUp", "Home", modifiers=held)  # the browser's keys
-    assert browser.evaluate("location.hash").endswith("&word=q3&end=off")
+    assert browser.evaluate("location.hash").endswith("&word=q3&end=off&least=5")
     browser.press("Tab", "End")
-    assert browser.evaluate("location.hash").endswith("&word=k4&end=off")
+    assert browser.evaluate("location.hash").endswith("&word=k4&end=off&least=5")
     browser.press("Escape")
     assert "word" not in browser.evaluate("location.hash")
 
@@ -217,18 +292,59 @@ def test_numbers_can_be_read_on_any_weight(opened: Any, theme: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fragment",
+    ("fragment", "problems"),
     [
-        "kind=nonsense&layer=9&heads=0,7&word=q99",
-        "layer=x&word=z1&heads=",
-        "%%&=&",
-        "kind=constructor",
-        "kind=__proto__",
+        ("kind=nonsense", ["kind is “nonsense”, but must be one of encoder, decoder, encoder-decoder, alignment"]),
+        ("kind=__proto__&layer=3", ["kind is “__proto__”, but", "layer is “3”, but must be a number from 1 to 2"]),
+        ("layer=x", ["layer is “x”, but must be"]),
+        ("layer=1.5", ["layer is “1.5”, but"]),
+        ("heads=0,7", ["heads is “0,7”, but must be numbers from 1 to 3 with commas"]),
+        ("word=q99", ["word is “q99”, but must be q1 to q6 or k1 to k5"]),
+        ("word=k5&end=off", ["word is “k5”, but must be q1 to q6 or k1 to k4"]),
+        ("word=", ["word is “”, but"]),
+        (
+            "end=no&merge=1&least=7",
+            ["end is “no”, but must be on or off", "merge is “1”, but", "least is “7”, but must"],
+        ),
+        ("lair=2", ["“lair” is not a known name"]),
+        ("%%&=&", ["“%%” is not a known name; “” is not a known name"]),
+        ("kind=<script>alert(1)</script>", ["kind is “<script>alert(1)</script>”, but"]),
     ],
 )
-def test_an_address_that_makes_no_sense_is_no_error(opened: Any, fragment: str) -> None:
+def test_what_is_wrong_in_an_address_is_said_until_something_is_chosen(
+    opened: Any, fragment: str, problems: list[str]
+) -> None:
     browser = opened("plain", fragment)
-    assert browser.evaluate("document.querySelectorAll('#queries button').length") == 5
+    said = browser.evaluate(PROBLEM).translate({0x2068: None, 0x2069: None})
+    assert said.startswith("The address is wrong: ")
+    assert said.endswith(". The page shows the default instead.")
+    assert [problem for problem in problems if problem not in said] == []
+    assert browser.evaluate(TITLE) == "Encoder–decoder attention, layer 2"
+    browser.evaluate("document.querySelector('#queries button').click()")
+    assert browser.evaluate(PROBLEM) == ""
+
+
+@pytest.mark.parametrize(
+    "fragment", ["kind=decoder&layer=1", "heads=", "layer=2&heads=3,1", "least=0&end=on&merge=off"]
+)
+def test_a_right_address_is_not_complained_about(opened: Any, fragment: str) -> None:
+    assert opened("plain", fragment).evaluate(PROBLEM) == ""
+
+
+def test_layers_in_the_address_are_those_of_the_kind(opened: Any) -> None:
+    browser = opened("shallow decoder", "kind=decoder&layer=2")
+    assert browser.evaluate(TITLE) == "Decoder attention, layer 1"
+    assert "must be a number from 1 to 1" in browser.evaluate(PROBLEM)
+    assert opened("shallow decoder", "kind=encoder&layer=2").evaluate(PROBLEM) == ""
+
+
+def test_a_query_is_read_where_there_is_no_fragment(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(f"{pages['plain'].as_uri()}?kind=decoder&layer=1")
+    assert browser.evaluate(TITLE) == "Decoder attention, layer 1"
+    browser.open(f"{pages['plain'].as_uri()}?kind=decoder&layer=9")
+    assert "layer is" in browser.evaluate(PROBLEM)
+    browser.open(f"{pages['plain'].as_uri()}?kind=decoder#kind=encoder&layer=1")
+    assert browser.evaluate(TITLE) == "Encoder attention, layer 1"
 
 
 def test_another_address_shows_its_own_view_whatever_was_shown_before(opened: Any) -> None:
@@ -281,12 +397,31 @@ def test_a_narrow_window_scrolls_down_and_never_aside(opened: Any, name: str, fr
     assert browser.evaluate("document.documentElement.scrollHeight") > 700
 
 
+def test_a_phone_shows_words_on_its_first_screen(opened: Any) -> None:
+    browser = opened("plain")
+    browser.show(width=390, height=700)
+    browser.open(browser.evaluate("location.href"))
+    boxes = browser.evaluate(
+        "['#controls', '#queries li:last-child'].map((name) => document.querySelector(name).getBoundingClientRect())"
+        ".map(({height, bottom}) => [height, bottom])"
+    )
+    assert boxes[0][0] < 180
+    assert boxes[1][1] < 700
+    assert not browser.evaluate("document.getElementById('overview').checkVisibility()")
+    browser.evaluate("document.querySelector('summary').click()")
+    assert browser.evaluate("document.getElementById('overview').checkVisibility()")
+
+
+PRESSABLE = ("button", "radio", "checkbox", "toggle button", "combobox")
+
+
 def test_a_screen_reader_finds_names_for_everything_that_can_be_pressed(opened: Any) -> None:
-    browser = opened("plain", "kind=encoder&word=q2")
+    browser = opened("pieces", "kind=encoder&word=q2")
     nodes = browser.ask("Accessibility.getFullAXTree")["nodes"]
-    pressable = [n for n in nodes if n.get("role", {}).get("value") in ("button", "radio", "checkbox", "toggle button")]
+    pressable = [n for n in nodes if n.get("role", {}).get("value") in PRESSABLE]
     names = [node["name"]["value"] for node in pressable]
     assert all(names)
-    assert {"layer 2, head 3", "Encoder–decoder", "small", "2"} <= set(names)
+    expected = {"layer 2, head 3", "Encoder–decoder", "·ous", "2", "all heads", "end symbol", "whole words", "lines"}
+    assert expected <= set(names)
     status = [n["role"]["value"] for n in nodes if n.get("role", {}).get("value") == "status"]
     assert status == ["status"]

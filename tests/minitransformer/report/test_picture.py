@@ -47,6 +47,17 @@ def test_layers_that_a_stack_does_not_have_have_no_panel() -> None:
     figure = attention_picture(pair, ["encoder", "encoder-decoder"], [0, 2], [0])
     titles = [text.get_text() for text in figure.texts if "layer" in text.get_text()]
     assert titles == ["encoder, layer 1", "encoder, layer 3", "encoder-decoder, layer 1"]
+    with_empty_row, without = (
+        attention_picture(pair, kinds, [1, 2], [0]) for kinds in (["encoder", "alignment"], ["encoder"])
+    )
+    np.testing.assert_array_equal(with_empty_row.get_size_inches(), without.get_size_inches())
+
+
+def test_smaller_weights_have_no_line_and_the_picture_says_so() -> None:
+    figure = attention_picture(PAIR, ["encoder"], [0], [1], least_weight=0.2)
+    weights = PAIR.weights.encoder[0, 1]
+    assert 0 < len(lines_of(figure, 0)[0].get_segments()) == (weights >= 0.2).sum() < weights.size
+    assert "Lines show weights from 20%." in [text.get_text() for text in figure.texts]
 
 
 def test_the_alignment_is_the_mean_over_heads_with_or_without_the_end_symbol() -> None:
