@@ -8,6 +8,8 @@ import os
 import re
 import resource
 import select
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,8 +25,10 @@ from browser import CHROMIUM, Browser
 from serving import Served, served, small_translator, wish
 from small_run import Trained, as_command
 
+from cli.serve import ServeOptions
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator
+from minitransformer.serve import guard
 
 SHORT = (
     "import minitransformer.serve.server as s, minitransformer.serve.guard as g; s.HEAD_SECONDS = g.BODY_SECONDS = 0.5"
@@ -123,6 +127,22 @@ def test_what_is_not_http_is_status_400(server: Served, data: bytes) -> None:
         assert connection.recv(12) == b"HTTP/1.1 400"
 
 
+BUSY = "minitransformer_batch_sentences_sum 1.0"
+
+
+def wait_for_metric(server: Served, line: str) -> None:
+    end = time.monotonic() + 10
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.request("GET", "/metrics")
+        metrics = connection.getresponse().read().decode()
+        connection.close()
+        if line in metrics:
+            return
+        assert time.monotonic() < end, metrics
+        time.sleep(0.02)
+
+
 def hold_idle(server: Served, n: int) -> None:
     """Hold idle connections open; a request is answered in spite of them."""
     connections = [raw(server, b"") for _ in range(n)]
@@ -158,7 +178,7 @@ def test_a_signal_ends_it_after_the_requests_that_have_begun(run: Path, number: 
         asking.start()
         with raw(server, HEAD + b'Content-Length: 9\r\n\r\n{"private') as connection:
             connection.recv(12)
-        time.sleep(0.5)
+        wait_for_metric(server, BUSY)
         assert server.end(number) == (status, said)
         asking.join(10)
         assert answers[0]["translatedText"]
@@ -171,7 +191,7 @@ def test_a_translation_without_end_does_not_keep_it_from_ending(run: Path) -> No
     endless = f"{SLOW.replace('1.5', '60')}\n{impatient}; a.CLOSING_SECONDS = 0.1"
     six = json.dumps(wish("six")).encode()
     with served(run, before=endless) as server, raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(six) + six):
-        time.sleep(0.3)
+        wait_for_metric(server, BUSY)
         status, said = server.end(signal.SIGINT)
     assert (status, said) == (1, "stopped\nwarning: a translation that nobody waits for was cut off\n")
 
@@ -181,16 +201,13 @@ def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
     with served(run, before=SLOW) as server:
         busy = Thread(target=lambda: server.post("/translate", wish("six")))
         busy.start()
-        time.sleep(0.3)
+        wait_for_metric(server, BUSY)
         with raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body):
-            time.sleep(0.3)
+            wait_for_metric(server, "minitransformer_waiting 1.0")
+        wait_for_metric(server, 'path="/translate",status="499"} 1.0')
         busy.join(10)
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-        connection.request("GET", "/metrics")
-        metrics = connection.getresponse().read().decode()
-        connection.close()
-        assert 'path="/translate",status="499"} 1.0' in metrics
-        assert "minitransformer_batch_sentences_sum 1.0" in metrics
+        wait_for_metric(server, "minitransformer_waiting 0.0")
+        wait_for_metric(server, BUSY)  # no second sentence
 
 
 @pytest.mark.parametrize(
@@ -240,6 +257,56 @@ def test_the_languages_are_those_of_the_training_text(
     said = capsys.readouterr().err.splitlines()
     assert said[0].endswith("translates English to German; Ctrl-C ends it")
     assert said[1].startswith("warning: everybody who reaches 0.0.0.0")
+
+
+def test_clients_behind_a_proxy_are_told_apart_and_nobody_else_is_believed(run: Path) -> None:
+    """A new minute may begin between the requests, once."""
+
+    def statuses(server: Served, addresses: list[str]) -> list[int]:
+        found = []
+        for address in addresses:
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+            connection.request("POST", "/detect", headers={"X-Forwarded-For": address})
+            found.append(connection.getresponse().status)
+            connection.close()
+        return found
+
+    with served(run, "--requests-per-minute", "1", "--proxy", "127.0.0.1") as server:
+        assert statuses(server, ["10.0.0.1", "10.0.0.2", "10.0.0.3"]) == [501, 501, 501]
+        assert 429 in statuses(server, ["10.0.0.1"] * 3)
+    with served(run, "--requests-per-minute", "1") as server:
+        assert 429 in statuses(server, ["10.0.0.1", "10.0.0.2", "10.0.0.3"])
+
+
+GUIDE = (Path(__file__).parents[2] / "docs/guide/serve.md").read_text(encoding="utf-8")
+CURL = re.findall(r"^\$ (curl .*)\n(.*)$", GUIDE, re.MULTILINE)
+
+
+def shape(value: Any) -> Any:
+    """Fields and types; of a list those of its first element."""
+    if isinstance(value, dict):
+        return {name: shape(inner) for name, inner in value.items()}
+    return [shape(inner) for inner in value[:1]] if isinstance(value, list) else type(value)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
+@pytest.mark.parametrize(("command", "shown"), CURL)
+def test_the_commands_of_the_guide_answer_as_it_shows(server: Served, command: str, shown: str) -> None:
+    words = shlex.split(command.replace("localhost:5000", f"127.0.0.1:{server.port}"))
+    done = subprocess.run([*words, "--silent"], capture_output=True, text=True, check=True)
+    assert shape(json.loads(done.stdout)) == shape(json.loads(shown))
+
+
+def test_the_guide_names_the_options_and_limits_that_there_are() -> None:
+    text = re.sub(r"```.*?```", "", GUIDE, flags=re.DOTALL)
+    options = set(re.findall(r"--[a-z][a-z-]+", text)) - {"--help", "--idle"}
+    assert {option.removeprefix("--").replace("-", "_") for option in options} <= set(ServeOptions.__annotations__)
+    assert f"`--longest-text` characters ({ServeOptions.longest_text:,})" in GUIDE
+    assert f"`--requests-per-minute` ({ServeOptions.requests_per_minute})" in GUIDE
+    assert f"`--most-waiting` sentences ({ServeOptions.most_waiting})" in GUIDE
+    assert f"{guard.BODY_SECONDS:.0f} seconds" in GUIDE
+    assert f"over {guard.REQUEST_SECONDS:.0f} seconds" in GUIDE
+    assert len(CURL) == 5
 
 
 @pytest.fixture(scope="module")
@@ -302,6 +369,19 @@ def test_a_word_shows_its_attention_by_keyboard_and_by_mouse(opened: Browser, se
     )
     opened.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
     wait_for(opened, f"JSON.stringify({shades}) === JSON.stringify({json.dumps(weights[-1])})")
+
+
+def test_a_screen_reader_finds_names_and_is_told_the_translation(opened: Browser) -> None:
+    opened.ask("Input.insertText", text="one two")
+    wait_for(opened, "document.querySelectorAll('.translation').length === 1")
+    nodes = [(n["role"]["value"], n.get("name", {}).get("value")) for n in accessible(opened)]
+    assert all(name for role, name in nodes if role in ("button", "textbox", "list", "group"))
+    assert {("textbox", "English"), ("button", "Translate"), ("heading", "English to German")} <= set(nodes)
+    assert {"status", "alert"} <= {role for role, _ in nodes}
+
+
+def accessible(browser: Browser) -> list[dict[str, Any]]:
+    return [node for node in browser.ask("Accessibility.getFullAXTree")["nodes"] if "role" in node]
 
 
 def test_script_in_a_text_stays_text(opened: Browser) -> None:
