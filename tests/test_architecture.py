@@ -88,9 +88,9 @@ def test_no_sub_package_imports_itself_through_another() -> None:
     order.prepare()  # raises CycleError, which names the cycle
 
 
-def test_the_top_of_minitransformer_is_eleven_sub_packages() -> None:
+def test_the_top_of_minitransformer_is_twelve_sub_packages() -> None:
     names = {module.split(".")[1] for path in FILES if (module := module_of(path)).startswith("minitransformer.")}
-    assert len(names) <= 11
+    assert len(names) <= 12
     assert all((ROOT / "minitransformer" / name).is_dir() for name in names)
 
 
@@ -98,6 +98,12 @@ def test_cupy_is_imported_in_one_file() -> None:
     mentioning = [module_of(path) for path in FILES if 'import_module("cupy")' in path.read_text(encoding="utf-8")]
     importing = [module_of(path) for path in FILES if any(m.startswith("cupy") for m in imported_modules(path))]
     assert (mentioning, importing) == (["autograd.array"], [])
+
+
+def test_the_packages_of_the_server_are_imported_in_one_folder() -> None:
+    web = {"starlette", "uvicorn", "prometheus_client"}
+    importing = [path for path in FILES if web & {name.split(".")[0] for name in imported_modules(path)}]
+    assert {path.parent for path in importing} == {ROOT / "minitransformer" / "serve"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)

@@ -23,6 +23,7 @@ from cli.report import AttentionOptions, report
 from cli.reproduce import Table1Options, reproduce
 from cli.reproduce_table3 import Table3Options
 from cli.score import AuditOptions, BleuOptions, PairsOptions, TreesOptions, score
+from cli.serve import ServeOptions, serve
 from cli.train import TrainOptions, train
 from cli.translate import TranslateOptions, translate
 
@@ -50,6 +51,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], Any, list[str]]
     "doctor": (doctor, [], DoctorOptions, []),
     "prepare": (prepare_data, [], PrepareOptions, []),
     "translate": (lambda words: translate(words, io.BytesIO(), io.BytesIO()), [], TranslateOptions, []),
+    "serve": (serve, [], ServeOptions, []),
     "average": (average, [], AverageOptions, []),
     "convert": (convert, [], ConvertOptions, ["--source"]),
     "score bleu": (score, ["bleu"], BleuOptions, ["--hypothesis", "--references"]),
@@ -95,6 +97,7 @@ def test_help_explains_every_option(name: str) -> None:
         ("prepare", ["--config PATH", "[data]"]),
         ("translate", ["one line out for each line in", "--n-best N"]),
         ("convert", ["another program", "--from {", "--storage {float32,float16,int8}"]),
+        ("serve", ["LibreTranslate", "Nothing that users type is stored"]),
         ("score bleu", ["BLEU and chrF", "reference translations"]),
         ("score audit", ["every convention", "reference translations"]),
         ("score pairs", ["log-probability (nats)"]),

@@ -1,0 +1,113 @@
+"""How fast does the server answer many users at once, against one after the other?
+
+    pip install -e ".[serve]"
+    python benchmarks/serving.py [--run runs/demo] [--requests 1000] [--at-once 32] [--idle 0]
+
+A request is one sentence of the demonstration's test text, over loopback.  The first figure is of one user, who waits
+for each answer before the next request; the second of so many users, each of whom does.  Lost are requests without an
+answer of status 200; different are answers that are not what the library translates alone.  ``--idle`` connections are
+open meanwhile, on which nothing is sent: each round opens those that the server has closed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contest import describe_machine
+
+from minitransformer import Translator
+from minitransformer.data.demo import demo_corpus
+
+SERVE = "import sys, cli.serve; sys.exit(cli.serve.main())"
+
+
+@dataclass
+class Tally:
+    """What users saw: an answer, or None, for each sentence, and the seconds that it took."""
+
+    answers: dict[str, str | None] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    total: float = 0.0
+
+    def line(self, expected: dict[str, str]) -> str:
+        """Return the figures."""
+        lost = sum(answer is None for answer in self.answers.values())
+        different = sum(answer not in (None, expected[q]) for q, answer in self.answers.items())
+        percentiles = statistics.quantiles(self.seconds, n=100)
+        return (
+            f"{len(self.seconds) / self.total:7.1f} requests/s   p50 {1e3 * percentiles[49]:6.1f} ms"
+            f"   p99 {1e3 * percentiles[98]:6.1f} ms   {lost} lost, {different} different of {len(self.answers)}"
+        )
+
+
+async def user(port: int, sentences: Iterator[str], tally: Tally) -> None:
+    """Send sentences on one connection, one after the other, as long as there are any."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for sentence in sentences:
+        tally.answers[sentence] = None
+        body = json.dumps({"q": sentence, "source": "en", "target": "de"}).encode()
+        start = time.perf_counter()
+        writer.write(
+            b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+        answer = json.loads(await reader.readexactly(length))
+        tally.seconds.append(time.perf_counter() - start)
+        if " 200 " in head.partition("\r\n")[0]:
+            tally.answers[sentence] = answer["translatedText"]
+    writer.close()
+
+
+async def measured(port: int, sentences: Sequence[str], n_users: int, n_idle: int) -> Tally:
+    """Let so many users share the sentences."""
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(n_idle)]
+    tally, left, start = Tally(), iter(sentences), time.perf_counter()
+    await asyncio.gather(*(user(port, left, tally) for _ in range(n_users)), return_exceptions=True)
+    tally.total = time.perf_counter() - start
+    for _, writer in idle:
+        writer.close()
+    return tally
+
+
+def main() -> None:
+    """Measure, and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--requests", type=int, default=1_000)
+    parser.add_argument("--at-once", type=int, default=32)
+    parser.add_argument("--idle", type=int, default=0)
+    options = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    describe_machine()
+    sentences = [source for source, _ in demo_corpus(n_test=options.requests).test]
+    expected = dict(zip(sentences, Translator.load(options.run).translate(sentences), strict=True))
+    words = ["--run", str(options.run), "--port", "0", "--source", "en", "--target", "de"]
+    command = [sys.executable, "-c", SERVE, *words, "--requests-per-minute", "1000000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        port = int(server.stderr.readline().split()[0].rpartition(":")[2])
+        rates = []
+        for n_users in (1, options.at_once):
+            tally = asyncio.run(measured(port, sentences, n_users, options.idle))
+            rates.append(len(tally.seconds) / tally.total)
+            print(f"{n_users:3d} at once: {tally.line(expected)}")
+        print(f"together {rates[1] / rates[0]:.2f} times as many in a second as one after the other")
+        server.terminate()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""minitransformer-serve: a page to translate on, and a JSON API."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from autograd.array import Device
+from autograd.kernel_choice import KernelChoice, choose_kernels
+from cli.command import run_command, say
+from cli.options import parse_options, require_threads
+from minitransformer.config import ConfigError, RunConfig
+from minitransformer.inference.search import SearchConfig
+from minitransformer.inference.translator import Translator, WeightsDtype
+from minitransformer.serve.languages import languages_of
+from minitransformer.serve.translation_queue import TranslationQueue
+from minitransformer.serve.wishes import Limits
+
+DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
+Ctrl-C or SIGTERM ends it, after the requests that have begun are answered. Nothing that users type is stored."""
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """The options of minitransformer-serve."""
+
+    run: Path = RunConfig.run
+    """Directory of a training run, or any directory with a model and its tokenizer."""
+    host: str = "127.0.0.1"
+    """Address to listen on; 127.0.0.1 can be reached from this machine only, 0.0.0.0 from others, too."""
+    port: int = 5000
+    """Port to listen on; 0 lets the system choose one."""
+    source: str | None = None
+    """Code of the language that the model reads, such as en; if not given, the ending of the run's training files."""
+    target: str | None = None
+    """Code of the language that the model writes; if not given, the ending of the run's training files."""
+    beam: int = SearchConfig.beam
+    """Hypotheses kept alive for each sentence; up to one fewer alternatives can be asked for."""
+    alpha: float | None = SearchConfig.alpha
+    """Exponent of the length penalty; if not given, the model's."""
+    weights: WeightsDtype = "float32"
+    """int8 rounds each weight to one of 255 levels: faster for few sentences at once, slightly worse translations."""
+    threads: int | None = None
+    """Threads to compute on; all cores if not given."""
+    device: Device = RunConfig.device
+    """Where to compute."""
+    kernels: KernelChoice = RunConfig.kernels
+    """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
+    longest_text: int = 2_000
+    """Characters of a request; longer ones are refused (status 413)."""
+    requests_per_minute: int = 120
+    """Requests of one client that are answered in a minute; further ones are refused (status 429)."""
+    most_waiting: int = 256
+    """Sentences that may wait for translation; further ones are refused (status 503)."""
+    allow_origin: tuple[str, ...] = ()
+    """Origins of other sites whose pages may use the API, such as https://example.org; "*" allows all."""
+    proxy: str | None = None
+    """Address of a reverse proxy: the clients are those that its X-Forwarded-For names."""
+
+    def check(self) -> None:
+        """Raise ConfigError for options out of bounds."""
+        require_threads(self.threads)
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"--port must be between 0 and 65535; got {self.port}")
+        for name in ("longest_text", "requests_per_minute", "most_waiting"):
+            if not 1 <= getattr(self, name) <= 1_000_000:
+                option = name.replace("_", "-")
+                raise ConfigError(f"--{option} must be between 1 and 1,000,000; got {getattr(self, name)}")
+
+
+def main() -> int:
+    """Run the command."""
+    return run_command(lambda: serve(sys.argv[1:]))
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Serve until a signal ends it."""
+    options = parse_options(ServeOptions(), DESCRIPTION, arguments, 'to name a run, give "--run {file}"')
+    options.check()
+    search = SearchConfig(beam=options.beam, alpha=options.alpha)
+    with _extra_needed():
+        from minitransformer.serve.app import create_app  # noqa: PLC0415
+        from minitransformer.serve.metrics import Metrics  # noqa: PLC0415
+        from minitransformer.serve.server import address_of, listen, run_server  # noqa: PLC0415
+    languages = languages_of(options.run, options.source, options.target)
+    choose_kernels(options.kernels)
+    translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
+    with listen(options.host, options.port) as listening:
+        queue = TranslationQueue(
+            translator,
+            search,
+            most_waiting=options.most_waiting,
+            n_threads=options.threads,
+            on_batch=metrics.count_batch,
+        )
+        app = create_app(
+            queue,
+            languages,
+            Limits(characters=options.longest_text, alternatives=options.beam - 1),
+            metrics,
+            per_minute=options.requests_per_minute,
+            allowed_origins=options.allow_origin,
+        )
+        say(f"{address_of(listening)} translates {languages.source.name} to {languages.target.name}; Ctrl-C ends it")
+        _warn_of_host(options.host)
+        try:
+            run_server(app, listening, proxy=options.proxy)
+        except KeyboardInterrupt:
+            say("stopped")
+        finally:
+            _end(queue)
+    return 0
+
+
+@contextmanager
+def _extra_needed() -> Iterator[None]:
+    """Guard imports of modules that need the extra.  Raises: ConfigError with the command that installs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in ("starlette", "uvicorn", "prometheus_client"):
+            raise
+        raise ConfigError(f'serving needs {name}; in the clone, pip install -e ".[serve]"') from error
+
+
+def _end(queue: TranslationQueue) -> None:
+    """Close the queue; end the process if a translation for which nobody waits would keep it alive."""
+    if not queue.close(1):
+        say("warning: a translation that nobody waits for was cut off")
+        os._exit(1)
+
+
+def _warn_of_host(host: str) -> None:
+    try:
+        is_local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_local = host == "localhost"
+    if not is_local:
+        say(f"warning: everybody who reaches {host} can use it, without a password and unencrypted")

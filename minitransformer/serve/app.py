@@ -1,0 +1,240 @@
+"""The application: a page, and a JSON API with LibreTranslate's words."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from string import Template
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from minitransformer.serve.alignment import TooLongError, alignment
+from minitransformer.serve.guard import Guard
+from minitransformer.serve.languages import Languages
+from minitransformer.serve.metrics import MEDIA_TYPE, Metrics
+from minitransformer.serve.translation_queue import STOPPING, OverloadedError, TranslationQueue
+from minitransformer.serve.wishes import Limits, RequestError, answer_of, texts_of, wish_of
+
+CLOSING_SECONDS = 5.0  # for the batch that is being translated when the server stops
+Result = TypeVar("Result")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def create_app(
+    queue: TranslationQueue,
+    languages: Languages,
+    limits: Limits,
+    metrics: Metrics,
+    *,
+    per_minute: int,
+    allowed_origins: Collection[str] = (),
+) -> ASGIApp:
+    """Return the application, which closes the queue when it ends.
+
+    Args:
+        per_minute: the greatest number of POST requests of a client in a minute.
+        allowed_origins: origins of other pages that may use the API, such as "https://example.org"; "*" is all.
+    """
+    endpoints = _Endpoints(queue, languages, limits, metrics)
+    metrics.watch_queue(queue.__len__)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(queue.close, CLOSING_SECONDS)
+
+    cross_origin = Middleware(
+        CORSMiddleware, allow_origins=list(allowed_origins), allow_methods=["GET", "POST"], allow_headers=["*"]
+    )
+    routes = endpoints.routes()
+    app = Starlette(
+        routes=routes,
+        middleware=[cross_origin] if allowed_origins else [],
+        exception_handlers=dict.fromkeys((HTTPException, RequestError, OverloadedError, Exception), _as_json),
+        lifespan=lifespan,
+    )
+    return Guard(
+        app,
+        metrics,
+        paths={route.path for route in routes},
+        most_bytes=limits.body_bytes,
+        per_minute=per_minute,
+        allowed_origins=allowed_origins,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Endpoints:
+    """The functions behind the paths."""
+
+    queue: TranslationQueue
+    languages: Languages
+    limits: Limits
+    metrics: Metrics
+
+    def routes(self) -> list[Route]:
+        """Return the paths."""
+        get: dict[str, Endpoint] = {
+            "/": partial(_part, "page.html", "text/html", self._page_values()),
+            "/page.css": partial(_part, "page.css", "text/css", None),
+            "/page.js": partial(_part, "page.js", "text/javascript", None),
+            "/languages": self.known_languages,
+            "/frontend/settings": self.settings,
+            "/health": self.health,
+            "/metrics": self.exposition,
+        }
+        post: dict[str, Endpoint] = {
+            "/translate": self.translate,
+            "/attention": self.attention,
+            "/detect": self.detect,
+        }
+        return [
+            *(Route(path, endpoint, methods=["GET"]) for path, endpoint in get.items()),
+            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in post.items()),
+        ]
+
+    async def translate(self, request: Request) -> Response:
+        """Translate a text, or a list of texts."""
+        wish = wish_of(await _fields(request), self.languages, self.limits)
+        lines = [line for text in wish.lines for line in text if line]
+        if self.queue.translator.cut(lines):
+            longest = self.queue.translator.longest_source
+            raise RequestError(413, f"Invalid request: a line has more than {longest} tokens; split it")
+        if len(lines) > self.queue.most_waiting:
+            raise RequestError(413, f"Invalid request: more than {self.queue.most_waiting} lines")
+        results = iter(await _results(self.queue.translate(lines, 1 + wish.alternatives), request))
+        found = [[next(results) if line else [] for line in text] for text in wish.lines]
+        return JSONResponse(answer_of(wish, found))
+
+    async def attention(self, request: Request) -> Response:
+        """Return how much each word of a translation attends to each word of its source."""
+        fields = await _fields(request)
+        source, target = (" ".join(texts_of(fields, name, self.limits)) for name in ("q", "translation"))
+        work = self.queue.call(lambda: alignment(self.queue.translator, source, target))
+        try:
+            (found,) = await _results([work], request)
+        except TooLongError as error:
+            raise RequestError(413, str(error)) from error
+        weights = [[round(float(weight), 3) for weight in row] for row in found.weights]
+        return JSONResponse({"source": found.source, "translation": found.target, "weights": weights})
+
+    async def detect(self, request: Request) -> Response:
+        """Refuse: nothing here can tell one language from another."""
+        raise HTTPException(501, f"no language is detected here: the source language is {self.languages.source.code}")
+
+    async def known_languages(self, request: Request) -> Response:
+        """Return both languages, and what each is translated into."""
+        source, target = self.languages.source, self.languages.target
+        return JSONResponse(
+            [
+                {"code": source.code, "name": source.name, "targets": [target.code]},
+                {"code": target.code, "name": target.name, "targets": []},
+            ]
+        )
+
+    async def settings(self, request: Request) -> Response:
+        """Return what clients of LibreTranslate ask for before they show themselves."""
+        language = {
+            side: {"code": one.code, "name": one.name}
+            for side, one in (("source", self.languages.source), ("target", self.languages.target))
+        }
+        return JSONResponse(
+            {
+                "apiKeys": False, "keyRequired": False, "charLimit": self.limits.characters, "frontendTimeout": 500,
+                "suggestions": False, "filesTranslation": False, "supportedFilesFormat": [], "language": language,
+            }
+        )  # fmt: skip
+
+    async def health(self, request: Request) -> Response:
+        """Return "ok" while the queue takes work."""
+        if self.queue.is_closed:
+            raise OverloadedError(STOPPING)
+        return JSONResponse({"status": "ok"})
+
+    async def exposition(self, request: Request) -> Response:
+        """Return the metrics."""
+        return Response(self.metrics.exposition(), media_type=MEDIA_TYPE)
+
+    def _page_values(self) -> dict[str, str]:
+        source, target = self.languages.source, self.languages.target
+        values = {
+            "source_code": source.code, "source_name": source.name, "target_code": target.code,
+            "target_name": target.name, "characters": self.limits.characters,
+            "alternatives": min(3, self.limits.alternatives),
+        }  # fmt: skip
+        return {name: html.escape(str(value)) for name, value in values.items()}
+
+
+async def _part(name: str, media_type: str, values: Mapping[str, str] | None, request: Request) -> Response:
+    """Return a file of the page, with ``values`` filled in."""
+    text = (files("minitransformer.serve") / "page" / name).read_text(encoding="utf-8")
+    return Response(text if values is None else Template(text).substitute(values), media_type=media_type)
+
+
+async def _fields(request: Request) -> Mapping[str, Any]:
+    """Return the fields of a JSON object or a form.  Raises: RequestError."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
+        async with request.form(max_files=0, max_fields=20) as form:
+            return dict(form)
+    if kind != "application/json":
+        raise RequestError(415, "Invalid request: send application/json or a form")
+    try:
+        fields = json.loads(await request.body())
+    except (ValueError, RecursionError) as error:  # ValueError: neither JSON nor UTF-8
+        raise RequestError(400, "Invalid JSON format") from error
+    if not isinstance(fields, dict):
+        raise RequestError(400, "Invalid JSON format")
+    return fields
+
+
+async def _results(work: Sequence[Future[Result]], request: Request) -> list[Result]:
+    """Wait for results; cancel the work if the client has gone."""
+    results, gone = asyncio.create_task(_all(work)), asyncio.create_task(_gone(request))
+    either: list[asyncio.Task[Any]] = [results, gone]
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not results.done():
+            raise RequestError(499, "the client has gone")  # nobody reads it; the metrics count it
+        return await results
+    finally:
+        for task in either:
+            task.cancel()
+        for future in work:
+            future.cancel()
+
+
+async def _all(work: Sequence[Future[Result]]) -> list[Result]:
+    return [await asyncio.wrap_future(future) for future in work]
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _as_json(request: Request, error: Exception) -> Response:
+    """Return an error as LibreTranslate does: a JSON object with a message."""
+    match error:
+        case RequestError():
+            return JSONResponse({"error": error.message}, error.status)
+        case HTTPException():
+            return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+        case OverloadedError():
+            return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
+    return JSONResponse({"error": "the translation failed"}, 500)

@@ -1,0 +1,160 @@
+"""The limits around the application: origin, rate, size and time of a request; headers; counts."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import math
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Collection
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from minitransformer.serve.metrics import Metrics
+
+BODY_SECONDS = 10.0  # for the whole body of a request to arrive
+REQUEST_SECONDS = 60.0  # from a request's head to the end of its answer
+HEADERS = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:;"
+        b" base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+]
+_log = logging.getLogger(__name__)
+
+
+class RateLimit:
+    """A count of each client's requests in the current minute; it begins anew every minute."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_minute, self._clock = per_minute, clock
+        self._minute, self._counts = 0, Counter[str]()
+
+    def wait(self, client: str) -> int:
+        """Count a request; return 0, or the seconds after which the client may try again."""
+        minute, second = divmod(self._clock(), 60)
+        if minute != self._minute:
+            self._minute, self._counts = int(minute), Counter()
+        who = _network(client)
+        if self._counts[who] >= self.per_minute:
+            return math.ceil(60 - second)
+        self._counts[who] += 1
+        return 0
+
+
+class Guard:
+    """An application around another one, which refuses what is too much and answers when the other fails."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        *,
+        paths: Collection[str],
+        most_bytes: int,
+        per_minute: int,
+        allowed_origins: Collection[str],
+    ) -> None:
+        self._app, self._metrics, self._paths, self._most_bytes = app, metrics, paths, most_bytes
+        self._rate, self._allowed_origins = RateLimit(per_minute), allowed_origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.monotonic(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+            await send(message)
+
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                app = self._refusal(scope) or self._app
+                await app(scope, _LimitedBody(receive, Headers(scope=scope), self._most_bytes), answer)
+        except TimeoutError:
+            if not status:
+                error = {"error": "the translation took too long; send less text, or try again later"}
+                await JSONResponse(error, 503, {"Retry-After": "10"})(scope, receive, answer)
+        except Exception as error:  # answered with status 500 by the application
+            _log.error(f"{self._path(scope)}: {type(error).__name__} in {_place(error)}")
+        finally:
+            self._metrics.count_request(self._path(scope), status, time.monotonic() - start)
+
+    def _path(self, scope: Scope) -> str:
+        return scope["path"] if scope["path"] in self._paths else "other"
+
+    def _refusal(self, scope: Scope) -> JSONResponse | None:
+        """Return the refusal of a request from another origin, or of one too many; only POST costs computing."""
+        if scope["method"] != "POST":
+            return None
+        headers = Headers(scope=scope)
+        if not self._is_allowed(headers.get("origin"), headers.get("host", "")):
+            return JSONResponse({"error": "pages of other origins are not served"}, 403)
+        client = scope["client"][0] if scope.get("client") else ""
+        if seconds := self._rate.wait(client):
+            error = {"error": f"Slowdown: {self._rate.per_minute} per 1 minute"}
+            return JSONResponse(error, 429, {"Retry-After": str(seconds)})
+        return None
+
+    def _is_allowed(self, origin: str | None, host: str) -> bool:
+        """Return whether a page of this origin may ask; programs that are no browsers send none."""
+        if origin is None or "*" in self._allowed_origins or origin in self._allowed_origins:
+            return True
+        return origin.partition("://")[2] == host
+
+
+class _LimitedBody:
+    """A receiver of a request's body, bounded in size and time."""
+
+    def __init__(self, receive: Receive, headers: Headers, most_bytes: int) -> None:
+        self._receive, self._left = receive, most_bytes
+        self._deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+        length = headers.get("content-length", "0")
+        self._is_too_long = not length.isdecimal() or int(length) > most_bytes
+        self._is_complete = False
+
+    async def __call__(self) -> Message:
+        if self._is_complete:  # what comes now is the end of the connection
+            return await self._receive()
+        if self._is_too_long:
+            raise HTTPException(413, "Invalid request: the body is too long")
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise HTTPException(408, "Invalid request: the body did not arrive in time") from error
+        self._left -= len(message.get("body", b""))
+        self._is_too_long = self._left < 0
+        self._is_complete = not message.get("more_body", False)
+        if self._is_too_long:
+            raise HTTPException(413, "Invalid request: the body is too long")
+        return message
+
+
+def _network(client: str) -> str:
+    """Return the network of an address: a customer has one IPv4 address, or 64 bits of IPv6 addresses."""
+    try:
+        address = ipaddress.ip_address(client)
+    except ValueError:  # of a test, or of a Unix socket
+        return client
+    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else client
+
+
+def _place(error: Exception) -> str:
+    """Return where an error occurred, without its message, which may contain what a user has typed."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.name}, {frame.filename}:{frame.lineno}"

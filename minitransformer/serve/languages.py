@@ -1,0 +1,94 @@
+"""The two languages of a server: their codes, as options or file names of the training text give them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minitransformer.config import ConfigError
+from minitransformer.config.run import RUN_FILE
+from minitransformer.data.survey import COMPRESSED
+from minitransformer.system.files import read_json
+
+# Source: ISO 639-1.  The language of a file is recognised by these codes only: "txt" is no language.
+NAMES = {
+    "af": "Afrikaans", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian", "bn": "Bengali",
+    "bs": "Bosnian", "ca": "Catalan", "cs": "Czech", "cy": "Welsh", "da": "Danish", "de": "German", "el": "Greek",
+    "en": "English", "eo": "Esperanto", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian",
+    "fi": "Finnish", "fr": "French", "ga": "Irish", "gl": "Galician", "gu": "Gujarati", "ha": "Hausa", "he": "Hebrew",
+    "hi": "Hindi", "hr": "Croatian", "hu": "Hungarian", "hy": "Armenian", "id": "Indonesian", "is": "Icelandic",
+    "it": "Italian", "ja": "Japanese", "ka": "Georgian", "kk": "Kazakh", "km": "Khmer", "ko": "Korean", "la": "Latin",
+    "lt": "Lithuanian", "lv": "Latvian", "mk": "Macedonian", "ml": "Malayalam", "mn": "Mongolian", "mr": "Marathi",
+    "ms": "Malay", "mt": "Maltese", "nb": "Norwegian Bokmål", "ne": "Nepali", "nl": "Dutch", "nn": "Norwegian Nynorsk",
+    "no": "Norwegian", "pl": "Polish", "ps": "Pashto", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian",
+    "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian", "sr": "Serbian", "sv": "Swedish", "sw": "Swahili",
+    "ta": "Tamil", "te": "Telugu", "th": "Thai", "tl": "Tagalog", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu",
+    "uz": "Uzbek", "vi": "Vietnamese", "xh": "Xhosa", "yo": "Yoruba", "zh": "Chinese", "zu": "Zulu",
+}  # fmt: skip
+_CODE = re.compile("[a-z]{2,3}(-[a-z0-9]{2,8})*")  # BCP 47, in lower case
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language by its code, such as "en"; the name of an unknown code is the code."""
+
+    code: str
+
+    def __post_init__(self) -> None:
+        if not _CODE.fullmatch(self.code):
+            raise ConfigError(f'language: expected a code such as "en" or "pt-br"; got {self.code!r}')
+
+    @property
+    def name(self) -> str:
+        return NAMES.get(self.code, self.code)
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The language that a model reads and the one that it writes."""
+
+    source: Language
+    target: Language
+
+
+def languages_of(run: Path, source: str | None, target: str | None) -> Languages:
+    """Return the given languages; if one is not given, take it from the names of the run's training text.
+
+    Raises: ConfigError if a name says no language, or if the run is a parser's.
+    """
+    data = _data_settings(run)
+    if data.get("train_trees"):
+        raise ConfigError(f"{run}: is a parser, which writes trees: use minitransformer-parse")
+    codes = [source or _code_of(data, "source"), target or _code_of(data, "target")]
+    for side, code in zip(("source", "target"), codes, strict=True):
+        if code is None:
+            raise ConfigError(
+                f"{run}: the names of its training text do not say its {side} language: set {side} to a code, such"
+                " as en"
+            )
+    return Languages(*(Language(str(code).lower()) for code in codes))
+
+
+def _data_settings(run: Path) -> Mapping[str, Any]:
+    """Return the settings of the run's data; none for a model without a run, such as a bundle."""
+    if not (run / RUN_FILE).exists():
+        return {}
+    settings = read_json(run / RUN_FILE)
+    data = settings.get("data") if isinstance(settings, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def _code_of(data: Mapping[str, Any], side: str) -> str | None:
+    """Return the language in which all training files of a side end ("train.en.gz"); the demonstration has none."""
+    files = data.get(f"train_{side}")
+    if files == []:
+        return {"source": "en", "target": "de"}[side]
+    if not isinstance(files, list):
+        return None
+    paths = [Path(str(file)) for file in files]
+    found = {(path.with_suffix("") if path.suffix in COMPRESSED else path).suffix.removeprefix(".") for path in paths}
+    code = found.pop()
+    return code if not found and code in NAMES else None

@@ -1,0 +1,138 @@
+"use strict";
+
+const PAUSE = 600; // milliseconds without typing, after which the text is translated
+const byId = (id) => document.getElementById(id);
+const {source, target, alternatives} = document.body.dataset;
+let timer = null, running = null, shownText = null;
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+/** Send fields as JSON; return the answer's, or throw an Error with its message. */
+async function ask(path, fields, signal) {
+  const response = await fetch(path, {
+    method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(fields), signal,
+  });
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.error || `the server answered with status ${response.status}`);
+  return answer;
+}
+
+// ---- translating
+
+async function translate() {
+  clearTimeout(timer);
+  const text = byId("text").value, lines = text.split(/\r?\n/).map((line) => line.trim()).filter(Boolean);
+  if (text === shownText) return;
+  running?.abort();
+  const mine = running = new AbortController();
+  byId("error").textContent = "";
+  if (!lines.length) return show([], {}, text);
+  byId("result").classList.add("old");
+  byId("translate").setAttribute("aria-disabled", "true");
+  try {
+    const answer = await ask("translate", {q: lines, source, target, alternatives: Number(alternatives)}, mine.signal);
+    if (mine === running) show(lines, answer, text);
+  } catch (error) {
+    if (mine !== running) return; // a later text is on its way
+    byId("error").textContent = error instanceof TypeError ? "the server cannot be reached" : error.message;
+  } finally {
+    if (mine === running) byId("translate").removeAttribute("aria-disabled");
+  }
+}
+
+function show(lines, {translatedText = [], alternatives: others = [], scores = []}, text) {
+  shownText = text;
+  byId("result").classList.remove("old");
+  byId("translate").removeAttribute("aria-disabled");
+  byId("attention").hidden = true;
+  byId("said").textContent = translatedText.join("\n");
+  byId("result").replaceChildren(...lines.flatMap((line, i) => {
+    const best = wordsOf(line, translatedText[i]);
+    best.classList.add("translation");
+    const items = (others[i] || []).map((other, k) => element("li", {}, wordsOf(line, other), score(scores[i][k + 1])));
+    return items.length ? [best, element("ol", {className: "alternatives", ariaLabel: "Alternatives"}, ...items)] : [best];
+  }));
+}
+
+function score(value) {
+  return element("span", {className: "score", title: "log-probability, divided by the length penalty"}, value.toFixed(2));
+}
+
+// ---- attention
+
+/** A line of words; each shows its attention when it is pointed at or focused. */
+function wordsOf(line, translation) {
+  const group = element("div", {className: "words", role: "group", ariaLabel: translation});
+  const words = translation.split(" ").filter(Boolean);
+  let found = null; // asked for once, when the first word is pointed at
+  words.forEach((word, i) => {
+    const button = element("button", {type: "button", textContent: word, tabIndex: i ? -1 : 0});
+    const attend = async () => {
+      choose(button);
+      found ??= ask("attention", {q: line, translation});
+      try {
+        const attention = await found;
+        if (button.classList.contains("chosen")) showAttention(word, i, line, words, attention);
+      } catch (error) {
+        found = null;
+        byId("error").textContent = error.message;
+      }
+    };
+    button.addEventListener("pointerenter", attend);
+    button.addEventListener("focus", attend);
+    group.append(button, " ");
+  });
+  group.addEventListener("keydown", moveWithArrows);
+  return group;
+}
+
+function choose(button) {
+  for (const other of document.querySelectorAll(".chosen")) other.classList.remove("chosen");
+  button.classList.add("chosen");
+}
+
+/** Shade the source words by their weights, and name those with the greatest. */
+function showAttention(word, i, line, words, {source: keys, translation: queries, weights}) {
+  const row = queries.length === words.length ? weights[i] : weights[queries.indexOf(word)];
+  const own = line.split(/\s+/), names = own.length === keys.length ? own : keys; // as they were typed, if they are as many
+  byId("attention").hidden = !row;
+  if (!row) return;
+  byId("source-words").replaceChildren(...names.flatMap((name, j) => {
+    const span = element("span", {textContent: name});
+    span.style.setProperty("--weight", row[j]);
+    return [span, " "];
+  }));
+  const best = names.map((name, j) => [row[j], name]).sort((a, b) => b[0] - a[0]).slice(0, 3).filter(([weight]) => weight >= .05);
+  byId("reading").textContent = `${word} attends to ${best.map(([weight, name]) => `${name} ${Math.round(100 * weight)} %`).join(", ")}`;
+}
+
+/** The words of a line are one stop of the Tab key; arrows, Home and End move within it. */
+function moveWithArrows(event) {
+  if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's shortcuts
+  const buttons = [...event.currentTarget.querySelectorAll("button")], here = buttons.indexOf(document.activeElement);
+  const there = buttons[{ArrowRight: here + 1, ArrowLeft: here - 1, Home: 0, End: buttons.length - 1}[event.key]];
+  if (!there) return;
+  event.preventDefault();
+  buttons[here].tabIndex = -1;
+  there.tabIndex = 0;
+  there.focus();
+}
+
+// ---- typing
+
+byId("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  shownText = null;
+  translate();
+});
+byId("text").addEventListener("input", () => {
+  clearTimeout(timer);
+  timer = setTimeout(translate, PAUSE);
+});
+byId("text").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate();
+});

@@ -1,0 +1,401 @@
+"""The server as a process: translations, signals, hostile connections, and its page in a browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import resource
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from browser import CHROMIUM, Browser
+from serving import Served, served, small_translator, wish
+from small_run import Trained, as_command
+
+from cli.serve import ServeOptions
+from minitransformer.inference.search import SearchConfig
+from minitransformer.inference.translator import Translator
+from minitransformer.serve import guard
+
+SHORT = (
+    "import minitransformer.serve.server as s, minitransformer.serve.guard as g; s.HEAD_SECONDS = g.BODY_SECONDS = 0.5"
+)
+SLOW = """
+from minitransformer.inference.translator import Translator
+import time
+n_best = Translator.n_best
+
+def slow(self, lines, *given, **named):  # "six" takes a second and a half
+    time.sleep(1.5 * ("six" in lines))
+    return n_best(self, lines, *given, **named)
+
+Translator.n_best = slow
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    small_translator().model.save(folder)
+    small_translator().tokenizer.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(run: Path) -> Iterator[Served]:
+    with served(run, "--requests-per-minute", "100000") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def impatient(run: Path) -> Iterator[Served]:
+    """A server that waits half a second for the head of a request, and for its body."""
+    with served(run, before=SHORT) as server:
+        yield server
+
+
+def test_it_translates_as_the_library_does(run: Path, server: Served) -> None:
+    lines = ["one two three", "six"]
+    found = Translator.load(run).n_best(lines, SearchConfig(beam=4, n_best=2), n_threads=1)
+    answer = server.post("/translate", wish(lines, alternatives=1))
+    assert answer["translatedText"] == [translations[0].text for translations in found]
+    assert answer["alternatives"] == [[translations[1].text] for translations in found]
+
+
+def raw(server: Served, data: bytes) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    connection.sendall(data)
+    return connection
+
+
+def is_closed_within(connection: socket.socket, seconds: float) -> bool:
+    readable, _, _ = select.select([connection], [], [], seconds)
+    return bool(readable) and connection.recv(1) == b""
+
+
+HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("first", [b"", b"POST /transl", HEAD], ids=["nothing", "half a line", "no end"])
+def test_a_connection_without_a_whole_request_is_closed(impatient: Served, first: bytes) -> None:
+    with raw(impatient, first) as connection:
+        assert is_closed_within(connection, 5)
+
+
+def test_a_connection_that_trickles_after_an_answer_is_closed(impatient: Served) -> None:
+    with raw(impatient, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as connection:
+        assert connection.recv(9_999).startswith(b"HTTP/1.1 200")
+        for _ in range(20):
+            try:
+                connection.sendall(b"G")
+            except OSError:
+                break
+            if is_closed_within(connection, 0.2):
+                break
+        else:
+            pytest.fail("still open")
+
+
+def test_a_slow_body_is_status_408(impatient: Served) -> None:
+    with raw(impatient, HEAD + b"Content-Length: 100\r\n\r\n{") as connection:
+        assert connection.recv(12) == b"HTTP/1.1 408"
+
+
+def test_a_body_of_ten_megabytes_is_status_413(server: Served) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request("POST", "/translate", b"x" * 10_000_000, {"Content-Type": "application/json"})
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+@pytest.mark.parametrize("data", [b"\x16\x03\x01\x00\xff" * 9, b"GET / HTTP/1.1\r\n\xff: \xfe\r\n\r\n", b"x" * 70_000])
+def test_what_is_not_http_is_status_400(server: Served, data: bytes) -> None:
+    with raw(server, data) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 400"
+
+
+BUSY = "minitransformer_batch_sentences_sum 1.0"
+
+
+def wait_for_metric(server: Served, line: str) -> None:
+    end = time.monotonic() + 10
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.request("GET", "/metrics")
+        metrics = connection.getresponse().read().decode()
+        connection.close()
+        if line in metrics:
+            return
+        assert time.monotonic() < end, metrics
+        time.sleep(0.02)
+
+
+def hold_idle(server: Served, n: int) -> None:
+    """Hold idle connections open; a request is answered in spite of them."""
+    connections = [raw(server, b"") for _ in range(n)]
+    try:
+        assert server.post("/translate", wish("one"))["translatedText"]
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_idle_connections_are_in_nobodys_way(server: Served) -> None:
+    hold_idle(server, 300)
+
+
+@pytest.mark.slow
+def test_ten_thousand_idle_connections_are_in_nobodys_way(server: Served) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 10_500:
+        pytest.skip(f"a process may have only {hard} files open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        hold_idle(server, 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(("number", "status", "said"), [(signal.SIGTERM, -15, ""), (signal.SIGINT, 0, "stopped\n")])
+def test_a_signal_ends_it_after_the_requests_that_have_begun(run: Path, number: int, status: int, said: str) -> None:
+    """What users typed is not said, neither that of good requests nor that of bad ones."""
+    with served(run, before=SLOW) as server:
+        answers: list[Any] = []
+        asking = Thread(target=lambda: answers.append(server.post("/translate", wish("six"))))
+        asking.start()
+        with raw(server, HEAD + b'Content-Length: 9\r\n\r\n{"private') as connection:
+            connection.recv(12)
+        wait_for_metric(server, BUSY)
+        assert server.end(number) == (status, said)
+        asking.join(10)
+        assert answers[0]["translatedText"]
+        with pytest.raises(ConnectionRefusedError):
+            raw(server, b"")
+
+
+def test_a_translation_without_end_does_not_keep_it_from_ending(run: Path) -> None:
+    impatient = "import minitransformer.serve.server as s, minitransformer.serve.app as a; s.STOP_SECONDS = 1"
+    endless = f"{SLOW.replace('1.5', '60')}\n{impatient}; a.CLOSING_SECONDS = 0.1"
+    six = json.dumps(wish("six")).encode()
+    with served(run, before=endless) as server, raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(six) + six):
+        wait_for_metric(server, BUSY)
+        status, said = server.end(signal.SIGINT)
+    assert (status, said) == (1, "stopped\nwarning: a translation that nobody waits for was cut off\n")
+
+
+def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
+    body = json.dumps(wish("five")).encode()
+    with served(run, before=SLOW) as server:
+        busy = Thread(target=lambda: server.post("/translate", wish("six")))
+        busy.start()
+        wait_for_metric(server, BUSY)
+        with raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body):
+            wait_for_metric(server, "minitransformer_waiting 1.0")
+        wait_for_metric(server, 'path="/translate",status="499"} 1.0')
+        busy.join(10)
+        wait_for_metric(server, "minitransformer_waiting 0.0")
+        wait_for_metric(server, BUSY)  # no second sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["--run", "nowhere", "--source", "en", "--target", "de"], "nowhere: "),
+        (["nowhere"], '"--run nowhere"'),
+        (["--port", "70000"], "--port must be between 0 and 65535"),
+        (["--longest-text", "0"], "--longest-text must be between 1 and 1,000,000"),
+        (["--beam", "0"], "beam ≥ n_best"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    words: list[str], remedy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert as_command("serve", words, monkeypatch) == 1
+    error = capsys.readouterr().err
+    assert re.fullmatch(r"error: [^\n]+\n", error)
+    assert remedy in error
+
+
+def test_a_port_that_is_taken_is_one_line(
+    run: Path, server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--run", str(run), "--source", "en", "--target", "de", "--port", str(server.port)]
+    assert as_command("serve", words, monkeypatch) == 1
+    assert re.fullmatch(
+        r"error: host 127.0.0.1, port \d+: cannot listen [^\n]+another port[^\n]+\n", capsys.readouterr().err
+    )
+
+
+def test_without_the_extra_it_says_how_to_install_it() -> None:
+    code = "import sys; sys.modules['starlette.applications'] = None; import cli.serve; sys.exit(cli.serve.main())"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (
+        1,
+        'error: serving needs starlette; in the clone, pip install -e ".[serve]"\n',
+    )
+
+
+def test_the_languages_are_those_of_the_training_text(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("minitransformer.serve.server.run_server", lambda *args, **options: None)
+    assert as_command("serve", ["--run", str(trained.run), "--host", "0.0.0.0", "--port", "0"], monkeypatch) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].endswith("translates English to German; Ctrl-C ends it")
+    assert said[1].startswith("warning: everybody who reaches 0.0.0.0")
+
+
+def test_clients_behind_a_proxy_are_told_apart_and_nobody_else_is_believed(run: Path) -> None:
+    """A new minute may begin between the requests, once."""
+
+    def statuses(server: Served, addresses: list[str]) -> list[int]:
+        found = []
+        for address in addresses:
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+            connection.request("POST", "/detect", headers={"X-Forwarded-For": address})
+            found.append(connection.getresponse().status)
+            connection.close()
+        return found
+
+    with served(run, "--requests-per-minute", "1", "--proxy", "127.0.0.1") as server:
+        assert statuses(server, ["10.0.0.1", "10.0.0.2", "10.0.0.3"]) == [501, 501, 501]
+        assert 429 in statuses(server, ["10.0.0.1"] * 3)
+    with served(run, "--requests-per-minute", "1") as server:
+        assert 429 in statuses(server, ["10.0.0.1", "10.0.0.2", "10.0.0.3"])
+
+
+GUIDE = (Path(__file__).parents[2] / "docs/guide/serve.md").read_text(encoding="utf-8")
+CURL = re.findall(r"^\$ (curl .*)\n(.*)$", GUIDE, re.MULTILINE)
+
+
+def shape(value: Any) -> Any:
+    """Fields and types; of a list those of its first element."""
+    if isinstance(value, dict):
+        return {name: shape(inner) for name, inner in value.items()}
+    return [shape(inner) for inner in value[:1]] if isinstance(value, list) else type(value)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
+@pytest.mark.parametrize(("command", "shown"), CURL)
+def test_the_commands_of_the_guide_answer_as_it_shows(server: Served, command: str, shown: str) -> None:
+    words = shlex.split(command.replace("localhost:5000", f"127.0.0.1:{server.port}"))
+    done = subprocess.run([*words, "--silent"], capture_output=True, text=True, check=True)
+    assert shape(json.loads(done.stdout)) == shape(json.loads(shown))
+
+
+def test_the_guide_names_the_options_and_limits_that_there_are() -> None:
+    text = re.sub(r"```.*?```", "", GUIDE, flags=re.DOTALL)
+    options = set(re.findall(r"--[a-z][a-z-]+", text)) - {"--help", "--idle"}
+    assert {option.removeprefix("--").replace("-", "_") for option in options} <= set(ServeOptions.__annotations__)
+    assert f"`--longest-text` characters ({ServeOptions.longest_text:,})" in GUIDE
+    assert f"`--requests-per-minute` ({ServeOptions.requests_per_minute})" in GUIDE
+    assert f"`--most-waiting` sentences ({ServeOptions.most_waiting})" in GUIDE
+    assert f"{guard.BODY_SECONDS:.0f} seconds" in GUIDE
+    assert f"over {guard.REQUEST_SECONDS:.0f} seconds" in GUIDE
+    assert len(CURL) == 5
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here (Debian: apt install chromium)")
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+def wait_for(browser: Browser, condition: str) -> None:
+    end = time.monotonic() + 10
+    while not browser.evaluate(condition):
+        assert time.monotonic() < end, condition
+        time.sleep(0.05)
+
+
+TRANSLATIONS = "[...document.querySelectorAll('.translation')].map((line) => line.textContent.trim())"
+COMPLAINTS = {"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled", "Page.javascriptDialogOpening"}
+
+
+@pytest.fixture
+def opened(browser: Browser, server: Served) -> Iterator[Browser]:
+    browser.show(width=390, height=800, theme="dark")
+    browser.open(server.address)
+    browser.evaluate("document.getElementById('text').focus()")
+    yield browser
+    assert [event for event in browser.events if event.get("method") in COMPLAINTS] == []
+    requested = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    assert [url for url in requested if not url.startswith((server.address, "data:"))] == []
+
+
+def test_what_is_typed_is_translated_line_by_line_with_alternatives(opened: Browser, server: Served) -> None:
+    opened.ask("Input.insertText", text="one two\n\nsix")
+    wait_for(opened, "document.querySelectorAll('.translation').length === 2")
+    expected = server.post("/translate", wish(["one two", "six"], alternatives=3))
+    assert opened.evaluate(TRANSLATIONS) == [" ".join(text.split()) for text in expected["translatedText"]]
+    shown = opened.evaluate("[...document.querySelectorAll('.alternatives .score')].map((s) => Number(s.textContent))")
+    assert shown == pytest.approx([score for scores in expected["scores"] for score in scores[1:]], abs=0.006)
+    assert opened.evaluate("document.getElementById('said').textContent") == "\n".join(expected["translatedText"])
+    assert opened.evaluate("document.documentElement.scrollWidth <= 390")
+
+
+def test_a_word_shows_its_attention_by_keyboard_and_by_mouse(opened: Browser, server: Served) -> None:
+    opened.ask("Input.insertText", text="one two three")
+    wait_for(opened, "document.querySelectorAll('.translation').length === 1")
+    translation = server.post("/translate", wish("one two three"))["translatedText"]
+    weights = server.post("/attention", {"q": "one two three", "translation": translation})["weights"]
+    shades = (
+        "[...document.querySelectorAll('#source-words span')].map((s) => Number(s.style.getPropertyValue('--weight')))"
+    )
+    opened.press("Tab", "Tab")  # the button, then the first word
+    wait_for(opened, "!document.getElementById('attention').hidden")
+    assert opened.evaluate(shades) == pytest.approx(weights[0])
+    assert " attends to " in opened.evaluate("document.getElementById('reading').textContent")
+    x, y = opened.evaluate(
+        "(() => { const b = [...document.querySelectorAll('.translation button')].at(-1).getBoundingClientRect();"
+        " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+    )
+    opened.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    wait_for(opened, f"JSON.stringify({shades}) === JSON.stringify({json.dumps(weights[-1])})")
+
+
+def test_a_screen_reader_finds_names_and_is_told_the_translation(opened: Browser) -> None:
+    opened.ask("Input.insertText", text="one two")
+    wait_for(opened, "document.querySelectorAll('.translation').length === 1")
+    nodes = [(n["role"]["value"], n.get("name", {}).get("value")) for n in accessible(opened)]
+    assert all(name for role, name in nodes if role in ("button", "textbox", "list", "group"))
+    assert {("textbox", "English"), ("button", "Translate"), ("heading", "English to German")} <= set(nodes)
+    assert {"status", "alert"} <= {role for role, _ in nodes}
+
+
+def accessible(browser: Browser) -> list[dict[str, Any]]:
+    return [node for node in browser.ask("Accessibility.getFullAXTree")["nodes"] if "role" in node]
+
+
+def test_script_in_a_text_stays_text(opened: Browser) -> None:
+    opened.ask("Input.insertText", text="<img src=x onerror=alert(1)><script>alert(2)</script>")
+    wait_for(opened, "document.querySelectorAll('.translation').length === 1")
+    opened.press("Tab", "Tab")
+    wait_for(opened, "!document.getElementById('attention').hidden || document.activeElement.tagName !== 'BUTTON'")
+    assert opened.evaluate("document.querySelectorAll('img, main script, #attention script').length") == 0
+
+
+def test_a_server_that_has_gone_is_said_on_the_page(browser: Browser, run: Path) -> None:
+    with served(run) as server:
+        browser.open(server.address)
+        server.end(signal.SIGTERM)
+    browser.evaluate("document.getElementById('text').focus()")
+    browser.ask("Input.insertText", text="one")
+    wait_for(browser, "document.getElementById('error').textContent === 'the server cannot be reached'")

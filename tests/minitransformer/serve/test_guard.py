@@ -1,0 +1,113 @@
+"""Rates by client, and limits of size and time, seen from the server's side of the application."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import serving  # noqa: F401 - skips without starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from minitransformer.serve import guard
+from minitransformer.serve.guard import Guard, RateLimit
+from minitransformer.serve.metrics import Metrics
+
+
+def test_a_client_has_so_many_requests_in_a_minute() -> None:
+    now = [120.0]
+    rate = RateLimit(2, clock=lambda: now[0])
+    assert [rate.wait("10.0.0.1") for _ in range(3)] == [0, 0, 60]
+    now[0] = 149.5
+    assert (rate.wait("10.0.0.1"), rate.wait("10.0.0.2")) == (31, 0)
+    now[0] = 180.0
+    assert rate.wait("10.0.0.1") == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [("2001:db8:0:1::9", True), ("2001:db8:0:2::1", False), ("not an address", False), ("", False)],
+)
+def test_a_network_of_ipv6_is_one_client(other: str, is_same: bool) -> None:
+    rate = RateLimit(1)
+    assert rate.wait("2001:db8:0:1::1") == 0
+    assert (rate.wait(other) > 0) == is_same
+
+
+def answers_to(app: Any, messages: list[dict[str, Any]], **headers: str) -> list[dict[str, Any]]:
+    """What a guarded application answers to a POST request whose body arrives in these messages, and no further."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        if messages:
+            return messages.pop(0)
+        await asyncio.sleep(10)
+        raise AssertionError
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    guarded = Guard(app, Metrics(), paths={"/"}, most_bytes=10, per_minute=5, allowed_origins=())
+    lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": lines, "client": ("127.0.0.1", 1)}
+    asyncio.run(guarded(scope, receive, send))  # type: ignore[arg-type]
+    return sent
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    body = await Request(scope, receive).body()
+    await Response(body)(scope, receive, send)
+
+
+def test_a_body_may_come_in_pieces() -> None:
+    pieces = [{"type": "http.request", "body": b"12345", "more_body": True}, {"type": "http.request", "body": b"67890"}]
+    assert answers_to(echo, pieces, content_length="10")[1]["body"] == b"1234567890"
+
+
+@pytest.mark.parametrize("headers", [{"content_length": "11"}, {"content_length": "many"}, {}])
+def test_a_body_that_is_too_long_is_read_no_further(headers: dict[str, str]) -> None:
+    seen: list[int] = []
+
+    async def refused(scope: Any, receive: Any, send: Any) -> None:
+        with pytest.raises(guard.HTTPException) as caught:
+            await Request(scope, receive).body()
+        seen.append(caught.value.status_code)
+        await Response()(scope, receive, send)
+
+    endless = [{"type": "http.request", "body": b"123456", "more_body": True} for _ in range(9)]
+    answers_to(refused, endless, **headers)
+    assert seen == [413]
+    assert len(endless) >= 7
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.01)
+    seen: list[int] = []
+
+    async def refused(scope: Any, receive: Any, send: Any) -> None:
+        with pytest.raises(guard.HTTPException) as caught:
+            await Request(scope, receive).body()
+        seen.append(caught.value.status_code)
+        await Response()(scope, receive, send)
+
+    answers_to(refused, [{"type": "http.request", "body": b"1", "more_body": True}])
+    assert seen == [408]
+
+
+def test_a_request_that_takes_too_long_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "REQUEST_SECONDS", 0.01)
+    start, body = answers_to(lambda *_: asyncio.sleep(10), [])
+    assert start["status"] == 503
+    assert (b"retry-after", b"10") in start["headers"]
+    assert b"took too long" in body["body"]
+
+
+def test_an_answer_that_has_begun_is_only_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "REQUEST_SECONDS", 0.01)
+
+    async def begin(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(10)
+
+    assert [message["type"] for message in answers_to(begin, [])] == ["http.response.start"]

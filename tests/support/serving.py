@@ -1,0 +1,135 @@
+"""A small random translator, an application around it, and the server as a process."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason='the extra is not installed: pip install -e ".[serve]"')
+
+from small_run import NUMBERS
+from starlette.testclient import TestClient
+
+from minitransformer import ModelConfig, Transformer
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.search import SearchConfig
+from minitransformer.inference.translator import Translation, Translator
+from minitransformer.serve.app import create_app
+from minitransformer.serve.languages import Language, Languages
+from minitransformer.serve.metrics import Metrics
+from minitransformer.serve.translation_queue import TranslationQueue
+from minitransformer.serve.wishes import Limits
+
+ROOT = Path(__file__).resolve().parents[2]
+LANGUAGES = Languages(Language("en"), Language("de"))
+
+
+@functools.cache
+def small_translator() -> Translator:
+    """A random model over the pieces of number words; its distributions are far from uniform."""
+    words = random.Random(1)
+    lines = [words.choices(list(NUMBERS), k=words.randint(1, 5)) for _ in range(200)]
+    pairs = [(" ".join(line), " ".join(NUMBERS[word] for word in line)) for line in lines]
+    tokenizer = Tokenizer.train(pairs, vocabulary_size=40)
+    sizes = ModelConfig(tokenizer.n_target_words, n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
+    model = Transformer(sizes, seed=3)
+    model.parameters.values *= 2
+    return Translator(model, tokenizer)
+
+
+class ScriptedTranslator:
+    """A translator that writes words in capitals, and fails at "fail"."""
+
+    longest_source = 20
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+
+    def n_best(self, lines: Sequence[str], config: SearchConfig, **_: Any) -> list[list[Translation]]:
+        self.batches.append(list(lines))
+        if any("fail" in line for line in lines):
+            raise FloatingPointError(f"cannot translate {lines}")
+        return [
+            [Translation(f"{line.upper()}{'!' * k}", -k - 1.0, -k - 0.5) for k in range(config.n_best)]
+            for line in lines
+        ]
+
+    def cut(self, lines: Sequence[str]) -> list[int]:
+        return [i for i, line in enumerate(lines) if len(line.split()) > self.longest_source]
+
+
+def queue_of(translator: Any, beam: int = 4, most_waiting: int = 8, **options: Any) -> TranslationQueue:
+    return TranslationQueue(translator, SearchConfig(beam=beam), most_waiting=most_waiting, n_threads=1, **options)
+
+
+@contextmanager
+def client_of(
+    translator: Any, *, per_minute: int = 1_000, characters: int = 200, **options: Any
+) -> Iterator[TestClient]:
+    """A client of an application; the queue is its attribute ``queue``."""
+    metrics = Metrics()
+    queue = queue_of(translator, on_batch=metrics.count_batch)
+    limits = Limits(characters=characters, alternatives=3)
+    app = create_app(queue, LANGUAGES, limits, metrics, per_minute=per_minute, **options)
+    with TestClient(app) as client:
+        client.queue = queue  # type: ignore[attr-defined]
+        yield client
+
+
+def wish(q: Any, **more: Any) -> dict[str, Any]:
+    return {"q": q, "source": "en", "target": "de", **more}
+
+
+@dataclass
+class Served:
+    """A server process and its address."""
+
+    process: subprocess.Popen[str]
+    address: str
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def post(self, path: str, fields: dict[str, Any]) -> Any:
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.address + path, json.dumps(fields).encode(), headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def end(self, signal: int) -> tuple[int, str]:
+        """Send a signal; return the status and the rest of what the process has said."""
+        self.process.send_signal(signal)
+        _, said = self.process.communicate(timeout=30)
+        return self.process.returncode, said
+
+
+@contextmanager
+def served(run: Path, *options: str, before: str = "") -> Iterator[Served]:
+    """The command as a process on a free port; ``before`` is code that it runs first."""
+    code = f"import sys, cli.serve\n{before}\nsys.exit(cli.serve.main())"
+    words = ["--run", str(run), "--port", "0", "--source", "en", "--target", "de", "--threads", "1", *options]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code, *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        assert line.startswith("http://"), line + process.stderr.read()
+        yield Served(process, line.split()[0])
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
