@@ -6,10 +6,13 @@ import difflib
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
+
+INTERRUPTED = 130  # the status after Ctrl-C, as of shells
 
 COMMANDS = {
     "train": "train a model: the demonstration's, or one of your own text",
@@ -76,13 +79,16 @@ def start(name: str) -> int:
     run = import_module(f"cli.{name}").main
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return int(run())
+    status = int(run())
+    if status == INTERRUPTED and threading.active_count() > 1:
+        os._exit(status)  # the interpreter's own exit waits for what a library still computes
+    return status
 
 
 def _end(*_: object) -> None:
     with suppress(OSError):
         os.write(2, b"interrupted\n")
-    os._exit(130)
+    os._exit(INTERRUPTED)
 
 
 average = partial(start, "average")
