@@ -17,6 +17,7 @@ from small_run import plain
 from cli.average import AverageOptions, average
 from cli.convert import ConvertOptions, convert
 from cli.doctor import DoctorOptions, doctor
+from cli.options import Common
 from cli.parse import ParseOptions, parse
 from cli.prepare import PrepareOptions, prepare_data
 from cli.presets import PresetsOptions, list_presets
@@ -121,6 +122,11 @@ def test_help_tells_what_is_required_and_says_none_for_an_empty_list() -> None:
     assert "--data.train-source" in help_of(train, [])
     assert re.search(r"are concatenated\. \(default: none\)", help_of(train, []))
     assert "``" not in help_of(train, [])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_options_of_all(name: str) -> None:
+    assert issubclass(COMMANDS[name][2], Common)
 
 
 class Terminal(Utf8Text):
