@@ -69,7 +69,8 @@ def _import_cupy() -> ModuleType:
     except ImportError as error:
         raise DeviceError(
             f"CuPy cannot be imported ({error})",
-            'install it in the clone with pip install -e ".[cuda12]" or ".[cuda13]", or use device "cpu"',
+            'install it with pip install -e ".[cuda12]" or ".[cuda13]" in the directory of the clone, or use device'
+            ' "cpu"',
         ) from error
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.command import run_command, say
-from cli.options import parse_options
+from cli.options import Common, parse_options
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import load_model_files, save_model_files
@@ -19,7 +19,7 @@ DESCRIPTION = "Average the weights of the last checkpoints of a run into a model
 
 
 @dataclass(frozen=True)
-class AverageOptions:
+class AverageOptions(Common):
     """The options of minitransformer-average."""
 
     output: Path = Path("runs/averaged")
@@ -37,7 +37,7 @@ def main() -> int:
 
 def average(arguments: Sequence[str]) -> int:
     """Average the checkpoints that the options name, and write the model."""
-    options = parse_options(AverageOptions(), DESCRIPTION, arguments)
+    options = parse_options(AverageOptions(), DESCRIPTION, arguments, 'to average a run, give "--run {file}"')
     found = checkpoints_of_updates(options.run)
     if not 1 <= options.last <= len(found):
         remedy = f"choose --last from 1 to {len(found)}" if found else "train with minitransformer-train first"

@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, TextIO, cast
@@ -46,6 +47,8 @@ class _ClosedOutput(io.TextIOBase):
 def run_command(main: Callable[[], int | None]) -> int:
     """Run ``main``; turn errors that a user can correct, such as too little memory, into a line on stderr and status 1.
 
+    With --debug among the arguments, a traceback precedes that line.
+
     Standard output is flushed here, so that a write error is reported like any other; otherwise the interpreter would
     print a traceback when it exits.
     """
@@ -69,6 +72,8 @@ def _status_of(main: Callable[[], int | None]) -> int:
             sys.stdout.flush()
         return status
     except EXPECTED as error:
+        if is_debugging():
+            say(traceback.format_exc().rstrip())
         say(f"error: {error}")
         return 1
     except KeyboardInterrupt:
@@ -78,10 +83,15 @@ def _status_of(main: Callable[[], int | None]) -> int:
         return 141
 
 
+def is_debugging() -> bool:
+    """Return whether --debug stands on the command line, which may be wrong elsewhere and then is never parsed."""
+    return "--debug" in sys.argv
+
+
 @contextmanager
 def all_end_together(world: Communicator) -> Iterator[None]:
     """End all ranks if one raises an error within this context; report it as ``run_command`` does."""
-    with all_or_none(world, EXPECTED), _refusals_as_errors():
+    with all_or_none(world, () if is_debugging() else EXPECTED), _refusals_as_errors():
         yield
 
 

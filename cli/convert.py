@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import tyro
 
 from cli.command import run_command, say
+from cli.options import Common, read
 from minitransformer.convert.certificate import CERTIFICATE_FILE, certify, read_sentences, write_certificate
 from minitransformer.convert.formats import (
     FORMATS,
@@ -30,7 +31,7 @@ DESCRIPTION = "Convert a model from another program's format to ours, or from ou
 
 
 @dataclass(frozen=True)
-class ConvertOptions:
+class ConvertOptions(Common):
     """The options of minitransformer-convert."""
 
     source: tyro.conf.Positional[Path]
@@ -62,7 +63,7 @@ def main() -> int:
 
 def convert(arguments: Sequence[str]) -> int:
     """Read the source and write the output; certify the conversion if sentences are given."""
-    options = tyro.cli(ConvertOptions, description=DESCRIPTION, args=arguments)
+    options: ConvertOptions = read(ConvertOptions, arguments, description=DESCRIPTION)
     if options.licence and options.to != "bundle":
         raise ConversionError(f"--licence: {options.to} records no licence; use --to bundle, or leave the option out")
     require_writable(options.output, options.to, options.storage)  # before a large model is read

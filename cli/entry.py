@@ -2,11 +2,71 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
+import sys
+import threading
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version
+
+INTERRUPTED = 130  # the status after Ctrl-C, as of shells
+
+COMMANDS = {
+    "train": "train a model: the demonstration's, or one of your own text",
+    "translate": "translate lines of text with a trained model",
+    "serve": "serve a page to translate on, and an API for programs",
+    "score": "score translations (BLEU, chrF), sentence pairs, or parsed trees",
+    "prepare": "convert raw text to subword tokens, before the training",
+    "presets": "list the models that --preset names, with their sizes",
+    "doctor": "examine this machine, and what a training needs of it",
+    "report": "draw a model's attention, as a page or a picture",
+    "average": "average the last checkpoints of a run into one model",
+    "convert": "read a model of another program, or write one for it",
+    "parse": "parse sentences into constituency trees",
+    "reproduce": "measure the tables of the paper",
+}
+
+
+def main() -> int:
+    """Start the command that the first argument names; list the commands without one."""
+    name, *others = sys.argv[1:] or ["--help"]
+    if name in COMMANDS:
+        sys.argv = [f"minitransformer {name}", *others]
+        return start(name)
+    if name in ("-h", "--help"):
+        print(usage())
+    elif name == "--version":
+        commit = import_module("minitransformer.system.provenance").code_version()
+        print(f"minitransformer {version('minitransformer')}, code {commit}")
+    elif name.startswith("--tyro-"):
+        sys.argv[0] = "minitransformer"
+        return start("completion")
+    else:
+        similar = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {similar[0]!r}?" if similar else f"the commands are {', '.join(COMMANDS)}"
+        print(f"error: unknown command {name!r}; {hint}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def usage() -> str:
+    """Return the help text of the command without a name of one."""
+    lines = [f"  {name:10} {purpose}" for name, purpose in COMMANDS.items()]
+    return "\n".join([
+        "usage: minitransformer COMMAND [OPTIONS]",
+        "",
+        'The Transformer of "Attention Is All You Need", from scratch.',
+        "",
+        *lines,
+        "",
+        "  --version  show the version",
+        "",
+        "minitransformer COMMAND --help shows the options of a command; add --debug to",
+        "see where an error arose. minitransformer-COMMAND is the same command.",
+    ])  # fmt: skip
 
 
 def start(name: str) -> int:
@@ -17,16 +77,19 @@ def start(name: str) -> int:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not if the shell ignores Ctrl-C
     if interruptible:
         signal.signal(signal.SIGINT, _end)
-    main = import_module(f"cli.{name}").main
+    run = import_module(f"cli.{name}").main
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return int(main())
+    status = int(run())
+    if status == INTERRUPTED and threading.active_count() > 1:
+        os._exit(status)  # the interpreter's own exit waits for what a library still computes
+    return status
 
 
 def _end(*_: object) -> None:
     with suppress(OSError):
         os.write(2, b"interrupted\n")
-    os._exit(130)
+    os._exit(INTERRUPTED)
 
 
 average = partial(start, "average")
@@ -34,6 +97,7 @@ convert = partial(start, "convert")
 doctor = partial(start, "doctor")
 parse = partial(start, "parse")
 prepare = partial(start, "prepare")
+presets = partial(start, "presets")
 report = partial(start, "report")
 reproduce = partial(start, "reproduce")
 score = partial(start, "score")

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from autograd.array import Device
 from autograd.kernel_choice import KernelChoice, choose_kernels
 from cli.command import run_command, say
-from cli.options import parse_options, require_threads
+from cli.options import Common, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import RunConfig
 from minitransformer.data.survey import CorpusError
@@ -31,7 +31,7 @@ SENTENCES_AT_ONCE = 512  # batched together by length; their trees are written t
 
 
 @dataclass(frozen=True)
-class ParseOptions:
+class ParseOptions(Common):
     """The options of minitransformer-parse."""
 
     run: Path = Path("runs/parsing-craft")

@@ -10,6 +10,7 @@ from pathlib import Path
 import tyro
 
 from cli.command import run_command, say
+from cli.options import Common, parse_kind
 from minitransformer.config import RunConfig
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
@@ -23,7 +24,7 @@ DESCRIPTION = """Draw what a model computes. "attention" draws every head of eve
 
 
 @dataclass(frozen=True)
-class AttentionOptions:
+class AttentionOptions(Common):
     """Draw every head of every layer for one sentence, as a self-contained HTML page or as a picture."""
 
     sentence: tyro.conf.Positional[str]
@@ -58,6 +59,9 @@ PICTURE_OPTIONS = {  # by their names on the command line
 }  # fmt: skip
 
 
+KINDS = {"attention": AttentionOptions}
+
+
 def main() -> int:
     """Run the command."""
     return run_command(lambda: report(sys.argv[1:]))
@@ -65,8 +69,8 @@ def main() -> int:
 
 def report(arguments: Sequence[str]) -> int:
     """Draw the page or the picture that the options describe."""
-    options: AttentionOptions = tyro.extras.subcommand_cli_from_dict(
-        {"attention": AttentionOptions}, description=DESCRIPTION, args=list(arguments)
+    options: AttentionOptions = parse_kind(
+        KINDS, DESCRIPTION, arguments, '; to draw the attention of a sentence, give "attention" before it'
     )
     check_suffix(options.output, (".html", *PICTURES))
     is_page = options.output.suffix.lower() == ".html"

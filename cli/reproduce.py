@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from cli.command import run_command, say
+from cli.options import Common, parse_kind
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 from minitransformer.paper.complexity.layout import as_json, markdown
@@ -24,7 +23,7 @@ maximum path length of layer types. "table3": variations on the Transformer, tra
 
 
 @dataclass(frozen=True)
-class Table1Options:
+class Table1Options(Common):
     """Compare Table 1's claims with counted multiply-adds, measured times, sequential operations and path lengths.
 
     Self-attention, recurrent, convolutional and restricted self-attention layers are measured, in a minute or two.
@@ -38,6 +37,9 @@ class Table1Options:
     """Number of forward passes; the shortest time is reported."""
 
 
+KINDS = {"table1": Table1Options, "table3": Table3Options}
+
+
 def main() -> int:
     """Run the command."""
     return run_command(lambda: reproduce(sys.argv[1:]))
@@ -45,9 +47,7 @@ def main() -> int:
 
 def reproduce(arguments: Sequence[str]) -> int:
     """Measure the table that the options name; print it on stdout, and progress on stderr."""
-    options: Table1Options | Table3Options = tyro.extras.subcommand_cli_from_dict(
-        {"table1": Table1Options, "table3": Table3Options}, description=DESCRIPTION, args=list(arguments)
-    )
+    options: Table1Options | Table3Options = parse_kind(KINDS, DESCRIPTION, arguments)
     return reproduce_table3(options) if isinstance(options, Table3Options) else reproduce_table1(options)
 
 

@@ -7,14 +7,17 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import tyro
 
-from cli.options import parse_options
+from cli.command import say
+from cli.options import Common, asks_for_completion, parse_options, read
 from minitransformer.config import ConfigError, RunConfig, presets
 from minitransformer.config.checks import with_changes
+from minitransformer.config.presets import head_size_advice
 from minitransformer.paper.compatibility import CONVENTIONS, compatible
+from parallel.launch import rank_launched
 
 if TYPE_CHECKING:
     Preset: TypeAlias = str
@@ -30,13 +33,14 @@ FILE_REMEDY = 'to read options from a file, give "--config {file}"'
 
 
 @dataclass(frozen=True)
-class Start:
+class Start(Common):
     """The file and the preset from which options start."""
 
     config: tyro.conf.DisallowNone[Path | None] = None
     """TOML file of options, such as those in recipes/: warmup_steps in [training] is --training.warmup-steps."""
     preset: Preset = "tiny"
-    """Name of the model and its training: tiny and small train like the demonstration, the others as in the paper."""
+    """Name of the model and its training: tiny and small train like the demonstration, the others as in the paper;
+    minitransformer-presets lists their sizes."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,19 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
     """Return the options of a command.
 
     Fields that ``RunStart`` or ``RunConfig`` also have get their defaults from ``start_of``.
+    Warn of sizes of attention heads that were left behind when other sizes of the preset changed.
+
     Raises: ConfigError for a wrong file, or a file name without an option; SystemExit as ``parse_options`` does.
     """
-    start, config = start_of(_start(RunStart(), arguments).config, arguments)
+    words = [] if asks_for_completion(arguments) else arguments  # completion is one of all options
+    start, config = start_of(_start(RunStart(), words).config, words)
     values = vars(start) | vars(config)
     names = [field.name for field in dataclasses.fields(options) if field.name in values]  # type: ignore[arg-type]
-    return parse_options(options(**{name: values[name] for name in names}), description, arguments, FILE_REMEDY)
+    chosen = parse_options(options(**{name: values[name] for name in names}), description, arguments, FILE_REMEDY)
+    advice = head_size_advice(chosen.model, start.preset) if isinstance(chosen, RunConfig) else ""
+    if advice and rank_launched() == 0:
+        say(f"warning: {advice}")
+    return chosen
 
 
 def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart, RunConfig]:
@@ -79,8 +90,8 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
 
 
 def _start(default: RunStart, arguments: Sequence[str]) -> RunStart:
-    start, _ = tyro.cli(RunStart, args=arguments, default=default, add_help=False, return_unknown_args=True)
-    return start
+    start, _ = read(RunStart, arguments, default=default, add_help=False, return_unknown_args=True)
+    return cast(RunStart, start)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

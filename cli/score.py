@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
 from cli.command import run_command, say
+from cli.options import Common, parse_kind
 from cli.score_compare import CompareOptions, score_compare
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.corpus import check_aligned, read_pairs
@@ -35,7 +35,7 @@ gold trees, as EVALB does."""
 
 
 @dataclass(frozen=True)
-class BleuOptions:
+class BleuOptions(Common):
     """Compute BLEU and chrF of a file of translations, with sacrebleu's signatures."""
 
     hypothesis: tyro.conf.Positional[Path]
@@ -47,7 +47,7 @@ class BleuOptions:
 
 
 @dataclass(frozen=True)
-class AuditOptions:
+class AuditOptions(Common):
     """Compute BLEU under every convention used in papers, each with the published figures that are comparable."""
 
     hypothesis: tyro.conf.Positional[Path]
@@ -59,7 +59,7 @@ class AuditOptions:
 
 
 @dataclass(frozen=True)
-class TuneLengthOptions:
+class TuneLengthOptions(Common):
     """Translate held-out text with several exponents of the length penalty, and store the best one with the model."""
 
     source: tyro.conf.Positional[Path]
@@ -75,7 +75,7 @@ class TuneLengthOptions:
 
 
 @dataclass(frozen=True)
-class PairsOptions:
+class PairsOptions(Common):
     """Compute the log-probability (nats) of each target line given its source line, and the loss and perplexity."""
 
     source: tyro.conf.Positional[Path]
@@ -87,7 +87,7 @@ class PairsOptions:
 
 
 @dataclass(frozen=True)
-class TreesOptions:
+class TreesOptions(Common):
     """Compute labelled bracketing scores of parsed trees, and print them as EVALB does."""
 
     gold: tyro.conf.Positional[Path]
@@ -100,14 +100,14 @@ class TreesOptions:
     """Take the words' tags from the gold trees, for parsers without tags (XX); tags mark punctuation."""
 
 
-Options = (
-    Annotated[BleuOptions, tyro.conf.subcommand("bleu")]
-    | Annotated[AuditOptions, tyro.conf.subcommand("audit")]
-    | Annotated[CompareOptions, tyro.conf.subcommand("compare")]
-    | Annotated[TuneLengthOptions, tyro.conf.subcommand("tune-length")]
-    | Annotated[PairsOptions, tyro.conf.subcommand("pairs")]
-    | Annotated[TreesOptions, tyro.conf.subcommand("trees")]
-)
+KINDS = {
+    "bleu": BleuOptions,
+    "audit": AuditOptions,
+    "compare": CompareOptions,
+    "tune-length": TuneLengthOptions,
+    "pairs": PairsOptions,
+    "trees": TreesOptions,
+}
 
 
 def main() -> int:
@@ -117,8 +117,8 @@ def main() -> int:
 
 def score(arguments: Sequence[str]) -> int:
     """Compute the scores that the options name; print scores on stdout, other lines on stderr."""
-    options: BleuOptions | AuditOptions | CompareOptions | TuneLengthOptions | PairsOptions | TreesOptions = tyro.cli(
-        Options, description=DESCRIPTION, args=list(arguments)
+    options: BleuOptions | AuditOptions | CompareOptions | TuneLengthOptions | PairsOptions | TreesOptions = parse_kind(
+        KINDS, DESCRIPTION, arguments, '; to compare translations with references, give "bleu" before the files'
     )
     match options:
         case BleuOptions():

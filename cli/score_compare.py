@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 
 from cli.command import say
+from cli.options import Common
 from minitransformer.data.corpus import check_aligned
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.evaluation.comparison import PairedTestName, compare_systems, comparison_table
@@ -15,7 +16,7 @@ from minitransformer.system.provenance import code_version
 
 
 @dataclass(frozen=True)
-class CompareOptions:
+class CompareOptions(Common):
     """Compare two or more systems with the first one: BLEU, chrF and TER with p-values, by sacrebleu's paired tests."""
 
     files: tyro.conf.Positional[tuple[Path, ...]]

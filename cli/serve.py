@@ -13,20 +13,21 @@ from pathlib import Path
 from autograd.array import Device
 from autograd.kernel_choice import KernelChoice, choose_kernels
 from cli.command import run_command, say
-from cli.options import parse_options, require_threads
+from cli.options import Common, parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, WeightsDtype
 from minitransformer.serve.languages import languages_of
 from minitransformer.serve.translation_queue import TranslationQueue
 from minitransformer.serve.wishes import Limits
+from minitransformer.system.errors import install_extra
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
 Ctrl-C or SIGTERM ends it, after the requests that have begun are answered. Nothing that users type is stored."""
 
 
 @dataclass(frozen=True)
-class ServeOptions:
+class ServeOptions(Common):
     """The options of minitransformer-serve."""
 
     run: Path = RunConfig.run
@@ -126,7 +127,7 @@ def _extra_needed() -> Iterator[None]:
         name = (error.name or "").partition(".")[0]
         if name not in ("starlette", "uvicorn", "prometheus_client"):
             raise
-        raise ConfigError(f'serving needs {name}; in the clone, pip install -e ".[serve]"') from error
+        raise ConfigError(f"serving needs {name}: {install_extra('serve')}") from error
 
 
 def _end(queue: TranslationQueue) -> None:

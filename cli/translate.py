@@ -11,7 +11,7 @@ from typing import BinaryIO
 from autograd.array import Device
 from autograd.kernel_choice import KernelChoice, choose_kernels
 from cli.command import run_command, say
-from cli.options import parse_options, require_threads
+from cli.options import Common, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import is_memory
@@ -34,7 +34,7 @@ With --input FILE --output FILE --resume, the same command continues after an in
 
 
 @dataclass(frozen=True)
-class TranslateOptions:
+class TranslateOptions(Common):
     """The options of minitransformer-translate."""
 
     run: Path = RunConfig.run

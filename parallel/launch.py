@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from parallel.communicator import SECONDS_TO_FORWARD, Communicator, SerialCommunicator
 from parallel.watchdog import PATIENCE
 
+INSTALL_MPI = 'pip install -e ".[mpi]" in the directory of the clone'
 STDERR = 2  # the file descriptor
 
 # Variables that launchers set: MPICH and its relatives, Open MPI, and Slurm's srun (always, with any MPI library).
@@ -87,7 +88,7 @@ def communicator(patience: float = PATIENCE) -> Communicator:
     except (ImportError, RuntimeError) as error:  # mpi4py raises RuntimeError where it finds no MPI library
         raise LaunchError(
             f"{expected} processes were started, but mpi4py cannot be used ({error})",
-            'install it in the clone with pip install -e ".[mpi]"',
+            f"install it with {INSTALL_MPI}",
         ) from error
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -102,7 +103,7 @@ def communicator(patience: float = PATIENCE) -> Communicator:
 def _right_launcher(n_processes: int) -> str:
     if os.environ.get("SLURM_STEP_NUM_TASKS") == str(n_processes):
         return "srun --mpi=pmi2 with MPICH, srun --mpi=pmix with Open MPI (srun --mpi=list shows the choices)"
-    return 'the mpirun of this environment, from pip install -e ".[mpi]" in the clone'
+    return f"the mpirun of this environment, from {INSTALL_MPI}"
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def with_changes(
     typed = {}
     for name, value in changes.items():
         if name not in types:
-            raise ConfigError(f"unknown key {prefix + name!r}; {_known(name, [*types, *other_keys], prefix)}")
+            raise ConfigError(f"unknown key {prefix + name!r}; {_meant(name, types, prefix, other_keys)}")
         if dataclasses.is_dataclass(types[name]):
             require(isinstance(value, Mapping), prefix + name, "a table of settings", value)
             typed[name] = with_changes(getattr(config, name), value, f"{prefix}{name}.")
@@ -97,7 +97,14 @@ def _typed(name: str, value: Any, kind: Any) -> Any:
         raise ConfigError(f"{name} is too large: {error}") from error
 
 
-def _known(key: str, known: Sequence[str], prefix: str) -> str:
+def _meant(key: str, types: Mapping[str, Any], prefix: str, other_keys: Sequence[str]) -> str:
+    """Return a hint: the table that this key belongs to, or a similar key, or all known keys."""
+    tables = [name for name, kind in types.items() if dataclasses.is_dataclass(kind) and key in get_type_hints(kind)]
+    known = [*types, *other_keys]
+    return f"did you mean {f'{prefix}{tables[0]}.{key}'!r}?" if tables else suggestion(key, known, prefix)
+
+
+def suggestion(key: str, known: Sequence[str], prefix: str = "") -> str:
     """Return a hint: the known key that is similar to a misspelt one, or else all known keys."""
     similar = difflib.get_close_matches(key, known, n=1)
     return f"did you mean {prefix + similar[0]!r}?" if similar else f"known here: {', '.join(known)}"

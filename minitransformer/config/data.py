@@ -29,7 +29,7 @@ class DataConfig:
     directory: Path | None = None
     """Directory of the prepared data; "data" in the run's directory if not given."""
     raw: Path = Path()
-    """Folder that contains the text files named below."""
+    """Folder that contains the text files."""
     train_source: tuple[str, ...] = ()
     """Training text, source side: UTF-8, one sentence per line, plain, .gz or .xz; several files are concatenated.  A
     .tmx file (translation memory) has both sides, and needs no file in train_target."""

@@ -11,6 +11,7 @@ from minitransformer.config.model import ModelConfig
 
 Row = Literal["A", "B", "C", "D", "E"]
 
+_HEAD_SIZES = ("d_model", "n_heads", "d_k")
 _HEADS = {1: 512, 4: 128, 8: 64, 16: 32, 32: 16}  # Table 3 (A): h → d_k = d_v, at constant computation
 _HEAD_SIZE = {256: 32, 512: 64, 1024: 128}  # Table 3 (C): d_model → d_k = d_v
 
@@ -158,6 +159,28 @@ PRESETS: dict[str, Callable[[int], ModelConfig]] = {
     "parsing-small": parsing_small,
     **{name: _preset_of(variation) for name, variation in TABLE3.items()},
 }
+
+
+def head_size_advice(model: ModelConfig, preset: str) -> str:
+    """Return advice if d_model, n_heads or d_k differ from the preset, but not all of them, and no longer fit together.
+
+    Return "" if n_heads · d_k = d_model, as in the paper's base and big models, or if the sizes are the preset's.
+    """
+    sizes, of_preset = ({name: getattr(x, name) for name in _HEAD_SIZES} for x in (model, named(preset)))
+    kept = [f"model.{name}" for name in _HEAD_SIZES if sizes[name] == of_preset[name]]
+    if len(kept) in (0, len(_HEAD_SIZES)) or model.n_heads * model.d_k == model.d_model:
+        return ""
+    d_k, rest = divmod(model.d_model, model.n_heads)
+    remedy = (
+        f"set model.n_heads to a divisor of {model.d_model}" if rest
+        else f"set model.d_k and model.d_v to {d_k}" if "model.d_k" in kept
+        else f"set model.d_model to {model.n_heads * model.d_k}"
+    )  # fmt: skip
+    return (
+        f"{' and '.join(kept)} {'stays' if len(kept) == 1 else 'stay'} as in the preset {preset}: model.n_heads ·"
+        f" model.d_k = {model.n_heads} · {model.d_k} = {model.n_heads * model.d_k}, but model.d_model is"
+        f" {model.d_model}. If you want them to be equal, as in the paper, {remedy}"
+    )
 
 
 def named(name: str, vocabulary_size: int = 0) -> ModelConfig:

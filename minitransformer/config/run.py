@@ -45,11 +45,11 @@ class RunConfig:
     run: Path = Path("runs/demo")
     """Directory of the run: model, tokenizer, checkpoints, metrics."""
     data: DataConfig = field(default_factory=DataConfig)
-    """The data."""
+    """The text, and its conversion to tokens."""
     model: ModelConfig = field(default_factory=presets.tiny)
-    """The model."""
+    """The model: sizes, dropout, conventions."""
     training: TrainingConfig = field(default_factory=demo_training)
-    """The training."""
+    """The training: batches, learning rate, validation, checkpoints."""
     device: Device = "cpu"
     """Device that computes; "cuda" needs CuPy."""
     kernels: KernelChoice = "compiled"

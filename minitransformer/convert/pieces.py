@@ -15,6 +15,7 @@ import sentencepiece
 
 from minitransformer.convert.parts import ConversionError
 from minitransformer.model.symbols import END, START, UNKNOWN
+from minitransformer.system.errors import install_extra
 
 SPACE = "▁"  # how sentencepiece writes a blank
 LANGUAGE_CODE = re.compile(r">>[^<>\s]+<<")  # the first word of a source line in multilingual OPUS-MT models
@@ -26,8 +27,8 @@ def _format() -> Any:
         return import_module("sentencepiece.sentencepiece_model_pb2")
     except Exception as error:  # a protobuf that is too old raises an error of its own
         raise ConversionError(
-            f"tokenizers need protobuf ({error}): install it with pip install -e '.[convert]', or, if it is too old,"
-            " with pip install -U protobuf"
+            f"tokenizers need protobuf ({error}): {install_extra('convert')}, or, if it is too old, with pip install -U"
+            " protobuf"
         ) from error
 
 

@@ -26,6 +26,7 @@ from minitransformer.data.survey import CorpusError
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
 from minitransformer.system.files import CheckpointError, atomic_write
+from minitransformer.system.threads import on_a_thread, require_wanted
 
 JOINT_FILE = "tokenizer.model"
 _SEPARATE_FILES = ("tokenizer.source.model", "tokenizer.target.model")
@@ -243,6 +244,7 @@ class _WatchedLines(Iterator[str]):
 
     def __next__(self) -> str:
         try:
+            require_wanted()
             return next(self._lines)
         except StopIteration:
             raise
@@ -258,16 +260,18 @@ def _train_model(lines: Iterable[str], **options: Any) -> bytes:
     """
     model, watched = io.BytesIO(), _WatchedLines(lines)
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=watched,
-            model_writer=model,
-            max_sentence_length=MAX_LINE_BYTES,
-            unk_id=UNKNOWN,
-            bos_id=START,
-            eos_id=END,
-            pad_id=-1,
-            minloglevel=2,
-            **options,
+        on_a_thread(
+            lambda: sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=watched,
+                model_writer=model,
+                max_sentence_length=MAX_LINE_BYTES,
+                unk_id=UNKNOWN,
+                bos_id=START,
+                eos_id=END,
+                pad_id=-1,
+                minloglevel=2,
+                **options,
+            )
         )
     except (RuntimeError, OSError) as error:
         if watched.error is not None:

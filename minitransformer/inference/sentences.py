@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
-from minitransformer.system.errors import UserError
+from minitransformer.system.errors import UserError, install_extra
 
 Split: TypeAlias = Callable[[str], Sequence[str]]
 
@@ -30,7 +30,7 @@ class SentenceSplitter:
             self._segment = import_module("sentencex").segment
         except ModuleNotFoundError as error:
             raise SplitError(
-                'sentences are split by sentencex, which is not installed; in the clone, pip install -e ".[sentences]"'
+                f"sentences are split by sentencex, which is not installed: {install_extra('sentences')}"
             ) from error
         self.language = language
 

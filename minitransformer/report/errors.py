@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from minitransformer.system.errors import UserError
+from minitransformer.system.errors import UserError, install_extra
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -23,7 +23,7 @@ def matplotlib_needed() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        raise ReportError('pictures are drawn by matplotlib; in the clone, pip install -e ".[report]"') from error
+        raise ReportError(f"pictures are drawn by matplotlib; {install_extra('report')}") from error
 
 
 def check_suffix(path: Path, known: tuple[str, ...]) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event, local
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event, Thread, local
 from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -18,6 +18,8 @@ from autograd.packed_weight import product_threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+SECONDS_TO_END = 0.2
 
 _this_thread = local()
 
@@ -59,8 +61,35 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_
             raise
 
 
+def on_a_thread(work: Callable[[], Result]) -> Result:
+    """Return the result of ``work``, computed on a thread of its own, so that Ctrl-C ends the wait for it at once.
+
+    Python answers Ctrl-C between its own instructions, and a library may compute for minutes without one.  After Ctrl-C
+    the work ends at its next ``require_wanted``, or with the process.
+    """
+    unwanted, result = Event(), Future[Result]()
+
+    def compute() -> None:
+        _this_thread.unwanted = unwanted
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+
+    thread = Thread(target=compute, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(SECONDS_TO_END)  # a signal that another thread receives does not end a wait
+    except KeyboardInterrupt:
+        unwanted.set()
+        thread.join(SECONDS_TO_END)
+        raise
+    return result.result()
+
+
 def require_wanted() -> None:
-    """Raise UnwantedError if the caller of ``map_in_threads`` on whose thread this runs has ended."""
+    """Raise UnwantedError if the caller that waits for this thread has ended."""
     unwanted: Event | None = getattr(_this_thread, "unwanted", None)
     if unwanted is not None and unwanted.is_set():
         raise UnwantedError

@@ -130,7 +130,7 @@ def test_a_gpu_that_is_asked_for_and_missing_is_wrong(capsys: pytest.CaptureFixt
     status, output = output_and_status(capsys, "--run", str(tmp_path), "--device", "cuda")
     assert status == 1
     assert "wrong GPU none: CuPy cannot be imported" in output
-    assert '→ install it in the clone with pip install -e ".[cuda12]"' in output
+    assert '→ install it with pip install -e ".[cuda12]"' in output
 
 
 def test_gpus_are_reported_whether_the_run_uses_them_or_not(
@@ -182,7 +182,7 @@ def test_without_mpi4py_one_process_is_reported_what_several_need(monkeypatch: p
 
     monkeypatch.setattr(machine, "version", missing)
     assert machine.mpi(SerialCommunicator()) == Finding(
-        "MPI", 'none: several processes need, in the clone, pip install -e ".[mpi]"'
+        "MPI", 'none: several processes need pip install -e ".[mpi]" in the directory of the clone'
     )
 
 
@@ -195,7 +195,7 @@ def test_processes_that_cannot_speak_are_reported_of_by_the_first_alone(
     status, output = output_and_status(capsys, "--run", str(tmp_path))
     assert status == 1
     assert "wrong launch 2 processes were started, but mpi4py cannot be used" in output
-    assert '→ install it in the clone with pip install -e ".[mpi]"' in output
+    assert '→ install it with pip install -e ".[mpi]" in the directory of the clone' in output
     monkeypatch.setenv("PMI_RANK", "1")
     assert output_and_status(capsys, "--run", str(tmp_path)) == (1, "")
 

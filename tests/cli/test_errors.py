@@ -80,6 +80,19 @@ def test_expected_errors_become_one_line(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "error: text: is empty\n"
 
 
+def test_debug_shows_where_an_error_arose_and_what_caused_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["pairs", "absent", "absent", "--run", "nowhere"]
+    assert as_command("score", command, monkeypatch) == 1
+    without = capsys.readouterr().err
+    assert as_command("score", [*command, "--debug"], monkeypatch) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("Traceback (most recent call last):\n")
+    assert "in score_with_model" in shown
+    assert shown.splitlines()[-1] == without.rstrip()
+
+
 @pytest.mark.parametrize("words", [["bleu", "text", "text"], ["bleu", "--help"]], ids=["a result", "help"])
 def test_what_is_printed_on_a_closed_output_is_an_error(words: list[str], tmp_path: Path) -> None:
     written(tmp_path / "text", "eins zwei drei vier\n")
@@ -233,6 +246,26 @@ def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.M
     assert written_bytes.getvalue() == b"\xb1 \\u2192\n"
 
 
+class OneOfTwo(SerialCommunicator):
+    """A rank that cannot end the other one, which does not exist."""
+
+    size = 2
+
+    def abort(self) -> None:
+        print("aborted", file=sys.stderr)
+
+
+def test_debug_shows_where_an_error_arose_on_a_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(launch, "SECONDS_TO_FORWARD", 0)
+    monkeypatch.setattr(cli.train, "communicator", OneOfTwo)
+    assert as_command("train", ["--config", str(tmp_path / "absent"), "--debug"], monkeypatch) == 1
+    before_the_end = capsys.readouterr().err.split("aborted")[0]
+    assert "Traceback (most recent call last)" in before_the_end
+    assert "ConfigError: " in before_the_end
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [(PermissionError(errno.EACCES, "Permission denied", "run"), "run: Permission denied; choose another path, or"),
@@ -243,12 +276,6 @@ def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.M
 def test_what_one_rank_of_several_is_refused_is_one_line_too(
     error: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class OneOfTwo(SerialCommunicator):
-        size = 2
-
-        def abort(self) -> None:
-            print("aborted", file=sys.stderr)
-
     def fail(*_: object) -> None:
         raise error
 

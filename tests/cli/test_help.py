@@ -17,12 +17,14 @@ from small_run import plain
 from cli.average import AverageOptions, average
 from cli.convert import ConvertOptions, convert
 from cli.doctor import DoctorOptions, doctor
+from cli.options import Common
 from cli.parse import ParseOptions, parse
 from cli.prepare import PrepareOptions, prepare_data
+from cli.presets import PresetsOptions, list_presets
 from cli.report import AttentionOptions, report
 from cli.reproduce import Table1Options, reproduce
 from cli.reproduce_table3 import Table3Options
-from cli.score import AuditOptions, BleuOptions, PairsOptions, TreesOptions, score
+from cli.score import AuditOptions, BleuOptions, PairsOptions, TreesOptions, TuneLengthOptions, score
 from cli.serve import ServeOptions, serve
 from cli.train import TrainOptions, train
 from cli.translate import TranslateOptions, translate
@@ -39,11 +41,19 @@ def options_of(options: Any, prefix: str = "") -> list[str]:
     return names
 
 
-def help_of(command: Callable[[list[str]], int], words: list[str]) -> str:
-    with contextlib.redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit) as caught:
+class Utf8Text(io.StringIO):
+    encoding = "utf-8"
+
+
+def lines_of_help(command: Callable[[list[str]], int], words: list[str]) -> list[str]:
+    with contextlib.redirect_stdout(Utf8Text()) as shown, pytest.raises(SystemExit) as caught:
         command([*words, "--help"])
     assert caught.value.code == 0
-    return plain(re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()))
+    return shown.getvalue().splitlines()
+
+
+def help_of(command: Callable[[list[str]], int], words: list[str]) -> str:
+    return plain("\n".join(lines_of_help(command, words)))
 
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], Any, list[str]]] = {
@@ -62,6 +72,8 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], Any, list[str]]
     "report attention": (report, ["attention"], AttentionOptions, ["--sentence"]),
     "score trees": (score, ["trees"], TreesOptions, ["--gold", "--candidate"]),
     "parse": (lambda words: parse(words, io.BytesIO(), io.BytesIO()), [], ParseOptions, []),
+    "presets": (list_presets, [], PresetsOptions, []),
+    "score tune-length": (score, ["tune-length"], TuneLengthOptions, ["--source", "--reference"]),
 }
 
 
@@ -74,6 +86,67 @@ def test_help_explains_every_option(name: str) -> None:
             explained = re.search(rf" {option}(?:, --\S+)? (?!--|\|)(.*?)\((?:default|required)", shown)
             assert explained, option
             assert re.search(r" [A-Za-z]{2,}", explained[1]), option
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_the_terminal_and_breaks_no_word(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of values are broken after a comma, so blanks after commas do not count."""
+    texts = {}
+    for width in (80, 100):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = lines_of_help(*COMMANDS[name][:2])
+        assert [line for line in lines if len(line) > width] == []
+        texts[width] = plain("\n".join(lines))
+    assert texts[80].replace(", ", ",") == texts[100].replace(", ", ",")
+    assert not re.search(r"\d, \d{3}\b", texts[80] + texts[100])
+
+
+@pytest.mark.parametrize(
+    ("name", "in_order"),
+    [
+        ("train", ["--run", "--preset", "--config", "--device", "--compat", "--verify-resume", "--debug"]),
+        ("train", ["data options", "--data.train-source", "--data.vocabulary-size", "--data.raw", "--data.directory"]),
+        ("train", ["training options", "--training.max-updates", "--training.precision", "--training.beta1"]),
+        ("train", ["data options", "training options", "model options", "--model.n-layers", "--model.vocabulary-size"]),
+        ("translate", ["--run", "--input", "--output", "--beam", "--kernels", "--debug"]),
+    ],
+)
+def test_the_options_that_are_used_most_come_first(name: str, in_order: list[str]) -> None:
+    heads = [line.lstrip("╭─│ ") for line in lines_of_help(*COMMANDS[name][:2])]
+    places = [next(i for i, head in enumerate(heads) if head.startswith(f"{option} ")) for option in in_order]
+    assert places == sorted(places)
+
+
+def test_help_tells_what_is_required_and_says_none_for_an_empty_list() -> None:
+    shown = help_of(score, ["bleu"])
+    assert "HYPOTHESIS [REFERENCES]" in shown
+    assert re.search(r"aligned line by line\. \(required\)", shown)
+    assert "--data.train-source" in help_of(train, [])
+    assert re.search(r"Held-out text, target side\. \(default: none\)", help_of(train, []))
+    assert "``" not in help_of(train, [])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_options_of_all(name: str) -> None:
+    assert issubclass(COMMANDS[name][2], Common)
+
+
+class Terminal(Utf8Text):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("value", "is_coloured"), [("1", False), ("", True), (None, True)])
+def test_help_has_no_colours_if_the_environment_asks_for_none(
+    value: str | None, is_coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if value is not None:
+        monkeypatch.setenv("NO_COLOR", value)
+    monkeypatch.setenv("TERM", "xterm")
+    with contextlib.redirect_stdout(Terminal()) as shown, pytest.raises(SystemExit):
+        average(["--help"])
+    assert ("\x1b[" in shown.getvalue()) == is_coloured
 
 
 @pytest.mark.parametrize(
@@ -127,6 +200,7 @@ def test_score_without_a_kind_names_both_kinds(capsys: pytest.CaptureFixture[str
 ROOT = Path(__file__).resolve().parents[2]
 OF_OTHERS = {
     "--mpi", "--shm-size", "--short", "--porcelain", "--untracked-files", "--international-tokenization", "--task",
+    "--help", "--tyro-", "--tyro-print-completion", "--version",
 }  # fmt: skip
 
 

@@ -28,7 +28,9 @@ def test_translating_loads_nothing_of_training() -> None:
 
 def test_every_command_is_started_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for command, entry_point in project["scripts"].items():
+    scripts = project["scripts"]
+    assert scripts.pop("minitransformer") == "cli.entry:main"
+    for command, entry_point in scripts.items():
         module, _, function = entry_point.partition(":")
         assert module == "cli.entry"
         name = f"cli.{command.removeprefix('minitransformer-')}"

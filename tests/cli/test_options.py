@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 from small_run import plain
 
+from cli.average import average
 from cli.options import require_threads
 from cli.parse import parse
 from cli.prepare import prepare_data
+from cli.report import report
+from cli.reproduce import reproduce
 from cli.run_options import read_toml
+from cli.score import score
 from cli.train import TrainOptions, read_options, train
 from cli.translate import translate
 from minitransformer.config import ConfigError, DataConfig, presets
@@ -164,7 +168,8 @@ def test_every_preset_can_be_trained_with_the_conventions_of_every_system(preset
         ('prest = "small"', "'prest'", "did you mean 'preset'?"),
         ('config = "other.toml"', "'config'", "known here: run, data, model,"),
         ("verify_resume = 20", "'verify_resume'", "known here: run, data, model,"),
-        ("seed = 3", "'seed'", "known here: run, data, model, training, device, kernels, preset, compat"),
+        ("seed = 3", "'seed'", "did you mean 'training.seed'?"),
+        ("colour = 3", "'colour'", "known here: run, data, model, training, device, kernels, preset, compat"),
     ],
 )
 def test_an_unknown_key_names_the_file_and_the_similar_key_or_all(
@@ -246,6 +251,49 @@ def test_a_file_without_an_option_is_reported_how_to_give_it(
 ) -> None:
     with pytest.raises(ConfigError, match=f"test.en: it follows no option; to .*{remedy}"):
         command(["--beam", "1", "test.en"], BytesIO(), BytesIO())
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "message"),
+    [
+        (average, ["runs/x"], 'runs/x: it follows no option; to average a run, give "--run runs/x"'),
+        (score, ["a", "b"], "unknown word 'a'; known here: bleu, audit, .* give \"bleu\" before the files"),
+        (score, ["pair", "a", "b"], "unknown word 'pair'; did you mean 'pairs'\\?"),
+        (report, ["a sentence"], 'give "attention" before it'),
+        (reproduce, ["table2"], "unknown word 'table2'; did you mean 'table[13]'\\?"),
+    ],
+    ids=["average", "score", "misspelt", "report", "reproduce"],
+)
+def test_a_word_that_is_out_of_place_is_answered_with_the_right_words(
+    command: Callable[[list[str]], int], words: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        command(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "warning"),
+    [
+        (["--model.d-model", "200"], "model.n_heads · model.d_k = 4 · 64 = 256, but model.d_model is 200"),
+        (["--model.n-heads", "8"], "model.n_heads · model.d_k = 8 · 64 = 512, but model.d_model is 256"),
+        (["--model.d-model", "128", "--model.d-k", "64"], "= 4 · 64 = 256, but model.d_model is 128"),
+        (["--model.d-model", "128", "--model.d-k", "32"], ""),
+        (["--model.n-heads", "8", "--model.d-k", "32"], ""),
+        (["--model.d-model", "96", "--model.n-heads", "2", "--model.d-k", "16"], ""),
+        ([], ""),
+    ],
+)
+def test_sizes_of_heads_that_were_left_behind_are_warned_of(
+    words: list[str], warning: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A user who chose all three has decided; so has a preset."""
+    read_options(["--preset", "small", *words])
+    shown = capsys.readouterr().err
+    assert shown.startswith("warning: ") == bool(warning)
+    assert warning in shown
+    monkeypatch.setenv("PMI_RANK", "1")
+    read_options(["--preset", "small", *words])
+    assert capsys.readouterr().err == ""
 
 
 def test_of_two_files_without_an_option_the_first_is_reported() -> None:

@@ -245,7 +245,7 @@ def test_without_the_extra_it_says_how_to_install_it() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (
         1,
-        'error: serving needs starlette; in the clone, pip install -e ".[serve]"\n',
+        'error: serving needs starlette: install it with pip install -e ".[serve]" in the directory of the clone\n',
     )
 
 

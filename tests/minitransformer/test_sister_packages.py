@@ -26,6 +26,19 @@ def test_a_cli_module_beside_a_script_does_no_harm(tmp_path: Path) -> None:
     assert run_script_beside("cli.py", tmp_path).returncode == 0
 
 
+def test_a_console_script_does_not_import_what_stands_in_the_directory(tmp_path: Path) -> None:
+    """Python puts the directory of the script on its path, not the current one."""
+    for module in ("cli", "autograd", "parallel", "minitransformer"):
+        (tmp_path / f"{module}.py").write_text("raise ImportError('of the user')", encoding="utf-8")
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "minitransformer"
+    script.write_text("import sys\nfrom cli.entry import main\nsys.exit(main())\n", encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, script, "presets"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("module", ["autograd.py", "autograd/__init__.py", "parallel.py"])
 def test_a_module_that_hides_one_of_ours_is_named_with_the_remedy(module: str, tmp_path: Path) -> None:
     done = run_script_beside(module, tmp_path)

@@ -20,6 +20,7 @@ from minitransformer.system.provenance import code_version
 from minitransformer.training.doctor.finding import SAME_EVERYWHERE, Finding
 from parallel.communicator import Communicator
 from parallel.cuda_aware import reads_gpu_memory
+from parallel.launch import INSTALL_MPI
 from parallel.placement import Placement, cores_of
 
 SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
@@ -102,7 +103,7 @@ def mpi(world: Communicator) -> Finding:
     try:
         return Finding("MPI", f"mpi4py {version('mpi4py')}, not used: one process, alone")
     except PackageNotFoundError:
-        return Finding("MPI", 'none: several processes need, in the clone, pip install -e ".[mpi]"')
+        return Finding("MPI", f"none: several processes need {INSTALL_MPI}")
 
 
 def gpus(device: Device, placement: Placement) -> Finding:

@@ -74,7 +74,7 @@ def before_wide_stops(text: str) -> list[str]:
 
 def test_without_sentencex_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(SplitError, match=r'sentencex, which is not installed; .*"\.\[sentences\]"'):
+    with pytest.raises(SplitError, match=r'sentencex, which is not installed: .*"\.\[sentences\]"'):
         SentenceSplitter("en")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
-from minitransformer.system.threads import map_in_threads, require_wanted
+from minitransformer.system.threads import map_in_threads, on_a_thread, require_wanted
 
 
 def test_ctrl_c_ends_the_work_on_threads() -> None:
@@ -31,6 +32,53 @@ def test_ctrl_c_ends_the_work_on_threads() -> None:
     with pytest.raises(KeyboardInterrupt):
         list(map_in_threads(interrupt_or_work, range(10), 2))
     assert 1 <= n_begun <= 2  # the others were never begun
+
+
+def test_ctrl_c_ends_the_wait_for_a_thread_that_calls_no_python() -> None:
+    has_begun, may_end = Event(), Event()
+
+    def compute_outside_python() -> None:
+        has_begun.set()
+        may_end.wait()
+
+    def interrupt() -> None:
+        has_begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    Thread(target=interrupt).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        on_a_thread(compute_outside_python)
+    assert time.monotonic() - start < 1
+    may_end.set()
+
+
+def test_ctrl_c_ends_work_on_a_thread_that_asks_whether_it_is_wanted() -> None:
+    has_begun, has_ended = Event(), Event()
+
+    def work() -> None:
+        has_begun.set()
+        try:
+            while True:
+                require_wanted()
+                time.sleep(0.001)
+        finally:
+            has_ended.set()
+
+    def interrupt() -> None:
+        has_begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        on_a_thread(work)
+    assert has_ended.wait(1)
+
+
+def test_a_thread_returns_its_result_or_raises_its_error() -> None:
+    assert on_a_thread(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        on_a_thread(lambda: 1 // 0)
 
 
 def test_work_outside_of_such_a_call_is_wanted() -> None:
