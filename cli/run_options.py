@@ -15,6 +15,7 @@ from cli.options import parse_options
 from minitransformer.config import ConfigError, RunConfig, presets
 from minitransformer.config.checks import with_changes
 from minitransformer.paper.compatibility import CONVENTIONS, compatible
+from minitransformer.training.pretrained import fine_tuning
 
 if TYPE_CHECKING:
     Preset: TypeAlias = str
@@ -47,13 +48,22 @@ class RunStart(Start):
     """System whose conventions the model follows where the paper leaves a choice, including the length penalty."""
 
 
+@dataclass(frozen=True)
+class _Early(RunStart):
+    """The options of a run that must be known before the others: a model to begin from sets defaults of many."""
+
+    run: Path = RunConfig.run
+    init_from: Path | None = None
+
+
 def parse_run_options(options: type[Options], description: str, arguments: Sequence[str]) -> Options:
     """Return the options of a command.
 
     Fields that ``RunStart`` or ``RunConfig`` also have get their defaults from ``start_of``.
-    Raises: ConfigError for a wrong file, or a file name without an option; SystemExit as ``parse_options`` does.
+    Raises: ConfigError for a wrong file, or a file name without an option; CheckpointError if there is no model to
+    begin from; SystemExit as ``parse_options`` does.
     """
-    start, config = start_of(_start(RunStart(), arguments).config, arguments)
+    start, config = start_of(_early(_Early(), arguments).config, arguments)
     values = vars(start) | vars(config)
     names = [field.name for field in dataclasses.fields(options) if field.name in values]  # type: ignore[arg-type]
     return parse_options(options(**{name: values[name] for name in names}), description, arguments, FILE_REMEDY)
@@ -62,15 +72,21 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
 def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart, RunConfig]:
     """Return the file, preset and conventions of a run, and its settings after these are applied.
 
-    The file may also name the preset and the system; a preset or system among the arguments overrides it.
-    Raises: ConfigError that names the file, if it is missing, is not TOML, or sets something wrongly.
+    The file may also name the preset and the system; a preset or system among the arguments overrides it.  A model to
+    begin from replaces the preset's model.
+    Raises: ConfigError that names the file, if it is missing, is not TOML, or sets something wrongly; CheckpointError
+    if there is no model to begin from.
     """
     table = {} if file is None else read_toml(file)
-    names = {key: table.pop(key) for key in STARTS if key in table}
+    names = {key: table[key] for key in (*STARTS, "run", "init_from") if key in table}
+    table = {key: value for key, value in table.items() if key not in (*STARTS, "init_from")}
     try:
-        start = _start(with_changes(RunStart(config=file), names), arguments)
-        config = RunConfig.of_preset(start.preset)
-        config = dataclasses.replace(config, model=compatible(config.model, start.compat))
+        start = _early(with_changes(_Early(config=file), names), arguments)
+        config = dataclasses.replace(RunConfig.of_preset(start.preset), run=start.run)
+        if start.init_from is not None:
+            config = fine_tuning(start.init_from, config)
+        if start.init_from is None or start.compat != RunStart.compat:
+            config = dataclasses.replace(config, model=compatible(config.model, start.compat))
         return start, with_changes(config, table, other_keys=STARTS)
     except ConfigError as error:
         if file is None:
@@ -78,8 +94,8 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
         raise ConfigError(f"{file}: {error}") from error
 
 
-def _start(default: RunStart, arguments: Sequence[str]) -> RunStart:
-    start, _ = tyro.cli(RunStart, args=arguments, default=default, add_help=False, return_unknown_args=True)
+def _early(default: _Early, arguments: Sequence[str]) -> _Early:
+    start, _ = tyro.cli(_Early, args=arguments, default=default, add_help=False, return_unknown_args=True)
     return start
 
 

@@ -398,7 +398,7 @@ def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
         "step": 20, "epoch": 3, "next_batch": 7, "best_loss": 1 / 3, "seconds": 12.25, "unlogged_loss": 61.5,
         "unlogged_tokens": 30, "unlogged_seconds": 0.5, "avoided": [],
         "flops": 0, "device_seconds": 0.0, "between_intervals": False, "validation_is_due": False,
-        "n_without_progress": 0, "best_score": None,
+        "n_without_progress": 0, "best_score": None, "earlier_updates": 0,
     }  # fmt: skip
 
 
