@@ -82,9 +82,9 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
     table = {key: value for key, value in table.items() if key not in (*STARTS, "init_from")}
     try:
         start = _early(with_changes(_Early(config=file), names), arguments)
-        config = dataclasses.replace(RunConfig.of_preset(start.preset), run=start.run)
+        config = dataclasses.replace(RunConfig.of_preset(start.preset), run=start.run, init_from=start.init_from)
         if start.init_from is not None:
-            config = fine_tuning(start.init_from, config)
+            config = fine_tuning(config)
         if start.init_from is None or start.compat != RunStart.compat:
             config = dataclasses.replace(config, model=compatible(config.model, start.compat))
         return start, with_changes(config, table, other_keys=STARTS)

@@ -68,8 +68,8 @@ class GivenTokenizer:
         if not self.extends:
             if of_all:
                 _log.warning(
-                    f"the training text has {len(of_all):,} characters that the tokenizer lacks ({_named(of_all)}):"
-                    " they are read as unknown, and no translation has them, unless init_extend_vocabulary is set"
+                    f"the tokenizer lacks characters of the training text: {_named(of_all)}. They are read as unknown,"
+                    " and no translation has them, unless init_extend_vocabulary is set"
                 )
             return self.tokenizer, None
         added = [of_all] if self.tokenizer.is_joint else missing
@@ -80,7 +80,7 @@ class GivenTokenizer:
                     "init_extend_vocabulary: the tokenizer of init_from cannot be extended by characters, because it"
                     " splits text into whole words, or shares its ids with another one; set it to false"
                 )
-        _log.info(f"appended {len(of_all):,} characters to the tokenizer" + (f": {_named(of_all)}" if of_all else ""))
+        _log.info(f"characters appended to the tokenizer: {_named(of_all) or 'none, it has all of the text'}")
         return extended, "".join(sorted(of_all))
 
 
@@ -102,9 +102,9 @@ def _missing(model: sentencepiece.SentencePieceProcessor, lines: Iterable[str]) 
 
 
 def _named(counts: Counter[str]) -> str:
-    """Return the most frequent characters and their counts."""
+    """Return the most frequent characters and their counts, and the number of all if there are more."""
     named = ", ".join(f"{character} {count:,}" for character, count in counts.most_common(_MOST_NAMED))
-    return named + (", …" if len(counts) > _MOST_NAMED else "")
+    return named + (f", … ({len(counts):,} in all)" if len(counts) > _MOST_NAMED else "")
 
 
 def with_pieces(model: bytes, pieces: Sequence[str]) -> bytes:

@@ -33,18 +33,19 @@ _OF_TOKENIZER = ("vocabulary_size", "source_vocabulary_size")  # fields of a mod
 _log = logging.getLogger(__name__)
 
 
-def fine_tuning(directory: str | Path, config: RunConfig) -> RunConfig:
-    """Return the settings of a run that begins from the model in a directory.
+def fine_tuning(config: RunConfig) -> RunConfig:
+    """Return the settings of a run that begins from the model in ``config.init_from``.
 
     The settings of the model, and those settings of data that determine the tokenizer, are replaced by the model's.  If
     the model is gone, they are those with which the run in ``config.run`` began from it.
-    Raises: CheckpointError if there is no model; ConfigError if it cannot be trained.
+    Raises: CheckpointError if there is no model; ConfigError if it cannot be trained, or none is named.
     """
-    directory = Path(directory)
+    directory = config.init_from
+    if directory is None:
+        raise ConfigError("fine_tuning: no model to begin from; set init_from to the directory of one")
     begun = {} if (directory / CONFIG_FILE).exists() else _record(config.run)
     if begun.get("init_from") == str(directory):
-        settings = {part: begun.get(part) for part in ("model", "data")}
-        old = with_changes(dataclasses.replace(config, init_from=directory), settings)
+        old = with_changes(config, {part: begun.get(part) for part in ("model", "data")})
         model, of_tokenizer = old.model, {name: getattr(old.data, name) for name in TOKENIZER_SETTINGS}
     else:
         model, tokenizer = _model_and_tokenizer(directory)
@@ -52,9 +53,7 @@ def fine_tuning(directory: str | Path, config: RunConfig) -> RunConfig:
     if not config.data.is_treebank and of_tokenizer["tokenizer"] == "word":  # valid only beside the names of treebanks
         del of_tokenizer["tokenizer"]
     model = dataclasses.replace(model, vocabulary_size=0, source_vocabulary_size=None)
-    return dataclasses.replace(
-        config, init_from=directory, model=model, data=dataclasses.replace(config.data, **of_tokenizer)
-    )
+    return dataclasses.replace(config, model=model, data=dataclasses.replace(config.data, **of_tokenizer))
 
 
 def _model_and_tokenizer(directory: Path) -> tuple[ModelConfig, Tokenizer]:
