@@ -154,9 +154,10 @@ def _newest_checkpoint(directory: Path) -> tuple[Path, Snapshot]:
 def _with_new_rows(arrays: Mapping[str, Array], trainer: Trainer, *, mean: bool) -> dict[str, Array]:
     """Append rows to the arrays of a vocabulary that was extended: the mean of the others, or zeros.
 
-    With the mean, the softmax gives no new token more than about 1/W of the probability, so that the distribution over
-    old tokens stays nearly the same.
-    Source: Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models".
+    With the mean, a new token has at most 1/W of the probability of all W old tokens, so that few new tokens change
+    the distribution over old ones little.  (Random rows may have most of the probability.)
+    Source: Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models",
+    https://nlp.stanford.edu/~johnhew/vocab-expansion.html.
     """
     shapes = {name: parameter.shape for name, parameter in trainer.model.named_parameters()}
     return {
