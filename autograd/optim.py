@@ -26,6 +26,9 @@ class Adam:
 
     Args:
         shard: the slice of the flat buffer to update; m and v have its size.  Other ranks update the rest.
+
+    If m and v are set to the moments of another training, ``earlier_updates`` must be its number of updates: t counts
+    them, too, because moments of many updates need no correction.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class Adam:
         self.buffer, self.shard, self.beta1, self.beta2, self.eps = buffer, shard, beta1, beta2, eps
         values = buffer.values[shard]
         self.m, self.v = namespace(values).zeros_like(values), namespace(values).zeros_like(values)
+        self.earlier_updates = 0
 
     def of_all(self, m: Array, v: Array) -> Adam:
         """Return the same optimizer over the whole buffer, with these moments."""
@@ -43,8 +47,12 @@ class Adam:
         return whole
 
     def scalars(self, learning_rate: float, step: int, n_tokens: int = 1) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return the numbers of update t = ``step`` (from 1), on the host: 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ."""
-        return np.array([1 / n_tokens, learning_rate / (1 - self.beta1**step), 1 - self.beta2**step])
+        """Return the numbers of update number ``step`` (from 1), on the host: 1/tokens, α/(1 − β₁ᵗ) and 1 − β₂ᵗ.
+
+        t is ``step`` plus ``earlier_updates``.
+        """
+        t = step + self.earlier_updates
+        return np.array([1 / n_tokens, learning_rate / (1 - self.beta1**t), 1 - self.beta2**t])
 
     def step(self, learning_rate: float, step: int, n_tokens: int = 1, *, max_norm: float = math.inf) -> float:
         """Make update number ``step`` (from 1) with the buffer's gradients divided by ``n_tokens``; return their norm.

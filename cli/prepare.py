@@ -9,9 +9,12 @@ from pathlib import Path
 
 from cli.command import run_command
 from cli.run_options import Start, parse_run_options
-from minitransformer.config import DataConfig, RunConfig
+from minitransformer.config import ConfigError, DataConfig, RunConfig
+from minitransformer.config.run import require_other_directory
 from minitransformer.data.download import download
+from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.prepare import prepare
+from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.parsing.treebank import corpus_of
 
 DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
@@ -26,6 +29,11 @@ class PrepareOptions(Start):
     """The text and its conversion to tokens."""
     run: Path = RunConfig.run
     """Directory of the run; the data is written to its folder "data", unless data.directory is given."""
+    init_from: Path | None = RunConfig.init_from
+    """Directory of a run or a model whose tokenizer is used instead of a new one, as a training that begins from it
+    does."""
+    init_extend_vocabulary: bool = RunConfig.init_extend_vocabulary
+    """Append the characters of the training text that the vocabulary of init_from lacks."""
     download: bool = False
     """First download missing files from data.download_from into data.raw, and check their sha256 sums."""
 
@@ -38,7 +46,20 @@ def main() -> int:
 def prepare_data(arguments: Sequence[str]) -> int:
     """Prepare the data that the options describe."""
     options = parse_run_options(PrepareOptions, DESCRIPTION, arguments)
+    given = _given_tokenizer(options)
     if options.download:
         download(options.data)
-    prepare(options.data, options.data.directory or options.run / "data", corpus_of)
+    prepare(options.data, options.data.directory or options.run / "data", corpus_of, given)
     return 0
+
+
+def _given_tokenizer(options: PrepareOptions) -> GivenTokenizer | None:
+    """Return the tokenizer of the model to begin from, if one is named.  Raises: ConfigError, CheckpointError."""
+    if options.init_from is None:
+        if options.init_extend_vocabulary:
+            raise ConfigError("init_extend_vocabulary is set, but no model to begin from: set init_from")
+        return None
+    require_other_directory(options.run, options.init_from)
+    given = GivenTokenizer(Tokenizer.load(options.init_from), extends=options.init_extend_vocabulary)
+    given.check(options.data, options.init_from)
+    return given

@@ -17,6 +17,7 @@ from minitransformer.config import ConfigError, RunConfig, presets
 from minitransformer.config.checks import with_changes
 from minitransformer.config.presets import head_size_advice
 from minitransformer.paper.compatibility import CONVENTIONS, compatible
+from minitransformer.training.pretrained import fine_tuning
 from parallel.launch import rank_launched
 
 if TYPE_CHECKING:
@@ -51,37 +52,53 @@ class RunStart(Start):
     """System whose conventions the model follows where the paper leaves a choice, including the length penalty."""
 
 
+@dataclass(frozen=True)
+class _Early(RunStart):
+    """The options of a run that must be known before the others: a model to begin from sets defaults of many."""
+
+    run: Path = RunConfig.run
+    init_from: Path | None = None
+
+
 def parse_run_options(options: type[Options], description: str, arguments: Sequence[str]) -> Options:
     """Return the options of a command.
 
     Fields that ``RunStart`` or ``RunConfig`` also have get their defaults from ``start_of``.
     Warn of sizes of attention heads that were left behind when other sizes of the preset changed.
 
-    Raises: ConfigError for a wrong file, or a file name without an option; SystemExit as ``parse_options`` does.
+    Raises: ConfigError for a wrong file, or a file name without an option; CheckpointError if there is no model to
+    begin from; SystemExit as ``parse_options`` does.
     """
     words = [] if asks_for_completion(arguments) else arguments  # completion is one of all options
-    start, config = start_of(_start(RunStart(), words).config, words)
+    start, config = start_of(_early(_Early(), words).config, words)
     values = vars(start) | vars(config)
     names = [field.name for field in dataclasses.fields(options) if field.name in values]  # type: ignore[arg-type]
     chosen = parse_options(options(**{name: values[name] for name in names}), description, arguments, FILE_REMEDY)
-    advice = head_size_advice(chosen.model, start.preset) if isinstance(chosen, RunConfig) else ""
-    if advice and rank_launched() == 0:
-        say(f"warning: {advice}")
+    if isinstance(chosen, RunConfig) and not chosen.init_from:
+        advice = head_size_advice(chosen.model, start.preset)
+        if advice and rank_launched() == 0:
+            say(f"warning: {advice}")
     return chosen
 
 
 def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart, RunConfig]:
     """Return the file, preset and conventions of a run, and its settings after these are applied.
 
-    The file may also name the preset and the system; a preset or system among the arguments overrides it.
-    Raises: ConfigError that names the file, if it is missing, is not TOML, or sets something wrongly.
+    The file may also name the preset and the system; a preset or system among the arguments overrides it.  A model to
+    begin from replaces the preset's model.
+    Raises: ConfigError that names the file, if it is missing, is not TOML, or sets something wrongly; CheckpointError
+    if there is no model to begin from.
     """
     table = {} if file is None else read_toml(file)
-    names = {key: table.pop(key) for key in STARTS if key in table}
+    names = {key: table[key] for key in (*STARTS, "run", "init_from") if key in table}
+    table = {key: value for key, value in table.items() if key not in (*STARTS, "init_from")}
     try:
-        start = _start(with_changes(RunStart(config=file), names), arguments)
-        config = RunConfig.of_preset(start.preset)
-        config = dataclasses.replace(config, model=compatible(config.model, start.compat))
+        start = _early(with_changes(_Early(config=file), names), arguments)
+        config = dataclasses.replace(RunConfig.of_preset(start.preset), run=start.run, init_from=start.init_from)
+        if start.init_from is not None:
+            config = fine_tuning(config)
+        if start.init_from is None or start.compat != RunStart.compat:
+            config = dataclasses.replace(config, model=compatible(config.model, start.compat))
         return start, with_changes(config, table, other_keys=STARTS)
     except ConfigError as error:
         if file is None:
@@ -89,9 +106,9 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
         raise ConfigError(f"{file}: {error}") from error
 
 
-def _start(default: RunStart, arguments: Sequence[str]) -> RunStart:
-    start, _ = read(RunStart, arguments, default=default, add_help=False, return_unknown_args=True)
-    return cast(RunStart, start)
+def _early(default: _Early, arguments: Sequence[str]) -> _Early:
+    start, _ = read(_Early, arguments, default=default, add_help=False, return_unknown_args=True)
+    return cast(_Early, start)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from minitransformer.model.batch import Batch  # noqa: E402
 from minitransformer.model.transformer import Transformer  # noqa: E402
 
 if TYPE_CHECKING:
+    from minitransformer.training.pretrained import fine_tuning
     from minitransformer.training.train import train
 
 __all__ = [
@@ -42,13 +43,16 @@ __all__ = [
     "TrainingConfig",
     "Transformer",
     "Translator",
+    "fine_tuning",
     "presets",
     "train",
 ]
 
+_OF_TRAINING = {"fine_tuning": "minitransformer.training.pretrained", "train": "minitransformer.training.train"}
+
 
 def __getattr__(name: str) -> Any:
-    """Import ``train`` on first use, because translation does not need it."""
-    if name != "train":
+    """Import ``train`` and ``fine_tuning`` on first use, because translation does not need them."""
+    if name not in _OF_TRAINING:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("minitransformer.training.train").train
+    return getattr(import_module(_OF_TRAINING[name]), name)

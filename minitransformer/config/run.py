@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from minitransformer.config.training import TrainingConfig
 from minitransformer.system.files import CorruptFileError, read_json, write_text
 
 RUN_FILE = "run.json"
+PARTS = ("model", "data", "training")  # tables of settings
+BEGINNING = ("init_from", "init_optimizer", "init_extend_vocabulary")  # settings of the model to begin from
 
 # Settings of training that may change when an interrupted run is resumed.
 FREE = (
@@ -54,6 +56,13 @@ class RunConfig:
     """Device that computes; "cuda" needs CuPy."""
     kernels: KernelChoice = "compiled"
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
+    init_from: Path | None = None
+    """Directory of a run or a model: training begins from its weights and its tokenizer, at update 0.  Random weights
+    if not given."""
+    init_optimizer: bool = False
+    """Begin from the newest checkpoint of the run init_from: its weights, and Adam's moments, which are else 0."""
+    init_extend_vocabulary: bool = False
+    """Append the characters of the training text that the vocabulary of init_from lacks."""
 
     def __post_init__(self) -> None:
         if self.model.vocabulary_size or self.model.source_vocabulary_size:
@@ -72,7 +81,10 @@ class RunConfig:
                 f"training.word_dropout is {self.training.word_dropout}, but only whole words have classes of rare"
                 ' words: set it to 0, or set data.tokenizer to "word"'
             )
-        if self.model.tied == "all" and not self.data.joint_vocabulary:
+        if not self.init_from and (self.init_optimizer or self.init_extend_vocabulary):
+            name = "init_optimizer" if self.init_optimizer else "init_extend_vocabulary"
+            raise ConfigError(f"{name} is set, but no model to begin from: set init_from to the directory of one")
+        if self.model.tied == "all" and not (self.data.joint_vocabulary or self.init_from):
             raise ConfigError(
                 'model.tied is "all", but with data.joint_vocabulary = false a row of the shared matrix would be one'
                 ' piece of the source and another piece of the target: set model.tied to "target" or "none"'
@@ -100,23 +112,34 @@ class RunConfig:
             "data": self.data.fingerprint(),
             "training": dataclasses.asdict(self.training),
         }
-        return json.dumps(parts, indent=2) + "\n"
+        return json.dumps(parts | self._beginning(), indent=2) + "\n"
+
+    def _beginning(self) -> dict[str, Any]:
+        """Return the settings of the model from which the run begins; none if it begins from random weights."""
+        if self.init_from is None:
+            return {}
+        return {name: json.loads(json.dumps(getattr(self, name), default=str)) for name in BEGINNING}
 
     def settings(self) -> dict[str, str]:
         """Return the settings that determine the result, device and kernels, by names such as "training.seed"."""
-        parts: dict[str, dict[str, Any]] = json.loads(self.to_json())
-        named = ((f"{part}.{name}", value) for part, fields in parts.items() for name, value in fields.items())
-        return {name: json.dumps(value) for name, value in named} | {
+        settings = json.loads(self.to_json())
+        named = {f"{part}.{name}": value for part in PARTS for name, value in settings[part].items()}
+        return {name: json.dumps(value) for name, value in {**named, **self._beginning()}.items()} | {
             "device": self.device,
             "kernels": self.kernels,
         }
 
-    def claim_directory(self) -> None:
-        """Write this configuration into the run's directory."""
-        write_text(self.run / RUN_FILE, self.to_json())
+    def claim_directory(self, facts: Mapping[str, Any] | None = None) -> None:
+        """Write this configuration into the run's directory, with ``facts`` that are not compared."""
+        text = json.dumps(json.loads(self.to_json()) | dict(facts), indent=2) + "\n" if facts else self.to_json()
+        write_text(self.run / RUN_FILE, text)
 
     def check_directory(self) -> None:
-        """Raise ConfigError naming the settings that differ, if the run's directory holds another run."""
+        """Raise ConfigError naming the settings that differ, if the run's directory holds another run.
+
+        It may not be the directory of the model from which the run begins, either.
+        """
+        require_other_directory(self.run, self.init_from)
         if differences := self.differences(FREE):
             raise ConfigError(
                 f"{self.run}: holds another run: {'; '.join(differences[:4])}. Set run to another directory, or remove"
@@ -133,7 +156,7 @@ class RunConfig:
             return []
         mine, theirs = json.loads(self.to_json()), read_json(path)
         if not isinstance(theirs, dict) or not all(
-            isinstance(theirs.get(part), dict) and theirs[part].keys() == fields.keys() for part, fields in mine.items()
+            isinstance(theirs.get(part), dict) and theirs[part].keys() == mine[part].keys() for part in PARTS
         ):
             raise CorruptFileError(
                 f"{path}: does not hold the settings of a run; remove it if you know them, or set run to another"
@@ -141,7 +164,20 @@ class RunConfig:
             )
         return [
             f"{part}.{name} is {there!r} there, {value!r} here"
-            for part, fields in mine.items()
-            for name, value in fields.items()
+            for part in PARTS
+            for name, value in mine[part].items()
             if (there := theirs[part][name]) != value and not (part == "training" and name in free)
+        ] + [
+            f"{name} is {theirs.get(name)!r} there, {mine.get(name)!r} here"
+            for name in BEGINNING
+            if theirs.get(name) != mine.get(name)
         ]
+
+
+def require_other_directory(run: Path, init_from: Path | None) -> None:
+    """Raise ConfigError if a run would overwrite the model from which it begins."""
+    if init_from is not None and run.resolve() == init_from.resolve():
+        raise ConfigError(
+            f"run and init_from are both {run}: the training would overwrite the model from which it begins; set run to"
+            " another directory"
+        )

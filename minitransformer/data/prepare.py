@@ -13,6 +13,7 @@ from typing import Any
 
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, Pair
+from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.selection import worth_scoring, worth_training_on
 from minitransformer.data.sources import text_corpus
 from minitransformer.data.store import TokenStore, shard_files, write_store
@@ -33,6 +34,7 @@ from minitransformer.system.provenance import short_hash
 MANIFEST = "manifest.json"
 LONGEST_SCORED = 1_024  # tokens: a longer held-out line is no sentence, and its attention could exhaust the memory
 CHECKSUMS = "checksums"  # the manifest's field with the checksums of all other files
+ADDED = "added_characters"  # the manifest's field with the characters appended to a given tokenizer, or null
 _OBJECTS = ("config", "files", CHECKSUMS)  # fields of the manifest that are objects
 _SPLITS, _TEXTS = ("train", "validation"), ("validation", "test")  # splits with token ids; splits with raw lines
 _LINES_AT_ONCE = 10_000
@@ -117,8 +119,9 @@ def prepare(
     config: DataConfig,
     directory: Path,
     open_corpus: Callable[[DataConfig], Corpus] = text_corpus,
+    given: GivenTokenizer | None = None,
 ) -> PreparedData:
-    """Read the corpus, train the tokenizer and write token ids.
+    """Read the corpus, train the tokenizer, unless one is given, and write token ids.
 
     ``open_corpus`` opens the corpus of the configuration.  The manifest is written last, so that only a complete
     directory has one.
@@ -131,24 +134,20 @@ def prepare(
     _log_oddities(corpus)
     held = lock_directory(directory, "preparing data")
     try:
-        _write(corpus, config, directory, files)
+        _write(corpus, config, directory, files, given)
     finally:
         os.close(held)
     return PreparedData.open(directory)
 
 
-def _write(corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+def _write(
+    corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[str, Mapping[str, Any]],
+    given: GivenTokenizer | None,
+) -> None:  # fmt: skip
     """Write the prepared data of a corpus; ``files`` are the fingerprints of its files, taken before they were read."""
     _remove_manifest(directory)  # an incomplete directory has no manifest
     remove_unfinished(directory)
-    _log.info(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
-    tokenizer = Tokenizer.train(
-        _Rereadable(corpus.train),
-        vocabulary_size=config.vocabulary_size,
-        kind=config.tokenizer,
-        joint=config.joint_vocabulary,
-        symbols=config.is_treebank,
-    )
+    tokenizer, added = _tokenizer_for(corpus, config, given)
     tokenizer.save(directory)
     _log.info("writing tokens")
     dropped: dict[str, Found] = {}
@@ -166,6 +165,7 @@ def _write(corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[s
         "validation_too_long": unscored.count,
         "source_words": tokenizer.n_source_words,
         "target_words": tokenizer.n_target_words,
+        ADDED: added,
         "files": files,
         "odd_lines": {name: odd[path] for name, path in text_files(config).items() if odd[path]},
         "config": config.fingerprint(),
@@ -180,6 +180,21 @@ def _write(corpus: Corpus, config: DataConfig, directory: Path, files: Mapping[s
         )
     losses = ", ".join(f"{found.count:,} {reason}" for reason, found in dropped.items()) or "none"
     _log.info(f"{n_train:,} training pairs (dropped: {losses}), {n_validation:,} validation pairs in {directory}")
+
+
+def _tokenizer_for(corpus: Corpus, config: DataConfig, given: GivenTokenizer | None) -> tuple[Tokenizer, str | None]:
+    """Return a new tokenizer for a corpus, or the given one, and the characters that were appended to it."""
+    if given is not None:
+        return (given.tokenizer, None) if config.is_treebank else given.for_text(corpus)
+    _log.info(f"training a {config.tokenizer} tokenizer of {config.vocabulary_size:,} pieces")
+    tokenizer = Tokenizer.train(
+        _Rereadable(corpus.train),
+        vocabulary_size=config.vocabulary_size,
+        kind=config.tokenizer,
+        joint=config.joint_vocabulary,
+        symbols=config.is_treebank,
+    )
+    return tokenizer, None
 
 
 def _remove_manifest(directory: Path) -> None:

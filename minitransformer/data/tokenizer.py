@@ -97,6 +97,17 @@ class Tokenizer:
         return self._models[1] is None
 
     @property
+    def kind(self) -> TokenizerType:
+        """Kind of the source model: whole words; or unigram, for which alone sentencepiece has n-best lists; or BPE."""
+        if self._words is not None:
+            return "word"
+        try:
+            self.source.nbest_encode("", nbest_size=1)
+        except RuntimeError:
+            return "bpe"
+        return "unigram"
+
+    @property
     def n_source_words(self) -> int:
         """Size of the source vocabulary, reserved symbols included."""
         return int(self.source.get_piece_size())

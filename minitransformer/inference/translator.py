@@ -12,7 +12,7 @@ import numpy as np
 
 from autograd import to_host
 from autograd.array import Device, IntArray
-from minitransformer.config import ConfigError
+from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import Advance, Constraint, Hypothesis, SearchConfig, beam_search
 from minitransformer.model.transformer import Transformer
@@ -133,14 +133,19 @@ def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Tra
     other words.
     """
     model, tokenizer = Transformer.load(directory, device=device), Tokenizer.load(directory)
-    expected = model.config.n_source_words, model.config.vocabulary_size
+    require_same_words(directory, model.config, tokenizer)
+    return model, tokenizer
+
+
+def require_same_words(directory: Path, config: ModelConfig, tokenizer: Tokenizer) -> None:
+    """Raise CheckpointError if a model and the tokenizer in its directory have vocabularies of different sizes."""
+    expected = config.n_source_words, config.vocabulary_size
     found = tokenizer.n_source_words, tokenizer.n_target_words
     if found != expected:
         raise CheckpointError(
             f"{directory}: the model has {expected[0]:,} source and {expected[1]:,} target words, but its tokenizer"
             f" {found[0]:,} and {found[1]:,}: it belongs to another model; restore the tokenizer of this model"
         )
-    return model, tokenizer
 
 
 def _one_line(text: str) -> str:

@@ -87,13 +87,17 @@ def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray
         return reading.result()
 
 
-def _read_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
+def load_model_config(directory: Path) -> ModelConfig:
+    """Return the configuration of a model without its weights.  Raises: CorruptFileError."""
     try:
-        config = ModelConfig.from_mapping(read_json(directory / CONFIG_FILE))
+        return ModelConfig.from_mapping(read_json(directory / CONFIG_FILE))
     except (ConfigError, TypeError) as error:
         raise CorruptFileError(f"{directory / CONFIG_FILE}: not the configuration of a model: {error}") from error
+
+
+def _read_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray[Any, Any]]]:
     path = directory / WEIGHTS_FILE
-    return config, restored(read_arrays(path), path)
+    return load_model_config(directory), restored(read_arrays(path), path)
 
 
 def require_enough_weights(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:

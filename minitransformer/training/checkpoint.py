@@ -165,29 +165,34 @@ def load_newest_checkpoint(run: Path, model: Transformer, adam: Adam, *, keep: i
 def load_checkpoint(path: Path, model: Transformer, adam: Adam) -> TrainingState:
     """Set the model and the optimizer to a checkpoint; verify every byte of it.
 
-    Raises: CorruptFileError if it is missing or corrupt; UnfitError if it is of another model.  In both cases nothing
-    is changed.
+    Raises: CorruptFileError, or UnfitError if it is of another model; then nothing is changed.
     """
-    check_files(path, (OPTIMIZER_FILE, STATE_FILE))  # load_model_files checks the files of the model
-    config, weights = load_model_files(path)
-    if config != model.config:
-        changed = [
-            f"{field.name} {getattr(config, field.name)!r} there, {getattr(model.config, field.name)!r} here"
-            for field in dataclasses.fields(config)
-            if getattr(config, field.name) != getattr(model.config, field.name)
-        ]
+    found = read_checkpoint(path)
+    if found.config != model.config:
+        here, there = dataclasses.asdict(model.config), dataclasses.asdict(found.config)
+        changed = [f"{name} {there[name]!r} there, {here[name]!r} here" for name in here if there[name] != here[name]]
         raise UnfitError(f"{path}: is of another model: {'; '.join(changed)}")
-    moments = read_arrays(path / OPTIMIZER_FILE)
-    _require_same_shapes(path / OPTIMIZER_FILE, moments, _moments(model, adam))
-    state = read_state(path / STATE_FILE)
+    _require_same_shapes(path / OPTIMIZER_FILE, found.moments, _moments(model, adam))
     try:
-        model.set_weights(weights)
+        model.set_weights(found.weights)
     except WeightsError as error:
         raise UnfitError(f"{path}: {error}") from error
+    set_moments(model, adam, found.moments)
+    return found.state
+
+
+def read_checkpoint(path: Path) -> Snapshot:
+    """Return the content of a checkpoint; verify every byte of it.  Raises: CorruptFileError."""
+    check_files(path, (OPTIMIZER_FILE, STATE_FILE))  # load_model_files checks the files of the model
+    config, weights = load_model_files(path)
+    return Snapshot(config, weights, read_arrays(path / OPTIMIZER_FILE), read_state(path / STATE_FILE))
+
+
+def set_moments(model: Transformer, adam: Adam, moments: Mapping[str, Array]) -> None:
+    """Set the moments of an optimizer of all parameters; ``moments`` as in ``Snapshot``."""
     for name, parameter in model.named_parameters():
         parameter.view_of(adam.m)[...] = to_device(moments[f"m.{name}"], model.device)
         parameter.view_of(adam.v)[...] = to_device(moments[f"v.{name}"], model.device)
-    return state
 
 
 def _require_same_shapes(path: Path, got: Mapping[str, Array], expected: Mapping[str, Array]) -> None:

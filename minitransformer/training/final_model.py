@@ -17,6 +17,7 @@ from minitransformer.training.callbacks.callback import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoints_of_updates, stale_checkpoints
 from minitransformer.training.flops import Cost, sustained_flops_per_second
 from minitransformer.training.open_run import OpenRun
+from minitransformer.training.pretrained import PRETRAINED, pretrained_of
 from minitransformer.training.run_data import RESULTS_FILE
 from minitransformer.training.validation import BEST, Validation
 
@@ -58,7 +59,10 @@ def _cost(run: OpenRun) -> Cost:
 def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Cost, always_average: bool) -> None:
     start = time.perf_counter()
     weights, perplexity = _choose_weights(run, validation, always_average)
-    results = _provenance(run) | {"weights": weights} | _figures_of(cost)
+    pretrained = pretrained_of(run.config.run)
+    results = (
+        _provenance(run) | ({PRETRAINED: pretrained} if pretrained else {}) | {"weights": weights} | _figures_of(cost)
+    )
     _log.info(f"training cost: {cost}")
     for split in ("validation", "test"):
         text = run.data.text(split)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from autograd.kernel_choice import choose_kernels
 from minitransformer.config import RunConfig, TrainingConfig
@@ -14,6 +15,7 @@ from minitransformer.system.placement import choose_placements
 from minitransformer.system.provenance import code_version
 from minitransformer.training.callbacks.checkpoint_stage import require_same_parameters
 from minitransformer.training.largest_batch import try_largest_batch
+from minitransformer.training.pretrained import PRETRAINED, begin_from_pretrained, pretrained_of
 from minitransformer.training.resolve import resolve
 from minitransformer.training.run_data import check_lengths, shared_data, sized, training_pairs
 from minitransformer.training.trainer import Trainer, reducer_for
@@ -52,11 +54,11 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     n_threads = 1 if config.device == "cuda" else cores_of(world.rank, placements)
     trainer = _build_trainer(config, world, data, n_threads)
     _log_setup(trainer, placements, n_threads, why_no_bfloat16)
-    _resume(trainer)
+    pretrained = _resume_or_begin(trainer, config)
     if not trainer.is_complete:
         try_largest_batch(trainer)
     if world.rank == 0:
-        config.claim_directory()
+        config.claim_directory({PRETRAINED: pretrained} if pretrained else {})
     return OpenRun(config, world, data, trainer)
 
 
@@ -126,9 +128,17 @@ def _slower_on_gpu(trainer: Trainer, why_no_bfloat16: str) -> Iterator[str]:
         )
 
 
-def _resume(trainer: Trainer) -> None:
-    """Resume from the last checkpoint, if there is one, and compare the parameters of all ranks."""
-    if trainer.resume() and not trainer.is_complete:
-        _log.info(f"going on from update {trainer.state.step:,} of {trainer.config.max_updates:,}")
+def _resume_or_begin(trainer: Trainer, config: RunConfig) -> dict[str, Any]:
+    """Resume from the last checkpoint; without one, begin from the pretrained model, if the run has one.
+
+    Compare the parameters of all ranks.  Return the facts about the pretrained model; none if there is none.
+    """
+    pretrained = pretrained_of(config.run)
+    if trainer.resume():
+        if not trainer.is_complete:
+            _log.info(f"going on from update {trainer.state.step:,} of {trainer.config.max_updates:,}")
+    elif config.init_from is not None:
+        pretrained = begin_from_pretrained(config.init_from, config, trainer)
     step = str(trainer.state.step)
     require_same_parameters(trainer.world, trainer.model, "at the start", SAME_START, update=step)
+    return pretrained

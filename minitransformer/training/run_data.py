@@ -7,7 +7,8 @@ from pathlib import Path
 
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.data.bpe_dropout import BpeDropout
-from minitransformer.data.prepare import PreparedData, changed_files, prepare
+from minitransformer.data.given_tokenizer import GivenTokenizer
+from minitransformer.data.prepare import ADDED, PreparedData, changed_files, prepare
 from minitransformer.data.store import TrainingPairs
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.data.word_dropout import WordDropout
@@ -15,6 +16,7 @@ from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.parsing.treebank import corpus_of
 from minitransformer.system.files import CheckpointError, remove_unfinished
 from minitransformer.training.checkpoint import checkpoints
+from minitransformer.training.pretrained import pretrained_tokenizer
 from minitransformer.training.validation import BEST
 from parallel.communicator import Communicator
 
@@ -37,12 +39,24 @@ def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
 
 def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
     """Raise CheckpointError if the run began with a tokenizer other than that of the prepared data."""
-    has_begun = checkpoints(config.run) or (config.run / WEIGHTS_FILE).exists()
-    if has_begun and not data.tokenizer.equals(Tokenizer.load(config.run)):
+    if _has_begun(config.run) and not data.tokenizer.equals(Tokenizer.load(config.run)):
         raise CheckpointError(
             f"{config.data_directory}: was prepared with another tokenizer than {config.run} was trained with;"
             " set run to another directory"
         )
+
+
+def _has_begun(run: Path) -> bool:
+    return bool(checkpoints(run)) or (run / WEIGHTS_FILE).exists()
+
+
+def given_tokenizer(config: RunConfig) -> GivenTokenizer | None:
+    """Return the tokenizer of the model from which a run begins; of a run that has begun, its own copy."""
+    if config.init_from is None:
+        return None
+    if _has_begun(config.run):
+        return GivenTokenizer(Tokenizer.load(config.run))
+    return pretrained_tokenizer(config.init_from, config)
 
 
 def open_or_prepare(config: RunConfig) -> PreparedData:
@@ -50,8 +64,9 @@ def open_or_prepare(config: RunConfig) -> PreparedData:
 
     Raises: CheckpointError if the directory holds corrupt data, data of another configuration, or of other text.
     """
+    given = given_tokenizer(config)
     if not PreparedData.is_in(config.data_directory):
-        return prepare(config.data, config.data_directory, corpus_of)
+        return prepare(config.data, config.data_directory, corpus_of, given)
     data = PreparedData.open(config.data_directory)
     wanted = config.data.fingerprint()
     different = [name for name, value in wanted.items() if data.manifest["config"].get(name) != value]
@@ -65,6 +80,13 @@ def open_or_prepare(config: RunConfig) -> PreparedData:
             f"{', '.join(map(str, changed))}: not the text that {config.data_directory} was prepared from. To train on"
             " the new text, set run (or data.directory) to another directory; to go on with what was prepared, put the"
             " old text back or move the new one away: prepared data needs no text"
+        )
+    if given and not (_has_begun(config.run) or given.is_of(data.tokenizer, data.manifest.get(ADDED))):
+        extended = ", extended by the characters of the text" if given.extends else ""
+        raise CheckpointError(
+            f"{config.data_directory}: was prepared with another tokenizer; expected that of the model in"
+            f" {config.init_from}{extended}. Set data.directory to another directory, or prepare the data again with"
+            " the same init_from and init_extend_vocabulary"
         )
     return data
 

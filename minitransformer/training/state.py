@@ -21,7 +21,8 @@ class TrainingState:
     updates (``minitransformer.training.flops``).  ``between_intervals`` is True if the checkpoint was not due at an
     interval, but was written at an interruption or at the end.  ``validation_is_due`` is True if an interruption ended
     the validation of this step; it is repeated first.  ``n_without_progress`` are the validations since the best one,
-    and ``best_score`` is their greatest score: see ``patience``.
+    and ``best_score`` is their greatest score: see ``patience``.  ``earlier_updates`` are those of another training
+    whose moments of Adam this one began with.
     """
 
     step: int = 0
@@ -39,6 +40,7 @@ class TrainingState:
     validation_is_due: bool = False
     n_without_progress: int = 0
     best_score: float | None = None
+    earlier_updates: int = 0
 
     def spending(self, *, flops: int = 0, seconds: float = 0.0, n_devices: int = 0) -> TrainingState:
         """Return the state with these costs added."""
@@ -74,13 +76,15 @@ class TrainingState:
         )
 
 
-_COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens", "n_without_progress")
+_COUNTS = ("step", "epoch", "next_batch", "unlogged_tokens", "n_without_progress", "earlier_updates")
 _FIELDS = {field.name for field in dataclasses.fields(TrainingState)}
 
 
 def read_state(path: Path) -> TrainingState:
     """Read a checkpoint's state file.  Raises: CorruptFileError."""
     fields = read_json(path)
+    if isinstance(fields, dict):
+        fields = {"earlier_updates": 0} | fields  # checkpoints written before there was fine-tuning lack it
     is_state = isinstance(fields, dict) and fields.keys() == _FIELDS
     if not is_state or not all(_is_in_range(name, value) for name, value in fields.items()):
         raise CorruptFileError(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
 from autograd import namespace
-from autograd.array import Device, IntArray, gpu_module
+from autograd.array import Array, Device, IntArray, gpu_module
 from autograd.optim import Adam
 from minitransformer.config import TrainingConfig
 from minitransformer.data.batching import cut_into_micro_batches, read_batch
@@ -27,7 +27,7 @@ from minitransformer.training.callbacks.interrupt import Interrupt
 from minitransformer.training.callbacks.log_stage import LogStage
 from minitransformer.training.callbacks.stage import Moment
 from minitransformer.training.callbacks.validation_stage import ValidationStage
-from minitransformer.training.checkpoint import load_newest_checkpoint
+from minitransformer.training.checkpoint import load_newest_checkpoint, set_moments
 from minitransformer.training.cursor import BatchCursor
 from minitransformer.training.flops import training_flops
 from minitransformer.training.gradient import GradientAccumulator
@@ -102,12 +102,31 @@ class Trainer:
         found = load_newest_checkpoint(self.run_directory, self.model, adam, keep=keep)
         if found:
             self.state = found
-            self.adam.m[...], self.adam.v[...] = adam.m[self.reducer.shard], adam.v[self.reducer.shard]
+            self._take(adam)
         if self.world.any(self.world.bcast(self.state.step) != self.state.step):
             raise CheckpointError(
                 f"{self.run_directory}: not all processes see the same checkpoints: share the directory"
             )
         return found is not None
+
+    def begin_from(
+        self, weights: Mapping[str, Array], moments: Mapping[str, Array] | None = None, n_updates: int = 0
+    ) -> None:
+        """Begin from the weights of another training; with ``moments``, also from those of Adam (see ``Snapshot``).
+
+        ``n_updates`` are the updates that the moments contain.  Update 1 comes next, with the first batch.
+        """
+        self.model.set_weights(weights)
+        if moments is not None:
+            self.state = dataclasses.replace(self.state, earlier_updates=n_updates)
+            adam = self._adam_of_all()
+            set_moments(self.model, adam, moments)
+            self._take(adam)
+
+    def _take(self, adam: Adam) -> None:
+        """Take this rank's shard of the moments of all parameters, and what the state says of them."""
+        self.adam.m[...], self.adam.v[...] = adam.m[self.reducer.shard], adam.v[self.reducer.shard]
+        self.adam.earlier_updates = self.state.earlier_updates
 
     def _adam_of_all(self) -> Adam:
         """Return an optimizer with the moments of all parameters; with one process, this is ``adam`` itself."""

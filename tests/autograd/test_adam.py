@@ -42,6 +42,21 @@ def test_adam_is_the_textbooks_whole_or_in_parts() -> None:
     np.testing.assert_allclose(buffer.values, textbook_adam(gradients, rates, start), rtol=1e-12, atol=1e-14)
 
 
+def test_moments_of_an_earlier_training_are_corrected_for_all_updates_that_they_contain() -> None:
+    gradients = np.random.default_rng(1).standard_normal((5, len(ParameterBuffer(Weights(), seed=1).values)))
+    buffer = ParameterBuffer(Weights(), seed=1, dtype="float64")
+    start, first = buffer.values.copy(), Adam(buffer)
+    for step in (1, 2, 3):
+        buffer.gradients[:] = gradients[step - 1]
+        first.step(0.1, step)
+    second = Adam(buffer)
+    second.m[...], second.v[...], second.earlier_updates = first.m, first.v, 3
+    for step in (1, 2):
+        buffer.gradients[:] = gradients[2 + step]
+        second.step(0.1, step)
+    np.testing.assert_allclose(buffer.values, textbook_adam(list(gradients), [0.1] * 5, start), rtol=1e-12, atol=1e-14)
+
+
 STATIC = {"beta1": 0.9, "beta2": 0.98, "eps": 1e-9}
 SCALARS = np.array([1, 0.01, 0.3])
 

@@ -169,7 +169,7 @@ def test_every_preset_can_be_trained_with_the_conventions_of_every_system(preset
         ('config = "other.toml"', "'config'", "known here: run, data, model,"),
         ("verify_resume = 20", "'verify_resume'", "known here: run, data, model,"),
         ("seed = 3", "'seed'", "did you mean 'training.seed'?"),
-        ("colour = 3", "'colour'", "known here: run, data, model, training, device, kernels, preset, compat"),
+        ("colour = 3", "'colour'", "known here: run, data, model, training, device, kernels, init_from, "),
     ],
 )
 def test_an_unknown_key_names_the_file_and_the_similar_key_or_all(

@@ -6,14 +6,14 @@ import dataclasses
 import os
 from pathlib import Path
 
-from minitransformer.config import ConfigError, ModelConfig, RunConfig
+from minitransformer.config import ModelConfig, RunConfig
 from minitransformer.data.prepare import PreparedData, text_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
 from minitransformer.system.provenance import short_hash
 from minitransformer.training.doctor.finding import Finding
 from minitransformer.training.doctor.memory import memory
-from minitransformer.training.run_data import sized
+from minitransformer.training.run_data import given_tokenizer, sized
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import Placement
 
@@ -29,11 +29,12 @@ def plan(
 
 
 def run(config: RunConfig) -> Finding:
-    """Check that the directory can be written, and holds no other run."""
+    """Check that the directory can be written, holds no other run, and that there is a model to begin from."""
     name = f"{config.run}, configuration {short_hash(config.to_json())}"
     try:
         config.check_directory()
-    except ConfigError as error:
+        given_tokenizer(config)
+    except UserError as error:
         return Finding("run", name, str(error), if_ranks_differ=SHARE)
     return Finding("run", name, _remedy_to_write(config.run, "run"), if_ranks_differ=SHARE)
 

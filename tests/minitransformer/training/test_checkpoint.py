@@ -33,7 +33,7 @@ from minitransformer.training.checkpoint import (
     load_newest_checkpoint,
     save_checkpoint,
 )
-from minitransformer.training.state import TrainingState
+from minitransformer.training.state import TrainingState, read_state
 
 TINY = ModelConfig(vocabulary_size=9, n_layers=1, d_model=4, d_ff=6, n_heads=1, d_k=4, d_v=4)
 STATE = TrainingState(20, 3, 7, 1 / 3, 12.25, unlogged_loss=61.5, unlogged_tokens=30, unlogged_seconds=0.5)
@@ -398,8 +398,16 @@ def test_state_is_written_as_plain_json(tmp_path: Path) -> None:
         "step": 20, "epoch": 3, "next_batch": 7, "best_loss": 1 / 3, "seconds": 12.25, "unlogged_loss": 61.5,
         "unlogged_tokens": 30, "unlogged_seconds": 0.5, "avoided": [],
         "flops": 0, "device_seconds": 0.0, "between_intervals": False, "validation_is_due": False,
-        "n_without_progress": 0, "best_score": None,
+        "n_without_progress": 0, "best_score": None, "earlier_updates": 0,
     }  # fmt: skip
+
+
+def test_the_state_of_a_checkpoint_from_before_there_was_fine_tuning_is_read(tmp_path: Path) -> None:
+    path = saved(tmp_path) / "state.json"
+    state = json.loads(path.read_text())
+    del state["earlier_updates"]
+    path.write_text(json.dumps(state))
+    assert (read_state(path).step, read_state(path).earlier_updates) == (20, 0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

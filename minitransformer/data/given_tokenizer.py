@@ -1,0 +1,144 @@
+"""The tokenizer of a trained model, with which new text is prepared; on request, missing characters are appended."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import struct
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from minitransformer.config import ConfigError, DataConfig
+from minitransformer.data.corpus import Corpus
+from minitransformer.data.survey import CorpusError
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.model.symbols import END, UNKNOWN
+
+_log = logging.getLogger(__name__)
+TOKENIZER_SETTINGS = ("tokenizer", "vocabulary_size", "joint_vocabulary")  # of data
+_BLANK = "▁"  # sentencepiece's mark before words
+_LINES_AT_ONCE = 10_000
+_MOST_NAMED = 20  # missing characters in a message
+
+
+@dataclass(frozen=True)
+class GivenTokenizer:
+    """A tokenizer to prepare text with, and whether it is extended by the characters of the text that it lacks."""
+
+    tokenizer: Tokenizer
+    extends: bool = False
+
+    def check(self, config: DataConfig, directory: Path) -> None:
+        """Raise ConfigError if settings of data ask for another tokenizer than this one, from ``directory``."""
+        different = [
+            f"data.{name}: expected {expected!r}, got {got!r}"
+            for name, expected in settings_of(self.tokenizer).items()
+            if (got := getattr(config, name)) != expected
+        ]
+        if different:
+            raise ConfigError(
+                f"the run begins from the model in {directory}, which keeps its tokenizer. {'; '.join(different)}."
+                " Set what was expected, or leave these settings out"
+            )
+        if self.extends and config.is_treebank:
+            raise ConfigError("init_extend_vocabulary is for text: set it to false for a treebank")
+
+    def is_of(self, tokenizer: Tokenizer, added: str | None) -> bool:
+        """Return whether data was prepared with this tokenizer; ``added`` as ``for_text`` returned it."""
+        if not self.extends:
+            return tokenizer.equals(self.tokenizer)
+        if added is None or len(tokenizer.models) != len(self.tokenizer.models):
+            return False
+        return all(map(bytes.startswith, tokenizer.models, self.tokenizer.models))
+
+    def for_text(self, corpus: Corpus) -> tuple[Tokenizer, str | None]:
+        """Return the tokenizer for the training text of a corpus, and the characters that were appended to it.
+
+        These are None if the tokenizer is not to be extended.  Then a warning names the characters that it lacks.
+        Raises: CorpusError if characters cannot be pieces, because the tokenizer splits text into whole words.
+        """
+        models = (self.tokenizer.source, self.tokenizer.target)
+        missing = [_missing(model, (pair[side] for pair in corpus.train())) for side, model in enumerate(models)]
+        of_all = missing[0] + missing[1]
+        if not self.extends:
+            if of_all:
+                _log.warning(
+                    f"the tokenizer lacks characters of the training text: {_named(of_all)}. They are read as unknown,"
+                    " and no translation has them, unless init_extend_vocabulary is set"
+                )
+            return self.tokenizer, None
+        added = [of_all] if self.tokenizer.is_joint else missing
+        extended = Tokenizer(*map(with_pieces, self.tokenizer.models, map(sorted, added)))
+        for model, characters in zip((extended.source, extended.target), missing, strict=True):
+            if any(UNKNOWN in model.encode(character) for character in characters):
+                raise CorpusError(
+                    "init_extend_vocabulary: the tokenizer of init_from cannot be extended by characters, because it"
+                    " splits text into whole words, or shares its ids with another one; set it to false"
+                )
+        _log.info(f"characters appended to the tokenizer: {_named(of_all) or 'none, it has all of the text'}")
+        return extended, "".join(sorted(of_all))
+
+
+def settings_of(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the settings of data that a tokenizer determines."""
+    return dict(zip(TOKENIZER_SETTINGS, (tokenizer.kind, tokenizer.n_source_words, tokenizer.is_joint), strict=True))
+
+
+def _missing(model: sentencepiece.SentencePieceProcessor, lines: Iterable[str]) -> Counter[str]:
+    """Return the count of each character, after the model's normalisation, for which a model has no piece."""
+    counts, iterator = Counter[str](), iter(lines)
+    while batch := list(itertools.islice(iterator, _LINES_AT_ONCE)):
+        for line, ids in zip(batch, model.encode(batch), strict=True):
+            if UNKNOWN in ids:
+                pieces = model.encode(line, out_type=str)
+                counts.update("".join(piece for piece, i in zip(pieces, ids, strict=True) if i == UNKNOWN))
+    del counts[_BLANK]
+    return counts
+
+
+def _named(counts: Counter[str]) -> str:
+    """Return the most frequent characters and their counts, and the number of all if there are more."""
+    named = ", ".join(f"{character} {count:,}" for character, count in counts.most_common(_MOST_NAMED))
+    return named + (f", … ({len(counts):,} in all)" if len(counts) > _MOST_NAMED else "")
+
+
+def with_pieces(model: bytes, pieces: Sequence[str]) -> bytes:
+    """Return a sentencepiece model with more pieces at its end, which get the next ids; those of others stay.
+
+    Their score is the least of all pieces, so that other text is segmented as before.  Pieces that the model has, used
+    or not, are left out.
+    Source: https://protobuf.dev/programming-guides/encoding/: to append encoded fields to a message adds elements to
+    its repeated fields, and replaces single values; sentencepiece_model.proto of sentencepiece has the numbers of the
+    fields.
+    """
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    n_pieces = int(processor.get_piece_size())
+    new = [piece for piece in pieces if processor.piece_to_id(piece) == UNKNOWN]
+    least = min(processor.get_score(i) for i in range(END + 1, n_pieces))
+    if not new:
+        return model
+    score = _key(2, 5) + struct.pack("<f", least)
+    appended = b"".join(_message(1, _message(1, piece.encode()) + score) for piece in new)
+    return model + appended + _message(2, _key(4, 0) + _varint(n_pieces + len(new)))  # trainer_spec.vocab_size
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return _key(field, 2) + _varint(len(content)) + content
+
+
+def _key(field: int, wire_type: int) -> bytes:
+    return _varint(field << 3 | wire_type)
+
+
+def _varint(number: int) -> bytes:
+    """Encode a number in groups of 7 bits, lowest first; all bytes but the last have their highest bit set."""
+    groups = []
+    while number > 127:
+        groups.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*groups, number])

@@ -1,0 +1,174 @@
+"""The model from which a run begins: its settings, its tokenizer, its weights, and on request its moments of Adam."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autograd.array import Array
+from minitransformer.config import ConfigError, ModelConfig, RunConfig
+from minitransformer.config.checks import with_changes
+from minitransformer.config.run import RUN_FILE
+from minitransformer.data.given_tokenizer import TOKENIZER_SETTINGS, GivenTokenizer, settings_of
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.translator import require_same_words
+from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE, load_model_config, load_model_files
+from minitransformer.model.transformer import WeightsError
+from minitransformer.system.checksums import checksums_of
+from minitransformer.system.files import CheckpointError, CorruptFileError, UnfitError, read_json
+from minitransformer.training.checkpoint import Snapshot, checkpoints, read_checkpoint
+from minitransformer.training.trainer import Trainer
+
+PRETRAINED = "pretrained"  # the field of run.json and results.json with the result of ``begin_from_pretrained``
+MAY_CHANGE = (
+    "p_drop", "p_drop_attention", "p_drop_relu", "label_smoothing", "label_smoothing_over", "normalisation", "alpha",
+)  # fmt: skip
+_OF_TOKENIZER = ("vocabulary_size", "source_vocabulary_size")  # fields of a model's configuration
+
+_log = logging.getLogger(__name__)
+
+
+def fine_tuning(config: RunConfig) -> RunConfig:
+    """Return the settings of a run that begins from the model in ``config.init_from``.
+
+    The settings of the model, and those settings of data that determine the tokenizer, are replaced by the model's.  If
+    the model is gone, they are those with which the run in ``config.run`` began from it.
+    Raises: CheckpointError if there is no model; ConfigError if it cannot be trained, or none is named.
+    """
+    directory = config.init_from
+    if directory is None:
+        raise ConfigError("fine_tuning: no model to begin from; set init_from to the directory of one")
+    begun = {} if (directory / CONFIG_FILE).exists() else _record(config.run)
+    if begun.get("init_from") == str(directory):
+        old = with_changes(config, {part: begun.get(part) for part in ("model", "data")})
+        model, of_tokenizer = old.model, {name: getattr(old.data, name) for name in TOKENIZER_SETTINGS}
+    else:
+        model, tokenizer = _model_and_tokenizer(directory)
+        of_tokenizer = settings_of(tokenizer)
+    if not config.data.is_treebank and of_tokenizer["tokenizer"] == "word":  # valid only beside the names of treebanks
+        del of_tokenizer["tokenizer"]
+    model = dataclasses.replace(model, vocabulary_size=0, source_vocabulary_size=None)
+    return dataclasses.replace(config, model=model, data=dataclasses.replace(config.data, **of_tokenizer))
+
+
+def _model_and_tokenizer(directory: Path) -> tuple[ModelConfig, Tokenizer]:
+    """Read a model's configuration and its tokenizer.  Raises: CheckpointError."""
+    if not directory.is_dir():
+        raise CheckpointError(
+            f"{directory}: there is no such directory; init_from must be the directory of a run or of a model"
+        )
+    if not (directory / CONFIG_FILE).exists():
+        raise CheckpointError(
+            f"{directory}: there is no model here (no {CONFIG_FILE}); init_from must be the directory of a model, or of"
+            " a run after its first validation"
+        )
+    model, tokenizer = load_model_config(directory), Tokenizer.load(directory)
+    require_same_words(directory, model, tokenizer)
+    return model, tokenizer
+
+
+def pretrained_tokenizer(directory: Path, config: RunConfig) -> GivenTokenizer:
+    """Return the tokenizer of the model from which a run begins.
+
+    Raises: CheckpointError if there is no model; ConfigError if settings contradict it: expected, got, remedy.
+    """
+    there, tokenizer = _model_and_tokenizer(directory)
+    different = [
+        f"model.{field.name}: expected {expected!r}, got {got!r}"
+        for field in dataclasses.fields(there)
+        if field.name not in (*MAY_CHANGE, *_OF_TOKENIZER)
+        and (expected := getattr(there, field.name)) != (got := getattr(config.model, field.name))
+    ]
+    if different:
+        raise ConfigError(
+            f"the run begins from the model in {directory}, which determines its own sizes. {'; '.join(different)}."
+            f" Leave these settings out (in Python, use fine_tuning); {', '.join(MAY_CHANGE)} may be others"
+        )
+    given = GivenTokenizer(tokenizer, extends=config.init_extend_vocabulary)
+    given.check(config.data, directory)
+    if given.extends and there.tied == "all" and not tokenizer.is_joint:
+        raise ConfigError(
+            f"init_extend_vocabulary is set, but the model in {directory} has two tokenizers that share one vocabulary,"
+            " which cannot be extended: set it to false"
+        )
+    return given
+
+
+def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) -> dict[str, Any]:
+    """Set the model to the pretrained weights, and Adam to its moments if the run keeps them; all ranks must call this.
+
+    Return the facts for ``run.json`` and ``results.json``: the file of the weights, its SHA-256, and the updates of the
+    moments.
+    Raises: CheckpointError if there is no model, it is corrupt, or it is not the one with which the run began.
+    """
+    path, found = _newest_checkpoint(directory) if config.init_optimizer else (directory, None)
+    weights = load_model_files(path)[1] if found is None else found.weights
+    moments = None if found is None else _with_new_rows(found.moments, trainer, mean=False)
+    n_updates = 0 if found is None else found.state.step + found.state.earlier_updates
+    digest = checksums_of(path, [WEIGHTS_FILE])[WEIGHTS_FILE]["sha256"]
+    begun = pretrained_of(config.run)
+    if begun.get("sha256", digest) != digest:
+        raise CheckpointError(
+            f"{path / WEIGHTS_FILE}: has changed since {config.run} began from it (its SHA-256 was {begun['sha256']});"
+            " set run to another directory, or remove this one to begin anew"
+        )
+    try:
+        trainer.begin_from(_with_new_rows(weights, trainer, mean=True), moments, n_updates)
+    except WeightsError as error:
+        raise UnfitError(f"{path}: {error}") from error
+    of_adam = f"Adam's moments of {n_updates:,} updates" if found else "new moments of Adam"
+    _log.info(f"begun from the model in {path} (SHA-256 of its weights {digest}) with its tokenizer and {of_adam}")
+    return {"weights": str(path / WEIGHTS_FILE), "sha256": digest, "optimizer_updates": n_updates}
+
+
+def pretrained_of(run: Path) -> dict[str, Any]:
+    """Return what ``begin_from_pretrained`` returned when the run in a directory began; empty if it did not."""
+    facts = _record(run).get(PRETRAINED)
+    return facts if isinstance(facts, dict) else {}
+
+
+def _record(run: Path) -> dict[str, Any]:
+    """Return the content of ``run.json``; empty if there is none."""
+    content = read_json(run / RUN_FILE) if (run / RUN_FILE).exists() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _newest_checkpoint(directory: Path) -> tuple[Path, Snapshot]:
+    """Return the newest complete checkpoint of a run and its content; warn of newer, corrupt ones."""
+    for path in reversed(checkpoints(directory)):
+        try:
+            return path, read_checkpoint(path)
+        except CorruptFileError as error:
+            _log.warning(f"checkpoint {path.name} is corrupt: {error}")
+    raise CheckpointError(
+        f"{directory}: has no complete checkpoint, and only checkpoints have moments of Adam; set init_optimizer to"
+        " false to begin from the weights alone"
+    )
+
+
+def _with_new_rows(arrays: Mapping[str, Array], trainer: Trainer, *, mean: bool) -> dict[str, Array]:
+    """Append rows to the arrays of a vocabulary that was extended: the mean of the others, or zeros.
+
+    With the mean, a new token has at most 1/W of the probability of all W old tokens, so that few new tokens change
+    the distribution over old ones little.  (Random rows may have most of the probability.)
+    Source: Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language Models",
+    https://nlp.stanford.edu/~johnhew/vocab-expansion.html.
+    """
+    shapes = {name: parameter.shape for name, parameter in trainer.model.named_parameters()}
+    return {
+        name: _extended(array, shapes.get(name.removeprefix("m.").removeprefix("v."), array.shape), mean=mean)
+        for name, array in arrays.items()
+    }
+
+
+def _extended(array: Array, shape: tuple[int, ...], *, mean: bool) -> Array:
+    n_new = shape[0] - len(array)
+    if n_new <= 0 or shape[1:] != array.shape[1:]:
+        return array
+    row = array.mean(axis=0, dtype=np.float64) if mean else np.zeros(shape[1:])
+    return np.concatenate([array, np.broadcast_to(row, (n_new, *shape[1:])).astype(array.dtype)])

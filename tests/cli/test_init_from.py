@@ -1,0 +1,139 @@
+"""minitransformer-train --init-from, as a user gives it: options, files, what is said, and what goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpirun import MPIRUN, needs_mpi, run
+from small_run import Trained, contents, output_of, plain, write_parallel_text
+
+from cli.doctor import doctor
+from cli.prepare import prepare_data
+from cli.train import read_options, train
+from minitransformer.config import ConfigError, presets
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.system.files import CheckpointError, read_arrays
+
+FEW = [
+    "--training.max-updates", "8", "--training.batch-tokens", "300", "--training.n-micro-batches", "2",
+    "--training.warmup-steps", "4", "--training.validate-every", "8", "--training.checkpoint-every", "4",
+]  # fmt: skip
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> list[str]:
+    """The options of another text, with a character that the first one lacks."""
+    write_parallel_text(tmp_path, "train", 60, seed=3)
+    target = tmp_path / "train.de"
+    target.write_text(target.read_text(encoding="utf-8").replace("zwei", "zwo").replace("drei", "drœi"), "utf-8")
+    return ["--data.raw", str(tmp_path), "--data.train-source", "train.en", "--data.train-target", "train.de"]
+
+
+@pytest.fixture
+def options(trained: Trained, text: list[str], tmp_path: Path) -> list[str]:
+    return ["--init-from", str(trained.run), "--run", str(tmp_path / "run"), *text, *FEW]
+
+
+def test_the_model_sets_what_no_option_says_and_a_preset_only_the_training(trained: Trained, tmp_path: Path) -> None:
+    given = ["--init-from", str(trained.run), "--run", str(tmp_path)]
+    config = read_options(given)
+    assert config.model == dataclasses.replace(
+        presets.tiny(), n_layers=1, d_model=32, d_ff=64, n_heads=2, d_k=16, d_v=16
+    )
+    assert config.data.vocabulary_size == 40
+    base = read_options([*given, "--preset", "base", "--model.p-drop", "0.3"])
+    assert base.model == dataclasses.replace(config.model, p_drop=0.3)
+    assert (base.data.vocabulary_size, base.training.warmup_steps) == (40, 4_000)
+
+
+def test_a_file_may_name_the_model_and_the_command_line_another(trained: Trained, tmp_path: Path) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text(f'init_from = "{trained.run}"\ninit_optimizer = true\nrun = "x"\n[model]\np_drop = 0.2\n')
+    config = read_options(["--config", str(file)])
+    assert (config.init_from, config.init_optimizer, config.run) == (trained.run, True, Path("x"))
+    assert (config.model.d_model, config.model.p_drop) == (32, 0.2)
+    with pytest.raises(CheckpointError, match="nowhere: there is no such directory; init_from must be"):
+        read_options(["--config", str(file), "--init-from", "nowhere"])
+
+
+def test_it_says_from_which_model_it_begins_and_leaves_that_as_it_was(
+    trained: Trained, options: list[str], tmp_path: Path
+) -> None:
+    before = contents(trained.run)
+    output = plain(output_of(lambda: train(options)))
+    assert f"begun from the model in {trained.run} (SHA-256 of its weights " in output
+    assert "with its tokenizer and new moments of Adam" in output
+    assert "the tokenizer lacks characters of the training text: œ " in output
+    assert contents(trained.run) == before
+    assert "finished after 8 updates; nothing is left to do" in plain(output_of(lambda: train(options)))
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["pretrained"]["weights"] == str(trained.run / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--model.n-layers", "2"], r"model.n_layers: expected 1, got 2. Leave these settings out"),
+        (["--compat", "fairseq"], r"model.positions: expected 'interleaved', got 'halves'; model.first_position"),
+        (["--data.vocabulary-size", "50"], r"data.vocabulary_size: expected 40, got 50"),
+    ],
+)
+def test_an_option_that_contradicts_the_model_is_named(options: list[str], wrong: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train([*options, *wrong])
+
+
+def test_the_doctor_names_it_too(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor([*options, "--model.n-layers", "2"]) == 1
+    assert "model.n_layers: expected 1, got 2" in plain(capsys.readouterr().out)
+
+
+def test_the_default_directory_is_not_overwritten(trained: Trained, text: list[str]) -> None:
+    given = ["--init-from", str(trained.run), "--run", str(trained.run), *text, *FEW]
+    before = contents(trained.run)
+    for command in (train, prepare_data):
+        with pytest.raises(ConfigError, match="run and init_from are both"):
+            command(given[: -len(FEW)])
+    assert contents(trained.run) == before
+
+
+def test_text_can_be_prepared_with_the_models_tokenizer_before(
+    trained: Trained, options: list[str], tmp_path: Path
+) -> None:
+    words = [*options[: -len(FEW)], "--init-extend-vocabulary"]
+    output = output_of(lambda: prepare_data(words))
+    assert "characters appended to the tokenizer: œ " in output
+    tokenizer = Tokenizer.load(tmp_path / "run" / "data")
+    assert tokenizer.models[0].startswith(Tokenizer.load(trained.run).models[0])
+    assert tokenizer.n_target_words == 41
+    assert "writing tokens" not in output_of(lambda: train([*options, "--init-extend-vocabulary"]))
+    with pytest.raises(ConfigError, match="init_extend_vocabulary is set, but no model to begin from: set init_from"):
+        prepare_data(words[2:])
+
+
+def test_the_resume_check_begins_from_the_model_both_times(trained: Trained, options: list[str]) -> None:
+    output = plain(output_of(lambda: train([*options, "--init-optimizer", "--verify-resume", "4"])))
+    assert "Adam's moments of 60 updates" in output
+    assert "the same, bit for bit: 22,272 parameters" in output
+
+
+@needs_mpi
+def test_two_ranks_begin_and_one_goes_on_to_the_bits_of_one_alone(options: list[str], tmp_path: Path) -> None:
+    """With moments, of which each rank takes its shard, and with an extended vocabulary."""
+    assert MPIRUN is not None
+    given = [*options, "--init-optimizer", "--init-extend-vocabulary"]
+    assert train(given) == 0
+    given += ["--run", str(tmp_path / "ranks")]
+    command = [sys.executable, "-c", "from cli.train import main; raise SystemExit(main())"]
+    done = run([MPIRUN, "-n", "2", *command, *given, "--training.max-updates", "4"])
+    assert done.returncode == 0, done.stderr
+    assert f"begun from the model in {options[1]}" in done.stderr
+    assert "begun from the model" not in output_of(lambda: train(given))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        one, other = (read_arrays(tmp_path / r / "checkpoints/step-00000008" / name) for r in ("run", "ranks"))
+        assert all(np.array_equal(array, other[key]) for key, array in one.items())

@@ -1,0 +1,344 @@
+"""A run that begins from a model: its weights, its tokenizer, its moments, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import Batch, ModelConfig, Transformer, fine_tuning, presets, train
+from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.system.checksums import checksums_of
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import CheckpointError, read_arrays
+from minitransformer.training.callbacks import Callback
+from minitransformer.training.open_run import OpenRun, open_run
+from parallel.communicator import SerialCommunicator
+from tests.support.training import StoppingMonitor
+
+WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
+NEW_WORDS = WORDS | {"three": "drü", "five": "foif €", "six": "sächs ☃"}
+MODEL = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
+TRAINING = TrainingConfig(
+    max_updates=8, batch_tokens=150, n_micro_batches=2, warmup_steps=4, log_every=5,
+    validate_every=8, checkpoint_every=4, keep_checkpoints=3, average_checkpoints=2,
+)  # fmt: skip
+
+
+def write_text(folder: Path, words: dict[str, str]) -> DataConfig:
+    folder.mkdir(exist_ok=True)
+    pairs = [(f"{a} {b} {c}", f"{words[a]} {words[b]} {words[c]}") for a in words for b in words for c in words]
+    for side, name in enumerate(("t.en", "t.de")):
+        (folder / name).write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
+    return DataConfig(raw=folder, train_source=("t.en",), train_target=("t.de",), vocabulary_size=50, held_out=10)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a finished run of 8 updates."""
+    folder = tmp_path_factory.mktemp("source")
+    train(RunConfig(folder / "run", write_text(folder / "text", WORDS), MODEL, TRAINING), callbacks=[])
+    return folder / "run"
+
+
+@pytest.fixture
+def config(source: Path, tmp_path: Path) -> RunConfig:
+    """Settings of a run that begins from ``source``, on another text."""
+    data = dataclasses.replace(write_text(tmp_path / "text", NEW_WORDS), vocabulary_size=DataConfig.vocabulary_size)
+    return fine_tuning(RunConfig(tmp_path / "run", data, training=TRAINING, init_from=source))
+
+
+def opened(config: RunConfig) -> OpenRun:
+    return open_run(config, SerialCommunicator())
+
+
+def changed(config: RunConfig, part: str, **changes: Any) -> RunConfig:
+    return dataclasses.replace(config, **{part: dataclasses.replace(getattr(config, part), **changes)})
+
+
+def moments_of(job: OpenRun) -> dict[str, np.ndarray]:
+    adam = job.trainer.adam
+    return {
+        f"{moment}.{name}": parameter.view_of(flat).copy()
+        for moment, flat in (("m", adam.m), ("v", adam.v))
+        for name, parameter in job.trainer.model.named_parameters()
+    }
+
+
+def test_the_settings_of_model_and_tokenizer_are_those_of_the_model(config: RunConfig, source: Path) -> None:
+    assert config.model == MODEL
+    assert (config.data.vocabulary_size, config.data.tokenizer, config.data.joint_vocabulary) == (50, "bpe", True)
+    assert config.init_from == source
+    assert config.training == TRAINING
+
+
+def test_it_begins_with_the_weights_and_the_tokenizer_at_update_0_with_moments_of_0(
+    config: RunConfig, source: Path, logged: list[str]
+) -> None:
+    job = opened(changed(config, "training", seed=7))
+    theirs = Transformer.load(source).weights()
+    assert all(np.array_equal(array, theirs[name]) for name, array in job.trainer.model.weights().items())
+    assert (job.trainer.state.step, job.trainer.state.earlier_updates, job.trainer.adam.earlier_updates) == (0, 0, 0)
+    assert not any(array.any() for array in moments_of(job).values())
+    assert job.data.tokenizer.equals(Tokenizer.load(source))
+    assert Tokenizer.load(config.run).equals(Tokenizer.load(source))
+    digest = checksums_of(source, ["model.safetensors"])["model.safetensors"]["sha256"]
+    assert any(f"begun from the model in {source} (SHA-256 of its weights {digest})" in line for line in logged)
+    assert not any("tokenizer of 50 pieces" in line for line in logged)
+
+
+def test_the_loss_of_the_first_update_is_that_of_the_model(config: RunConfig, source: Path) -> None:
+    job = opened(changed(config, "model", p_drop=0.0))
+    pairs = np.arange(12)
+    loss = job.trainer.step(pairs).loss
+    sources, targets = zip(*(job.trainer.store.of_epoch(0).pair(i) for i in pairs), strict=True)
+    batch = Batch.from_token_ids([s.tolist() for s in sources], [t.tolist() for t in targets])
+    assert loss == pytest.approx(float(Transformer.load(source).loss(batch)), rel=1e-6)
+
+
+def test_moments_are_kept_on_request_with_the_weights_of_their_checkpoint(
+    config: RunConfig, source: Path, logged: list[str]
+) -> None:
+    job = opened(dataclasses.replace(config, init_optimizer=True))
+    checkpoint = source / "checkpoints" / "step-00000008"
+    expected = read_arrays(checkpoint / "optimizer.safetensors")
+    assert all(np.array_equal(array, expected[name]) for name, array in moments_of(job).items())
+    weights = read_arrays(checkpoint / "model.safetensors")
+    assert all(np.array_equal(array, weights[name]) for name, array in job.trainer.model.weights().items())
+    assert (job.trainer.state.step, job.trainer.state.earlier_updates, job.trainer.adam.earlier_updates) == (0, 8, 8)
+    assert any("step-00000008" in line and "Adam's moments of 8 updates" in line for line in logged)
+
+
+def test_a_corrupt_checkpoint_of_the_model_is_named_and_an_earlier_one_taken(
+    config: RunConfig, source: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(source, copy)
+    corrupt(copy / "checkpoints" / "step-00000008" / "optimizer.safetensors")
+    job = opened(dataclasses.replace(config, init_from=copy, init_optimizer=True))
+    assert job.trainer.state.earlier_updates == 4
+    assert any("checkpoint step-00000008 is corrupt" in line for line in logged)
+
+
+@pytest.mark.parametrize("choice", [{}, {"init_optimizer": True, "init_extend_vocabulary": True}])
+def test_an_interrupted_run_goes_on_to_the_same_bits_without_the_model(
+    config: RunConfig, source: Path, tmp_path: Path, choice: dict[str, bool]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(source, copy)
+    config = dataclasses.replace(config, init_from=copy, **choice)
+    straight, parts = (dataclasses.replace(config, run=tmp_path / name) for name in ("straight", "parts"))
+    results = train(straight, callbacks=[]).results
+    assert not train(parts, callbacks=[StoppingMonitor(6)]).is_complete
+    shutil.rmtree(copy)
+    again = fine_tuning(dataclasses.replace(parts, model=presets.tiny()))
+    assert again == parts
+    resumed = train(again, callbacks=[]).results
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        one, other = (run / "checkpoints" / "step-00000008" / name for run in (straight.run, parts.run))
+        assert one.read_bytes() == other.read_bytes()
+    assert resumed["pretrained"] == results["pretrained"]
+
+
+def test_the_model_is_noted_with_its_checksum_in_the_run_and_in_the_results(config: RunConfig, source: Path) -> None:
+    results = train(config, callbacks=[]).results
+    digest = checksums_of(source, ["model.safetensors"])["model.safetensors"]["sha256"]
+    noted = {"weights": str(source / "model.safetensors"), "sha256": digest, "optimizer_updates": 0}
+    assert results["pretrained"] == noted
+    of_run = json.loads((config.run / "run.json").read_text())
+    assert (of_run["pretrained"], of_run["init_from"]) == (noted, str(source))
+
+
+# An extended vocabulary
+
+
+def test_missing_characters_are_named_with_the_remedy(config: RunConfig, logged: list[str]) -> None:
+    opened(config)
+    said = [line for line in logged if "the tokenizer lacks characters of the training text: " in line]
+    assert len(said) == 1
+    assert "ä 105, ☃ 105, € 100. They are read as unknown" in said[0]
+    assert "unless init_extend_vocabulary is set" in said[0]
+
+
+def test_an_extension_keeps_every_row_and_begins_new_ones_with_the_mean(config: RunConfig, source: Path) -> None:
+    job = opened(dataclasses.replace(config, init_extend_vocabulary=True, init_optimizer=True))
+    old = read_arrays(source / "checkpoints" / "step-00000008" / "model.safetensors")
+    new = job.trainer.model.weights()
+    name = "source_embedding.weight"
+    assert (len(old[name]), len(new[name])) == (50, 53)
+    assert new[name][:50].tobytes() == old[name].tobytes()
+    np.testing.assert_allclose(new[name][50:], np.tile(old[name].sum(0) / 50, (3, 1)), atol=1e-7)
+    assert all(np.array_equal(new[other], old[other]) for other in old if other != name)
+    moments, kept = moments_of(job), read_arrays(source / "checkpoints" / "step-00000008" / "optimizer.safetensors")
+    for moment in ("m", "v"):
+        assert np.array_equal(moments[f"{moment}.{name}"][:50], kept[f"{moment}.{name}"])
+        assert not moments[f"{moment}.{name}"][50:].any()
+
+
+def test_an_extended_model_is_trained_saved_and_read_with_its_tokenizer(config: RunConfig) -> None:
+    result = train(dataclasses.replace(config, init_extend_vocabulary=True), callbacks=[])
+    tokenizer = Tokenizer.load(result.run)
+    assert tokenizer.n_target_words == Transformer.load(result.run).config.vocabulary_size == 53
+    assert tokenizer.decode_target(tokenizer.encode_target(["sächs ☃ foif €"])) == ["sächs ☃ foif €"]
+
+
+def test_a_model_of_two_vocabularies_is_extended_on_each_side(tmp_path: Path) -> None:
+    apart = dataclasses.replace(write_text(tmp_path / "old", WORDS), joint_vocabulary=False, vocabulary_size=30)
+    untied = dataclasses.replace(MODEL, tied="none", softmax_bias=True)
+    first = train(RunConfig(tmp_path / "first", apart, untied, TRAINING), callbacks=[])
+    data = write_text(tmp_path / "new", NEW_WORDS)  # whose German has ä, ☃, € and o that the first one's lacks
+    begun = RunConfig(tmp_path / "second", data, training=TRAINING, init_from=first.run, init_extend_vocabulary=True)
+    second = train(fine_tuning(begun), callbacks=[])
+    shapes = {name: array.shape for name, array in second.model.weights().items()}
+    assert shapes["source_embedding.weight"] == (30, 16)
+    assert shapes["target_embedding.weight"] == shapes["projection.weight"] == (34, 16)
+    assert shapes["softmax_bias"] == (34,)
+
+
+def test_a_model_with_two_tokenizers_for_one_vocabulary_is_trained_but_not_extended(
+    config: RunConfig, source: Path, tmp_path: Path
+) -> None:
+    """Models of Marian are such: both tokenizers give ids of the same shared matrix."""
+    Transformer.load(source).save(tmp_path / "converted")
+    model = Tokenizer.load(source).models[0]
+    Tokenizer(model, model).save(tmp_path / "converted")
+    config = fine_tuning(dataclasses.replace(config, init_from=tmp_path / "converted"))
+    assert not config.data.joint_vocabulary
+    with refused("two tokenizers that share one vocabulary", "set it to false", kind=ConfigError):
+        opened(dataclasses.replace(config, init_extend_vocabulary=True))
+    result = train(config, callbacks=[])
+    assert Transformer.load(result.run).config.source_vocabulary_size == 50
+
+
+# What is refused
+
+
+@contextmanager
+def refused(*parts: str, kind: type[UserError] = UserError) -> Iterator[None]:
+    with pytest.raises(kind) as caught:
+        yield
+    missing = [part for part in parts if part not in str(caught.value)]
+    assert not missing, f"{caught.value} lacks {missing}"
+
+
+def corrupt(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
+    with refused(f"{tmp_path / 'none'}: there is no such directory; init_from must be", kind=CheckpointError):
+        fine_tuning(RunConfig(init_from=tmp_path / "none"))
+    with refused(f"{tmp_path}: there is no model here (no model.json)", kind=CheckpointError):
+        fine_tuning(RunConfig(init_from=tmp_path))
+
+
+def test_a_model_whose_tokenizer_has_changed_or_is_anothers_is_refused(source: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / "copy")
+    corrupt(tmp_path / "copy" / "tokenizer.model")
+    with refused("copy", "tokenizer.model: has changed since it was written", kind=CheckpointError):
+        fine_tuning(RunConfig(init_from=tmp_path / "copy"))
+    pairs = [(english, german) for english, german in WORDS.items()] * 9
+    Tokenizer.train(pairs, vocabulary_size=40).save(tmp_path / "copy")
+    with refused("the model has 50 source and 50 target words, but its tokenizer 40", kind=CheckpointError):
+        fine_tuning(RunConfig(init_from=tmp_path / "copy"))
+
+
+def test_corrupt_weights_are_refused_and_leave_the_directory_free(config: RunConfig, tmp_path: Path) -> None:
+    shutil.copytree(config.init_from or Path(), tmp_path / "copy")
+    corrupt(tmp_path / "copy" / "model.safetensors")
+    with refused("model.safetensors: has changed since it was written", kind=CheckpointError):
+        opened(dataclasses.replace(config, init_from=tmp_path / "copy"))
+    assert opened(config).trainer.state.step == 0
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "parts"),
+    [
+        ("model", {"n_layers": 3, "d_ff": 32}, ["model.n_layers: expected 1, got 3; model.d_ff: expected 16, got 32"]),
+        ("model", {"norm": "pre"}, ["model.norm: expected 'post', got 'pre'", "p_drop"]),
+        ("data", {"vocabulary_size": 60}, ["data.vocabulary_size: expected 50, got 60", "keeps its tokenizer"]),
+        ("data", {"tokenizer": "unigram"}, ["data.tokenizer: expected 'bpe', got 'unigram'"]),
+        ("data", {"joint_vocabulary": False}, ["data.joint_vocabulary: expected True, got False"]),
+    ],
+)
+def test_settings_that_contradict_the_model_are_named(
+    config: RunConfig, source: Path, part: str, changes: dict[str, Any], parts: list[str]
+) -> None:
+    with refused(str(source), *parts, "eave these settings out", kind=ConfigError):
+        opened(changed(config, part, **changes))
+
+
+def test_the_run_is_not_the_directory_of_the_model(config: RunConfig, source: Path) -> None:
+    with refused("run and init_from are both", "set run to another directory", kind=ConfigError):
+        opened(dataclasses.replace(config, run=source))
+
+
+def test_moments_of_a_model_without_checkpoints_are_refused(config: RunConfig, source: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
+    with refused("has no complete checkpoint", "set init_optimizer to false", kind=CheckpointError):
+        opened(dataclasses.replace(config, init_from=tmp_path / "copy", init_optimizer=True))
+
+
+def test_a_choice_without_a_model_is_refused() -> None:
+    with refused("set init_from to the directory of one", kind=ConfigError):
+        fine_tuning(RunConfig())
+    for name in ("init_optimizer", "init_extend_vocabulary"):
+        with refused(f"{name} is set, but no model to begin from: set init_from", kind=ConfigError):
+            RunConfig(**{name: True})
+
+
+def test_another_model_to_begin_from_is_another_run(config: RunConfig) -> None:
+    train(config, callbacks=[StoppingMonitor(2)])
+    other = RunConfig(config.run, config.data, config.model, TRAINING)
+    with refused(f"holds another run: init_from is '{config.init_from}' there, None here", kind=ConfigError):
+        opened(other)
+    with refused("init_optimizer is False there, True here", kind=ConfigError):
+        opened(dataclasses.replace(config, init_optimizer=True))
+
+
+def test_a_model_that_has_changed_since_the_run_began_is_refused(
+    config: RunConfig, source: Path, tmp_path: Path
+) -> None:
+    """A run that ended before its first checkpoint begins again, from the same weights only."""
+    shutil.copytree(source, tmp_path / "copy")
+    config = dataclasses.replace(config, init_from=tmp_path / "copy")
+    opened(config)
+    model = Transformer.load(source)
+    model.parameters.values[0] += 1
+    model.save(tmp_path / "copy")
+    with refused("model.safetensors: has changed since", "began from it", kind=CheckpointError):
+        opened(config)
+
+
+def test_data_that_was_prepared_with_another_tokenizer_is_refused(config: RunConfig, tmp_path: Path) -> None:
+    directory = tmp_path / "prepared"
+    apart = dataclasses.replace(config, data=dataclasses.replace(config.data, directory=directory))
+    train(dataclasses.replace(apart, run=tmp_path / "a", init_from=None), callbacks=[StoppingMonitor(1)])
+    with refused(f"{directory}: was prepared with another tokenizer; expected that of", kind=CheckpointError):
+        opened(apart)
+    shutil.rmtree(directory)
+    opened(apart)
+    extended = dataclasses.replace(apart, run=tmp_path / "b", init_extend_vocabulary=True)
+    with refused("extended by the characters of the text", kind=CheckpointError):
+        opened(extended)
+    shutil.rmtree(directory)
+    opened(extended)
+    with refused(f"{directory}: was prepared with another tokenizer", kind=CheckpointError):
+        opened(dataclasses.replace(apart, run=tmp_path / "c"))
+
+
+def test_settings_that_may_change_do(config: RunConfig) -> None:
+    changes = {"p_drop": 0.3, "label_smoothing": 0.0, "alpha": 1.2, "normalisation": "length"}
+    job = opened(changed(config, "model", **changes))
+    assert all(getattr(job.trainer.model.config, name) == value for name, value in changes.items())
+    assert job.trainer.train(Callback())
