@@ -1,6 +1,3 @@
-"use strict";
-
-const data = JSON.parse(document.getElementById("data").textContent);
 const KIND_NAMES = {
   "encoder": "Encoder", "decoder": "Decoder", "encoder-decoder": "Encoder–decoder", "alignment": "Alignment",
 };
@@ -16,8 +13,6 @@ const COLUMNS = {
 };
 const DENSE = 24; // from this number of words, cells are too small for numbers
 
-const byId = (id) => document.getElementById(id);
-const range = (n) => Array.from({length: n}, (_, i) => i);
 const nHeads = data.colours.length;
 const deepest = Math.max(...Object.values(data.kinds).map((kind) => kind.layers)); // the decoder may have fewer layers
 

@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 import numpy as np
 from attended import ODD_PAIR, pair_of
 
-from minitransformer.report.page import attention_page, embedded_json, page_data
+from minitransformer.report.page import attention_page, page_data
+from minitransformer.report.self_contained import embedded_json
 
 
 class Structure(HTMLParser):
