@@ -1,4 +1,4 @@
-"""minitransformer-report: draw a model's attention as a page or a picture."""
+"""minitransformer-report: draw a model's attention, or show training runs, as a page or a picture."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import tyro
 
 from cli.command import run_command, say
+from cli.report_training import TrainingReportOptions, report_training
 from minitransformer.config import RunConfig
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
@@ -18,7 +19,8 @@ from minitransformer.report.errors import PICTURES, ReportError, check_suffix, m
 from minitransformer.report.page import attention_page
 from minitransformer.system.files import write_text
 
-DESCRIPTION = """Draw what a model computes. "attention" draws every head of every layer for one sentence."""
+DESCRIPTION = """Show what a model computes and how it was trained. "attention" draws every head of every layer for
+one sentence. "training" shows training runs side by side."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,16 @@ def main() -> int:
 
 def report(arguments: Sequence[str]) -> int:
     """Draw the page or the picture that the options describe."""
-    options: AttentionOptions = tyro.extras.subcommand_cli_from_dict(
-        {"attention": AttentionOptions}, description=DESCRIPTION, args=list(arguments)
+    options: AttentionOptions | TrainingReportOptions = tyro.extras.subcommand_cli_from_dict(
+        {"attention": AttentionOptions, "training": TrainingReportOptions},
+        description=DESCRIPTION,
+        args=list(arguments),
     )
+    return report_training(options) if isinstance(options, TrainingReportOptions) else report_attention(options)
+
+
+def report_attention(options: AttentionOptions) -> int:
+    """Draw the attention of one sentence."""
     check_suffix(options.output, (".html", *PICTURES))
     search = SearchConfig(beam=options.beam, alpha=options.alpha)
     sentence = as_text("sentence", options.sentence)

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
+from minitransformer.config.run import RESULTS_FILE
 from minitransformer.data.bpe_dropout import BpeDropout
 from minitransformer.data.prepare import PreparedData, changed_files, prepare
 from minitransformer.data.store import TrainingPairs
@@ -16,8 +17,6 @@ from minitransformer.system.files import CheckpointError, remove_unfinished
 from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.validation import BEST
 from parallel.communicator import Communicator
-
-RESULTS_FILE = "results.json"
 
 
 def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
