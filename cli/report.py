@@ -1,4 +1,4 @@
-"""minitransformer-report: draw a model's attention as a page or a picture."""
+"""minitransformer-report: draw a model's attention, or show training runs, as a page or a picture."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tyro
 
 from cli.command import run_command, say
 from cli.options import Common, parse_kind
+from cli.report_training import TrainingReportOptions, report_training
 from minitransformer.config import RunConfig
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
@@ -20,7 +21,8 @@ from minitransformer.report.merging import merge_words
 from minitransformer.report.page import attention_page
 from minitransformer.system.files import write_text
 
-DESCRIPTION = """Draw what a model computes. "attention" draws every head of every layer for one sentence."""
+DESCRIPTION = """Show what a model computes and how it was trained. "attention" draws every head of every layer for
+one sentence. "training" shows training runs side by side."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ PICTURE_OPTIONS = {  # by their names on the command line
 }  # fmt: skip
 
 
-KINDS = {"attention": AttentionOptions}
+KINDS = {"attention": AttentionOptions, "training": TrainingReportOptions}
 
 
 def main() -> int:
@@ -69,9 +71,14 @@ def main() -> int:
 
 def report(arguments: Sequence[str]) -> int:
     """Draw the page or the picture that the options describe."""
-    options: AttentionOptions = parse_kind(
+    options: AttentionOptions | TrainingReportOptions = parse_kind(
         KINDS, DESCRIPTION, arguments, '; to draw the attention of a sentence, give "attention" before it'
     )
+    return report_training(options) if isinstance(options, TrainingReportOptions) else report_attention(options)
+
+
+def report_attention(options: AttentionOptions) -> int:
+    """Draw the attention of one sentence."""
     check_suffix(options.output, (".html", *PICTURES))
     is_page = options.output.suffix.lower() == ".html"
     if is_page:

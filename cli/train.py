@@ -12,7 +12,8 @@ from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
 from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
-from minitransformer.training.callbacks import ProgressBar
+from minitransformer.training.callbacks import Callback, ProgressBar
+from minitransformer.training.callbacks.tensorboard import TensorBoard
 from minitransformer.training.resume_check import verify_resume
 from minitransformer.training.train import train as train_run
 from parallel.communicator import Communicator
@@ -33,6 +34,8 @@ class TrainOptions(RunConfig, RunStart):
     verify_resume: tyro.conf.DisallowNone[int | None] = None
     """Instead of the training, run a test in a temporary directory: train this many updates twice, once with an
     interruption, and compare the results."""
+    tensorboard: bool = False
+    """Also write events for TensorBoard, in the folder tensorboard of the run's directory."""
 
 
 def main() -> int:
@@ -58,7 +61,8 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
     if options.verify_resume is not None:
         verify_resume(options, world, options.verify_resume)
         return 0
-    if not train_run(options, world=world, callbacks=[bar]).is_complete:
+    callbacks: list[Callback] = [bar, TensorBoard(options.run)] if options.tensorboard and world.rank == 0 else [bar]
+    if not train_run(options, world=world, callbacks=callbacks).is_complete:
         return 130
     is_treebank = options.data.is_treebank
     use = "parse with minitransformer-parse" if is_treebank else "translate with minitransformer-translate"

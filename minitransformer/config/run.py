@@ -18,7 +18,9 @@ from minitransformer.config.model import ModelConfig
 from minitransformer.config.training import TrainingConfig
 from minitransformer.system.files import CorruptFileError, read_json, write_text
 
-RUN_FILE = "run.json"
+# Files in a run's directory: its settings, its log, its final scores, and its translations of held-out text.
+RUN_FILE, METRICS_FILE, RESULTS_FILE = "run.json", "metrics.jsonl", "results.json"
+TRANSLATIONS_FILE = "translations.jsonl"
 PARTS = ("model", "data", "training")  # tables of settings
 BEGINNING = ("init_from", "init_optimizer", "init_extend_vocabulary")  # settings of the model to begin from
 

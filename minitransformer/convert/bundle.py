@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from minitransformer.config.run import RUN_FILE
+from minitransformer.config.run import RESULTS_FILE, RUN_FILE
 from minitransformer.convert.parts import Parts, require_empty
 from minitransformer.data.prepare import CHECKSUMS, MANIFEST
 from minitransformer.model.files import BUNDLE_FILE, write_model_files
@@ -14,7 +14,6 @@ from minitransformer.model.storage import Storage, stored
 from minitransformer.system.checksums import checksums_of, write_list
 from minitransformer.system.files import atomic_write, read_json
 from minitransformer.system.provenance import code_version
-from minitransformer.training.run_data import RESULTS_FILE
 
 NOT_STATED = "not stated"
 _PROVENANCE = (RUN_FILE, RESULTS_FILE)  # copied as they are, where the run has them

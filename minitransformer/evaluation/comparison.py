@@ -6,7 +6,7 @@ Source: Koehn 2004, "Statistical Significance Tests for Machine Translation Eval
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,8 +17,10 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
 PairedTestName = Literal["bootstrap", "randomisation"]
+MetricName = Literal["BLEU", "chrF", "TER"]
 System = tuple[str, Sequence[str]]  # its name and its translations
 
+METRICS: Mapping[MetricName, type[Metric]] = {"BLEU": BLEU, "chrF": CHRF, "TER": TER}
 SIGNIFICANT = 0.05
 _TESTS = {"bootstrap": "bs", "randomisation": "ar"}  # sacrebleu's names; 1,000 resampled corpora, and 10,000 trials
 
@@ -51,9 +53,13 @@ class ComparedMetric:
 
 
 def compare_systems(
-    systems: Sequence[System], references: Sequence[str], *, test: PairedTestName = "bootstrap"
+    systems: Sequence[System],
+    references: Sequence[str],
+    *,
+    metrics: Collection[MetricName] = METRICS.keys(),
+    test: PairedTestName = "bootstrap",
 ) -> list[ComparedMetric]:
-    """Compute BLEU, chrF2 and TER of every system, and p-values of the differences from the first system.
+    """Compute the metrics of every system, and p-values of the differences from the first system.
 
     A p-value is the probability of so large a difference between two equally good systems, for these sentences.
     Raises: ValueError for fewer than two systems, no lines, or systems of unequal lengths.
@@ -62,9 +68,9 @@ def compare_systems(
         raise ValueError(f"compare_systems: expected two systems or more; got {len(systems)}")
     if not references or any(len(lines) != len(references) for _, lines in systems):
         raise ValueError("compare_systems: expected as many translations of every system as references, and some")
-    metrics: dict[str, Metric] = {"BLEU": BLEU(), "chrF": CHRF(), "TER": TER()}
+    computed: dict[str, Metric] = {name: METRICS[name]() for name in metrics}
     named: list[System] = [(name, list(lines)) for name, lines in systems]
-    signatures, scores = PairedTest(named, metrics, [list(references)], test_type=_TESTS[test])()
+    signatures, scores = PairedTest(named, computed, [list(references)], test_type=_TESTS[test])()
     return [ComparedMetric(name, str(signature), _scores(scores[name])) for name, signature in signatures.items()]
 
 

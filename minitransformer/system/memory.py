@@ -1,4 +1,4 @@
-"""Settings of the C library's allocator.
+"""Settings of the C library's allocator, and the memory that this process has taken.
 
 Updates reuse the memory that was freed.  Memory that only the start needed is returned to the system.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import resource
+import sys
 
 # The parameters of mallopt(3) and their numbers in glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -34,3 +36,9 @@ def give_back_freed_memory() -> None:
     """Let ``malloc`` return freed memory to the system once: memory that the start needed and updates do not need."""
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def peak_memory() -> int:
+    """Return the most main memory that this process has had so far, in bytes; memory of a GPU is not counted."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak  # getrusage(2): kibibytes, except on macOS

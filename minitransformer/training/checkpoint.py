@@ -23,6 +23,7 @@ from autograd import to_device, to_host
 from autograd.array import Array
 from autograd.optim import Adam
 from minitransformer.config import ModelConfig, TrainingConfig
+from minitransformer.config.run import METRICS_FILE
 from minitransformer.model.files import MODEL_FILES, load_model_files, write_model_files
 from minitransformer.model.transformer import Transformer, WeightsError
 from minitransformer.system.checksums import check_files, write_checksums
@@ -37,7 +38,6 @@ from minitransformer.system.files import (
     write_arrays,
     write_text,
 )
-from minitransformer.training.callbacks.metrics_file import METRICS_FILE
 from minitransformer.training.state import STATE_FILE, TrainingState, read_state
 
 _log = logging.getLogger(__name__)

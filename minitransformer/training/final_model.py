@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
@@ -9,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from minitransformer.config.run import RUN_FILE
+from minitransformer.config.run import RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
 from minitransformer.model.files import load_model_files
 from minitransformer.system.files import CheckpointError, CorruptFileError, read_json, write_text
 from minitransformer.system.provenance import code_version, short_hash
@@ -18,9 +19,9 @@ from minitransformer.training.checkpoint import average_weights, checkpoints_of_
 from minitransformer.training.flops import Cost, sustained_flops_per_second
 from minitransformer.training.open_run import OpenRun
 from minitransformer.training.pretrained import PRETRAINED, pretrained_of
-from minitransformer.training.run_data import RESULTS_FILE
 from minitransformer.training.validation import BEST, Validation
 
+COUNTS = ("train_pairs", "validation_pairs", "dropped", "source_words", "target_words")  # of the prepared data
 _log = logging.getLogger(__name__)
 
 
@@ -41,6 +42,7 @@ def load_final_model(run: OpenRun) -> None:
 def finish(run: OpenRun, callback: Callback, *, always_average: bool = False) -> None:
     """Make the final model, save it in the run's directory, and write its scores and costs to ``results.json``.
 
+    Its translations of held-out text are written to ``translations.jsonl``.
     ``always_average``: use the average of the last checkpoints even if the best single model has a lower loss.
     All ranks must call this.
     """
@@ -63,11 +65,13 @@ def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Co
     results = (
         _provenance(run) | ({PRETRAINED: pretrained} if pretrained else {}) | {"weights": weights} | _figures_of(cost)
     )
+    lines: list[str] = []
     _log.info(f"training cost: {cost}")
     for split in ("validation", "test"):
         text = run.data.text(split)
         if text:
-            score = validation.score(run.trainer.model, text, beam=4, progress=callback.validating)
+            score, samples = validation.evaluate(run.trainer.model, text, beam=4, progress=callback.validating)
+            lines += (json.dumps({"split": split} | dataclasses.asdict(s), ensure_ascii=False) + "\n" for s in samples)
             results[split] = {score.name.lower(): score.value, "detail": score.detail, "signature": score.signature}
             if split == "validation":
                 results[split]["perplexity"] = perplexity
@@ -75,6 +79,7 @@ def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Co
     _log.info(f"code {results['code']}, configuration {results['configuration']}")
     results["evaluation_seconds"] = time.perf_counter() - start
     _require_directory(run.config.run)
+    write_text(run.config.run / TRANSLATIONS_FILE, "".join(lines))
     write_text(run.config.run / RESULTS_FILE, json.dumps(results, indent=2) + "\n")
 
 
@@ -133,6 +138,7 @@ def _provenance(run: OpenRun) -> dict[str, Any]:
         "updates": run.trainer.state.step,
         "training_seconds": run.trainer.state.seconds,
         "parameters": run.trainer.model.n_parameters,
+        "data": {name: run.data.manifest[name] for name in COUNTS},
     }
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from minitransformer.config import ConfigError, RunConfig
+from minitransformer.config.run import METRICS_FILE
 from minitransformer.data.prepare import PreparedData
 from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import make_directory, read_arrays, read_json
 from minitransformer.training.callbacks import Callback
-from minitransformer.training.callbacks.metrics_file import METRICS_FILE
 from minitransformer.training.checkpoint import OPTIMIZER_FILE, checkpoint_path
 from minitransformer.training.state import STATE_FILE, TrainingState
 from minitransformer.training.step import StepResult
@@ -27,7 +27,9 @@ from minitransformer.training.train import train
 from parallel.communicator import Communicator
 
 _log = logging.getLogger(__name__)
-_OF_THE_CLOCK = ("time", "seconds", "unlogged_seconds", "device_seconds", "target_tokens_per_second")
+_OF_THE_PROCESS = (
+    "time", "peak_memory", "seconds", "unlogged_seconds", "device_seconds", "target_tokens_per_second",
+)  # fmt: skip
 
 
 class ResumeCheckError(UserError, RuntimeError):
@@ -134,7 +136,7 @@ def _compare(one: Path, other: Path, step: int) -> str:
             gap = np.abs(arrays[differing[0]] - others[differing[0]]).max()
             _fail(f"{len(differing)} of {len(arrays)} arrays of {name}, such as {differing[0]} (by up to {gap:.3g})")
         counts.append(sum(array.size for array in arrays.values()))
-    states = [_without_clock(read_json(checkpoint_path(run, step) / STATE_FILE)) for run in (one, other)]
+    states = [_comparable(read_json(checkpoint_path(run, step) / STATE_FILE)) for run in (one, other)]
     if states[0] != states[1]:
         _fail(f"the state: {states[0]} and {states[1]}")
     lines, others_lines = (_metrics(run) for run in (one, other))
@@ -161,8 +163,8 @@ def _same_bits(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
 
 def _metrics(run: Path) -> list[dict[str, Any]]:
     lines = (run / METRICS_FILE).read_text(encoding="utf-8").splitlines()
-    return [_without_clock(json.loads(line)) for line in lines]
+    return [_comparable(json.loads(line)) for line in lines]
 
 
-def _without_clock(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in _OF_THE_CLOCK}
+def _comparable(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in _OF_THE_PROCESS}

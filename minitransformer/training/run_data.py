@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from minitransformer.config import ConfigError, ModelConfig, RunConfig, TrainingConfig
+from minitransformer.config.run import RESULTS_FILE
 from minitransformer.data.bpe_dropout import BpeDropout
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.prepare import ADDED, PreparedData, changed_files, prepare
@@ -19,8 +20,6 @@ from minitransformer.training.checkpoint import checkpoints
 from minitransformer.training.pretrained import pretrained_tokenizer
 from minitransformer.training.validation import BEST
 from parallel.communicator import Communicator
-
-RESULTS_FILE = "results.json"
 
 
 def shared_data(config: RunConfig, world: Communicator) -> PreparedData:

@@ -12,13 +12,13 @@ from typing import Any
 from rich.console import Console
 
 from minitransformer.config import RunConfig
+from minitransformer.config.run import RESULTS_FILE
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import read_json
-from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar
+from minitransformer.training.callbacks import Callback, Callbacks, MetricsFile, ProgressBar, ReportPage
 from minitransformer.training.final_model import finish, is_finished, load_final_model
 from minitransformer.training.largest_batch import advising
 from minitransformer.training.open_run import OpenRun, open_run
-from minitransformer.training.run_data import RESULTS_FILE
 from minitransformer.training.run_lock import run_lock
 from minitransformer.training.writer import LostDirectoryError
 from parallel.communicator import Communicator, SerialCommunicator
@@ -68,7 +68,8 @@ def train(
     world = world or SerialCommunicator()
     if callbacks is None:
         callbacks = [ProgressBar(Console(file=sys.stderr, highlight=False))] if world.rank == 0 else []
-    callback = Callbacks([MetricsFile(config.run), *callbacks] if world.rank == 0 else callbacks)
+    files = [MetricsFile(config.run), ReportPage(config.run)] if world.rank == 0 else []
+    callback = Callbacks([*files, *callbacks])
     with run_lock(config.run, world):
         run = open_run(config, world)
         if evaluates and is_finished(run):

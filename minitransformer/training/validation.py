@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
@@ -24,17 +24,26 @@ from minitransformer.model.transformer import Transformer
 from minitransformer.parsing.f1 import bracketing_f1
 from minitransformer.parsing.linear import tree_of
 from minitransformer.parsing.parser import PARSING, Parser
+from minitransformer.parsing.penn import write_tree
 from minitransformer.system.errors import UserError
-from minitransformer.training.callbacks.callback import ValidationReport
+from minitransformer.training.callbacks.callback import Sample, ValidationReport
 from minitransformer.training.callbacks.divergence import TrainingDivergedError
 
 Progress: TypeAlias = Callable[[int, int], None]  # called on any thread: sentences done, and all
 EXTRA_TOKENS = 25  # by which a translation exceeds its source at most, during training
+N_SAMPLES = 5  # sentences whose translations a report shows, so that one can see them improve
 BEST = "best"  # folder of a run that keeps the model with the lowest validation loss
 
 
 class ValidationMemoryError(UserError):
     """An error: held-out text needs more memory than is available."""
+
+
+class Evaluation(NamedTuple):
+    """The score of the translations of a text, and the translations."""
+
+    score: Score
+    samples: tuple[Sample, ...]
 
 
 @dataclass(frozen=True)
@@ -77,23 +86,24 @@ class Validation:
         start = time.perf_counter()
         progress(0, len(self.text))
         score = self.loss(model)
-        greedy = self.score(model, self.text, beam=1, max_extra_tokens=EXTRA_TOKENS, progress=progress)
+        greedy = self.evaluate(model, self.text, beam=1, max_extra_tokens=EXTRA_TOKENS, progress=progress)
         best = best_loss is None or score.loss < best_loss
         seconds = time.perf_counter() - start
-        return ValidationReport(step, score.loss, score.perplexity, greedy, best, seconds)
+        samples = greedy.samples[:N_SAMPLES]
+        return ValidationReport(step, score.loss, score.perplexity, greedy.score, best, seconds, samples)
 
-    def score(
+    def evaluate(
         self, model: Transformer, text: Sequence[Pair], *, beam: int,
         max_extra_tokens: int = SearchConfig.max_extra_tokens, progress: Progress = lambda done, total: None,
-    ) -> Score:  # fmt: skip
-        """Return BLEU of the translations of raw text, or F1 of the trees of words.
+    ) -> Evaluation:  # fmt: skip
+        """Translate raw text and compute BLEU, or parse words and compute F1.
 
         ``max_extra_tokens`` limits translations, but not trees.
         Raises: TrainingDivergedError if log-probabilities are not finite; ValidationMemoryError.
         """
         try:
             with self._advising():
-                return self._score(model, text, SearchConfig(beam=beam, max_extra_tokens=max_extra_tokens), progress)
+                return self._evaluate(model, text, SearchConfig(beam=beam, max_extra_tokens=max_extra_tokens), progress)
         except SearchError as error:
             raise _diverged(f"{error}") from error
 
@@ -112,17 +122,25 @@ class Validation:
                 " directory"
             ) from error
 
-    def _score(self, model: Transformer, text: Sequence[Pair], search: SearchConfig, progress: Progress) -> Score:
+    def _evaluate(
+        self, model: Transformer, text: Sequence[Pair], search: SearchConfig, progress: Progress
+    ) -> Evaluation:
         translator, advance = Translator(model, self.tokenizer), _summed(progress, len(text))
         sources, references = [source for source, _ in text], [target for _, target in text]
         if not self.is_treebank:
             found = translator.n_best(sources, search, n_threads=self.n_threads, advance=advance)
-            return bleu([best[0].text for best in found], [references])
+            translations = [best[0].text for best in found]
+            return Evaluation(bleu(translations, [references]), _samples(sources, references, translations))
         sentences = [source.split(" ") for source in sources]
         gold = [tree_of(target.split(" "), words) for target, words in zip(references, sentences, strict=True)]
         search = dataclasses.replace(PARSING, beam=search.beam)
         trees = Parser(translator).parse(sentences, search, n_threads=self.n_threads, advance=advance)
-        return bracketing_f1(trees, gold)
+        written = ([write_tree(tree) for tree in side] for side in (gold, trees))
+        return Evaluation(bracketing_f1(trees, gold), _samples(sources, *written))
+
+
+def _samples(*columns: Sequence[str]) -> tuple[Sample, ...]:
+    return tuple(Sample(*row) for row in zip(*columns, strict=True))
 
 
 def _summed(progress: Progress, total: int) -> Advance:

@@ -2,7 +2,7 @@
 
 Every run is a process of its own, which prepares text, trains on it and translates with the result.  Runs differ in
 what must not matter: the order in which Python's sets are walked, the number of threads, the name of the directory.
-All files are compared byte for byte, but for the fields of NOT_COMPARED.
+All files are compared byte for byte, but for the fields of NOT_COMPARED, and the page that shows them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-he
     --training.clip-norm 1.0 --training.log-every 2 --training.validate-every 8 --training.checkpoint-every 6
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
 
-# What a run may write otherwise the next time: clock and stopwatch, and the commit of the code, which others may make
-# while this runs.
+# What a run may write otherwise the next time: clock and stopwatch, the process' memory, and the commit of the code,
+# which others may make while this runs.
 NOT_COMPARED = {
-    "metrics.jsonl": ("time", "seconds", "target_tokens_per_second"),
+    "metrics.jsonl": ("time", "peak_memory", "seconds", "target_tokens_per_second"),
     "state.json": ("seconds", "unlogged_seconds", "device_seconds"),
     "checksums.json": ("state.json",),
     "results.json": (
@@ -114,8 +114,11 @@ def files_of(directory: Path) -> list[Path]:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Every file's bytes, with the values of the fields that are not compared struck out."""
-    return {str(path.relative_to(directory)): _struck_out(path) for path in files_of(directory)}
+    """Every file's bytes, with the values of the fields that are not compared struck out; of report.html none."""
+    return {
+        str(path.relative_to(directory)): b"" if path.name == "report.html" else _struck_out(path)
+        for path in files_of(directory)
+    }
 
 
 def _struck_out(path: Path) -> bytes:
@@ -157,8 +160,9 @@ def test_what_is_compared_are_all_files_of_data_training_and_translation(first: 
     tokens = {f"{s}-00000.{p}.npy" for s in ("train", "validation") for p in ("source", "target", "lengths")}
     tokenizer = {"tokenizer.model", "tokenizer.checksums.json"}
     checkpoint = model | {"optimizer.safetensors", "state.json"}
+    of_run = {"metrics.jsonl", "report.html", "results.json", "run.json", "translations.jsonl"}
     assert folders == {
-        ".": model | {"metrics.jsonl", "results.json", "run.json", *tokenizer, "translations", "scores"},
+        ".": model | of_run | tokenizer | {"translations", "scores"},
         "best": model,
         "data": tokens | tokenizer | {"manifest.json", "validation.json", "test.json"},
         **{f"checkpoints/step-{step:08d}": checkpoint for step in (12, 18, 24)},

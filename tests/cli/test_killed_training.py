@@ -29,8 +29,8 @@ TRAINING = """--model.n-layers 1 --model.d-model 16 --model.d-ff 32 --model.n-he
     --training.log-every 5 --training.validate-every 6 --training.checkpoint-every 4
     --training.keep-checkpoints 3 --training.average-checkpoints 2"""
 OF_THE_CLOCK = {
-    "time", "seconds", "unlogged_seconds", "target_tokens_per_second", "training_seconds", "evaluation_seconds",
-    "device_seconds", "device_flops_per_second", "flops_by_time",
+    "time", "peak_memory", "seconds", "unlogged_seconds", "target_tokens_per_second", "training_seconds",
+    "evaluation_seconds", "device_seconds", "device_flops_per_second", "flops_by_time",
 }  # fmt: skip
 Life = tuple[str, float]  # killed in a "call", during "validation", … (killed.py): in which one, as a share of all
 
@@ -73,7 +73,10 @@ def without_clock(value: Any) -> Any:
 
 
 def contents(run: Path) -> dict[str, Any]:
-    """All files: JSON without what a clock wrote, others as bytes; of checksums (of such JSON) only that they exist."""
+    """All files: JSON without what a clock wrote, others as bytes.
+
+    Of checksums of such JSON, and of the page that shows it, only that they exist.
+    """
     found: dict[str, Any] = {}
     for path in sorted(run.rglob("*")):
         name = path.relative_to(run).as_posix()
@@ -82,7 +85,7 @@ def contents(run: Path) -> dict[str, Any]:
         elif path.name == "metrics.jsonl":
             found[name] = [without_clock(json.loads(line)) for line in path.read_text().splitlines()]
         elif path.is_file():
-            found[name] = b"" if path.name == "checksums.json" else path.read_bytes()
+            found[name] = b"" if path.name in ("checksums.json", "report.html") else path.read_bytes()
     return found
 
 

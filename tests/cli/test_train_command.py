@@ -15,7 +15,12 @@ from small_run import Trained, contents, output_of, plain, translated
 from cli.command import run_command
 from cli.prepare import prepare_data
 from cli.train import train
+from minitransformer import Transformer
 from minitransformer.config import ConfigError
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.evaluation.bleu import bleu
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError, CorruptFileError
 from minitransformer.training.run_lock import run_lock
 from parallel.communicator import SerialCommunicator
@@ -51,7 +56,7 @@ def test_the_log_of_a_file_has_plain_lines(trained: Trained) -> None:
 def test_the_run_holds_all_that_is_needed_later(trained: Trained) -> None:
     assert names_in(trained.run) == [
         "best", "checkpoints", "checksums.json", "data", "metrics.jsonl", "model.json", "model.safetensors",
-        "results.json", "run.json", "tokenizer.checksums.json", "tokenizer.model",
+        "report.html", "results.json", "run.json", "tokenizer.checksums.json", "tokenizer.model", "translations.jsonl",
     ]  # fmt: skip
     assert names_in(trained.run / "checkpoints") == ["step-00000020", "step-00000040", "step-00000060"]
 
@@ -64,11 +69,11 @@ def test_metrics_are_json_lines_with_their_fields(trained: Trained) -> None:
     assert [record["step"] for record in of_kind["training"]] == [10, 20, 30, 40, 50, 60]
     assert [record["step"] for record in of_kind["validation"]] == [30, 60]
     assert of_kind["training"][0].keys() == {
-        "kind", "time", "step", "epoch", "loss", "learning_rate", "gradient_norm", "target_tokens_per_second",
-        "seconds", "flops",
+        "kind", "time", "peak_memory", "step", "epoch", "loss", "learning_rate", "gradient_norm",
+        "target_tokens_per_second", "seconds", "flops",
     }  # fmt: skip
     assert of_kind["validation"][0].keys() == {
-        "kind", "time", "step", "loss", "perplexity", "bleu", "signature", "best", "seconds",
+        "kind", "time", "peak_memory", "step", "loss", "perplexity", "bleu", "signature", "best", "seconds", "samples",
     }  # fmt: skip
     assert of_kind["training"][-1]["loss"] < of_kind["training"][0]["loss"]
 
@@ -77,7 +82,10 @@ def test_results_have_signature_code_and_configuration(trained: Trained) -> None
     results = json.loads((trained.run / "results.json").read_text())
     assert results.keys() == {
         "code", "configuration", "updates", "training_seconds", "parameters", "validation", "evaluation_seconds",
-        "flops", "flops_by_time", "device_seconds", "device_flops_per_second", "weights",
+        "flops", "flops_by_time", "device_seconds", "device_flops_per_second", "weights", "data",
+    }  # fmt: skip
+    assert results["data"] == {
+        "train_pairs": 200, "validation_pairs": 20, "dropped": {}, "source_words": 40, "target_words": 40,
     }  # fmt: skip
     assert results["updates"] == 60
     assert results["flops_by_time"] == results["device_seconds"] * results["device_flops_per_second"]
@@ -87,6 +95,23 @@ def test_results_have_signature_code_and_configuration(trained: Trained) -> None
     for noted in ("code", "configuration"):
         assert results[noted] in trained.log
     assert results["validation"]["signature"] in trained.log
+
+
+def test_the_translations_behind_the_scores_are_kept(trained: Trained) -> None:
+    """Of the last model every one; of each validation the first five, which are greedy ones."""
+    lines = [json.loads(line) for line in (trained.run / "translations.jsonl").read_text().splitlines()]
+    text = [tuple(pair) for pair in json.loads((trained.run / "data" / "validation.json").read_text())]
+    assert [(line["split"], line["source"], line["reference"]) for line in lines] == [("validation", *t) for t in text]
+    again = bleu([line["translation"] for line in lines], [[line["reference"] for line in lines]])
+    assert again.value == json.loads((trained.run / "results.json").read_text())["validation"]["bleu"]
+    records = map(json.loads, (trained.run / "metrics.jsonl").read_text().splitlines())
+    *_, last = (record for record in records if record["kind"] == "validation")
+    best = Translator(Transformer.load(trained.run / "best"), Tokenizer.load(trained.run))
+    found = best.n_best([source for source, _ in text], SearchConfig(beam=1, max_extra_tokens=25))
+    assert last["best"]
+    assert [list(sample.values()) for sample in last["samples"]] == [
+        [*pair, translation.text] for pair, (translation,) in zip(text[:5], found, strict=False)
+    ]
 
 
 def test_a_finished_run_says_so_and_changes_nothing(trained: Trained) -> None:

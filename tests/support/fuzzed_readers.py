@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece.sentencepiece_model_pb2  # noqa: F401  (no reader may open a file elsewhere, as an import does)
+import sacrebleu.tokenizers.tokenizer_13a  # noqa: F401  (no reader may open a file elsewhere, as an import does)
+import sentencepiece.sentencepiece_model_pb2  # noqa: F401  (the same)
 from ctranslate2_models import ctranslate2_directory, random_parts
 from marian_npz_files import write_marian
 from state_dict_files import write_fairseq, write_joeynmt
@@ -40,6 +41,8 @@ from minitransformer.model.storage import stored
 from minitransformer.model.transformer import Transformer
 from minitransformer.parsing.penn import read_tree, read_trees, write_tree
 from minitransformer.parsing.plain import plain
+from minitransformer.report.run_page import run_page
+from minitransformer.report.run_record import read_run
 from minitransformer.system.checksums import checksums_of, write_checksums
 from minitransformer.system.files import CheckpointError, read_json, write_text
 from minitransformer.training.callbacks import MetricsFile, TrainingReport
@@ -263,6 +266,18 @@ def write_metrics(directory: Path) -> None:
         metrics.report(TrainingReport(step, 0, 1 / step, 1e-3, 0.25, 4_000.0, 2.0, 10**9))
 
 
+def write_logged_run(directory: Path) -> None:
+    write_run(directory)
+    write_metrics(directory)
+    sample = {"source": "one", "reference": "eins", "translation": "zwei"}
+    line = {"kind": "validation", "time": 1.5, "step": 8, "loss": 1.25, "bleu": 20.5, "samples": [sample]}
+    with (directory / "metrics.jsonl").open("a") as log:
+        log.write(json.dumps(line) + "\n")
+    (directory / "translations.jsonl").write_text(json.dumps({"split": "validation"} | sample) + "\n")
+    results = {"updates": 8, "validation": {"bleu": 20.5, "signature": "x"}, "data": {"train_pairs": 3, "dropped": {}}}
+    (directory / "results.json").write_text(json.dumps(results))
+
+
 def write_marian_directory(directory: Path) -> None:
     words = [f"{a} {b}" for a in NUMBERS for b in NUMBERS]
     tokenizer = Tokenizer.train([(line, line) for line in words], vocabulary_size=40)
@@ -296,6 +311,7 @@ READERS: dict[str, Reader] = {
     "fairseq": Reader(write_fairseq, lambda directory: read_fairseq(directory).require_fitting()),
     "joeynmt": Reader(write_joeynmt, lambda directory: read_joeynmt(directory).require_fitting()),
     "metrics": Reader(write_metrics, lambda directory: MetricsFile(directory).begin(TrainingState(step=5), 9)),
+    "logged-run": Reader(write_logged_run, lambda directory: run_page([read_run(directory)] * 2)),
     "repro-bundle": Reader(write_repro_bundle_of_update, replay_repro_bundle),
     "translation": Reader(
         write_half_translated, lambda directory: translate_four_lines(directory, resume=True), changes_others=True

@@ -1,11 +1,5 @@
 // ---- the controls
 
-function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-
 function choice(type, name, value, text, onChange, colour) {
   const input = element("input", {type, name, value});
   input.addEventListener("change", onChange);

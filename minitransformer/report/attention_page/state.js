@@ -1,6 +1,3 @@
-"use strict";
-
-const data = JSON.parse(document.getElementById("data").textContent);
 const KIND_NAMES = {
   "encoder": "Encoder", "decoder": "Decoder", "encoder-decoder": "Encoder–decoder", "alignment": "Alignment",
 };
@@ -8,8 +5,6 @@ const LEAST = [0, 5, 10, 20, 50]; // percent: weights below one of these can be 
 const MANY = 24; // with more words, the table has no numbers, and small weights have no lines unless asked for
 const LEAST_OF_MANY = 20;
 
-const byId = (id) => document.getElementById(id);
-const range = (n) => Array.from({length: n}, (_, i) => i);
 const nHeads = data.colours.length;
 
 /** Decode base64 of 16-bit numbers into weights. */

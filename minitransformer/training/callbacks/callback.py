@@ -28,10 +28,19 @@ class TrainingReport:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """A held-out sentence, its reference and its translation by the model; a tree is written in brackets."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+@dataclass(frozen=True)
 class ValidationReport:
     """The scores of held-out text: the loss, and BLEU or F1 with the score's signature.
 
-    The loss is in nats per target token, without label smoothing.
+    The loss is in nats per target token, without label smoothing.  ``samples`` are the first translated sentences.
     """
 
     step: int
@@ -40,6 +49,7 @@ class ValidationReport:
     score: Score
     best: bool
     seconds: float
+    samples: tuple[Sample, ...] = ()
 
 
 class Callback:

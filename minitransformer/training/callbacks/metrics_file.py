@@ -12,11 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from minitransformer.config.run import METRICS_FILE
 from minitransformer.system.files import atomic_write, write_text
+from minitransformer.system.memory import peak_memory
 from minitransformer.training.callbacks.callback import Callback, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 
-METRICS_FILE = "metrics.jsonl"
 _log = logging.getLogger(__name__)
 
 
@@ -52,7 +53,8 @@ class MetricsFile(Callback):
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """Append a line."""
         kind = "training" if isinstance(report, TrainingReport) else "validation"
-        self._waiting += json.dumps({"kind": kind, "time": time.time()} | _figures_of(report)) + "\n"
+        of_process = {"time": time.time(), "peak_memory": peak_memory()}
+        self._waiting += json.dumps({"kind": kind} | of_process | _figures_of(report)) + "\n"
         try:
             self._append(self._waiting.encode())
         except OSError as error:

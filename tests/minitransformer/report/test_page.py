@@ -14,7 +14,8 @@ from attended import ODD_PAIR, pair_of
 
 from minitransformer.report.attended import AttendedPair
 from minitransformer.report.merging import merge_words
-from minitransformer.report.page import attention_page, embedded_json, page_data
+from minitransformer.report.page import attention_page, page_data
+from minitransformer.report.self_contained import embedded_json
 
 
 class Structure(HTMLParser):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from minitransformer.system import memory
@@ -77,3 +78,10 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
     memory.give_back_freed_memory()
     assert not memory.keep_freed_memory()
+
+
+def test_the_peak_of_memory_is_the_systems_in_bytes_and_keeps_what_was_freed() -> None:
+    np.ones(40_000_000, np.uint8)
+    status = Path("/proc/self/status").read_text()
+    by_kernel = next(1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    assert by_kernel == pytest.approx(memory.peak_memory(), rel=0.02)

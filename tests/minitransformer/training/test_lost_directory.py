@@ -109,7 +109,7 @@ def test_a_run_that_is_lost_before_its_final_model_is_named(tmp_path: Path) -> N
     assert not config.run.exists()
 
 
-@pytest.mark.parametrize("work", ["loss", "score"])
+@pytest.mark.parametrize("work", ["loss", "evaluate"])
 def test_a_run_that_is_lost_at_its_very_end_is_not_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:

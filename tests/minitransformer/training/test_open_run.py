@@ -225,7 +225,7 @@ def test_finite_weights_that_give_no_finite_numbers_are_not_the_best_and_end_the
     validation = job.trainer.validation
     assert validation is not None
     with pytest.raises(TrainingDivergedError, match="validation: beam search: source 0 has no translation"):
-        validation.score(job.trainer.model, validation.text, beam=1)
+        validation.evaluate(job.trainer.model, validation.text, beam=1)
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_ctrl_c_ends_a_validation_before_all_sentences_are_translated(tmp_path: 
     assert monitor.seen[0] == (0, len(validation.text))  # shown at once: an untrained model finishes nothing for long
     assert 0 < monitor.seen[-1][0] < len(validation.text)
     told: list[tuple[int, int]] = []
-    validation.score(model, PAIRS[:40], beam=2, progress=lambda *n: told.append(n))
+    validation.evaluate(model, PAIRS[:40], beam=2, progress=lambda *n: told.append(n))
     assert told[-1] == (40, 40)
     assert told == sorted(told)
 

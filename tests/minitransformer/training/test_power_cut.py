@@ -14,12 +14,12 @@ from power_cut import Recording, record, write_tree
 
 from autograd.optim import Adam
 from minitransformer.config import ModelConfig
+from minitransformer.config.run import METRICS_FILE
 from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.system import files
 from minitransformer.system.files import CheckpointError, sync
 from minitransformer.training import checkpoint as checkpoint_module
-from minitransformer.training.callbacks.metrics_file import METRICS_FILE
 from minitransformer.training.checkpoint import (
     Snapshot,
     checkpoints,

@@ -1,0 +1,101 @@
+"""The page of a real run by the command, and the documented keys of its files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import Trained, as_command, output_of
+
+from cli.report import report
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "watching.md").read_text(encoding="utf-8")
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def lines_of(trained: Trained, kind: str) -> list[dict[str, Any]]:
+    records = map(json.loads, (trained.run / "metrics.jsonl").read_text().splitlines())
+    return [record for record in records if record["kind"] == kind]
+
+
+def test_the_page_has_the_losses_scores_and_translations_of_the_run(trained: Trained, tmp_path: Path) -> None:
+    page = tmp_path / "new" / "page.html"
+    assert output_of(lambda: report(["training", str(trained.run), "--output", str(page)])) == f"wrote {page}\n"
+    data = data_of(page)
+    training, validation = data["panels"][0]["curves"][0]
+    assert training["values"] == pytest.approx([line["loss"] for line in lines_of(trained, "training")], rel=1e-5)
+    assert validation["values"] == pytest.approx([line["loss"] for line in lines_of(trained, "validation")], rel=1e-5)
+    results = json.loads((trained.run / "results.json").read_text())
+    (final,) = (row["values"][0] for row in data["facts"]["Result"] if row["name"] == "final score, validation")
+    assert final == f"BLEU {results['validation']['bleu']:.2f}\n{results['validation']['signature']}"
+    lines = map(json.loads, (trained.run / "translations.jsonl").read_text().splitlines())
+    distinct = {(line["source"], line["reference"], line["translation"]): None for line in lines}
+    assert [(s["source"], s["reference"], *s["final"]) for s in data["samples"]] == list(distinct)
+
+
+def test_training_leaves_the_same_page_in_the_runs_directory(trained: Trained, tmp_path: Path) -> None:
+    report(["training", str(trained.run), "--output", str(tmp_path / "page.html")])
+    assert (trained.run / "report.html").read_bytes() == (tmp_path / "page.html").read_bytes()
+
+
+def test_a_picture(trained: Trained, tmp_path: Path) -> None:
+    output_of(lambda: report(["training", str(trained.run), "--output", str(tmp_path / "a.svg")]))
+    assert "Norm of the gradient" in (tmp_path / "a.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["absent"], "absent: holds no training run"),
+        ([], "runs/demo: holds no training run"),
+        (["absent", "--output", "a.gif"], "a.gif: the suffix must name the format"),
+    ],
+)
+def test_what_cannot_be_shown_is_reported_in_one_line(
+    words: list[str],
+    problem: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert as_command("report", ["training", *words], monkeypatch) == 1
+    output = capsys.readouterr().err
+    assert re.fullmatch(r"error: [^\n]+\n", output)
+    assert problem in output
+    assert list(tmp_path.iterdir()) == []
+
+
+def documented(heading: str) -> set[str]:
+    """The keys in the first column of the table that has this heading."""
+    (table,) = re.findall(rf"^\| {heading} \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", GUIDE, re.MULTILINE)
+    return {key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+def test_the_guide_names_the_keys_of_the_log(trained: Trained) -> None:
+    assert documented("key in training") == set(lines_of(trained, "training")[0])
+    (validation, *_) = lines_of(trained, "validation")
+    assert documented("key in validation") == set(validation) | {"f1"}
+    assert set(validation["samples"][0]) == {"source", "reference", "translation"}
+
+
+def test_the_guide_names_the_keys_of_the_results(trained: Trained) -> None:
+    results = json.loads((trained.run / "results.json").read_text())
+    assert documented("key") == set(results) | {"test"}
+    for key in ("data", "validation"):
+        (row,) = re.findall(rf"^\| `{key}` \| (.*) \|$", GUIDE, re.MULTILINE)
+        assert set(re.findall(r"`(\w+)`", row)) - {"f1"} == set(results[key])
+
+
+def test_the_guide_names_the_keys_of_translations(trained: Trained) -> None:
+    (line, *_) = map(json.loads, (trained.run / "translations.jsonl").read_text().splitlines())
+    section = GUIDE.split("### Translations\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"`(\w+)`", section)) == set(line)
