@@ -10,6 +10,7 @@ from pathlib import Path
 import tyro
 
 from cli.command import run_command, say
+from cli.options import as_text
 from minitransformer.config import RunConfig
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
@@ -68,14 +69,6 @@ def report(arguments: Sequence[str]) -> int:
         draw(pair, options)
     say(f"{pair.translation}\nwrote {options.output}")
     return 0
-
-
-def as_text(name: str, argument: str) -> str:
-    """Decode a command-line argument as UTF-8; replace invalid bytes, with a warning."""
-    text = argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if text != argument:
-        say(f"warning: the {name} is not UTF-8; read with replacements")
-    return text
 
 
 def draw(pair: AttendedPair, options: AttentionOptions) -> None:

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_bytes
+from minitransformer.inference.alignment import pharaoh
 from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.prefix import Prefixes
+from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.translator import Translation, Translator
 
 LINES_AT_ONCE = 2_048  # batched together by length; their translations are written together
@@ -83,19 +86,28 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
         yield read(stream)
 
 
-def decoded(line: bytes, number: int) -> str:
+def read_lines(path: Path) -> list[str]:
+    """Return all lines of a file, decoded.  Raises: CorpusError if it cannot be read."""
+    texts = list[str]()
+    with groups_of_file(path, LINES_AT_ONCE) as groups:
+        for group in groups:
+            texts += [decoded(line, n, f"{path}: line") for n, line in enumerate(group, len(texts) + 1)]
+    return texts
+
+
+def decoded(line: bytes, number: int, of: str = "line") -> str:
     """Decode line ``number`` (from 1) of an input, without surrounding blanks and byte order mark.
 
     Bytes that are not UTF-8 are replaced; a line over LONGEST_LINE bytes is cut.  The log names the line.
     """
     line = content(line, number)
     if len(line) > LONGEST_LINE:
-        _log.warning(f"line {number} has over {LONGEST_LINE:,} bytes; the rest is cut off")
+        _log.warning(f"{of} {number} has over {LONGEST_LINE:,} bytes; the rest is cut off")
         line = _CUT_CHARACTER.sub(b"", line[:LONGEST_LINE])
     try:
         return line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        _log.warning(f"line {number} is not UTF-8 ({error.reason}); read with replacements")
+        _log.warning(f"{of} {number} is not UTF-8 ({error.reason}); read with replacements")
         return line.decode("utf-8", errors="replace").strip()
 
 
@@ -117,26 +129,50 @@ class LineTranslator:
     """A translation of groups of lines into output bytes.
 
     With ``n_best``, each line gives up to ``n_best`` output lines: number, score, log-probability and translation,
-    tab-separated.
+    tab-separated.  ``alignments`` is the file for word alignments, one line for each output line; the caller writes it.
     """
 
     translator: Translator
     search: SearchConfig
     n_best: int | None = None
     n_threads: int | None = None
+    prefixes: Prefixes | None = None
+    sampling: Sampling | None = None
+    alignments: Path | None = None
 
-    def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
-        """Translate a group of lines; ``n_before`` lines of the input come before it."""
+    def __call__(self, lines: Sequence[bytes], n_before: int) -> list[bytes]:
+        """Translate a group of lines; ``n_before`` lines of the input come before it.
+
+        Returns the translations and, if there is a file for them, the alignments.
+        """
         texts = [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
         for i in self.translator.cut(texts):
             warn_of_cut(f"line {n_before + 1 + i}", self.translator)
-        found = self.translator.n_best(texts, self.search, n_threads=self.n_threads)
-        return "".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1)).encode()
+        found = self.translator.n_best(
+            texts,
+            self.search,
+            n_threads=self.n_threads,
+            prefixes=None if self.prefixes is None else self.prefixes.of_lines(n_before, len(lines)),
+            sampling=self.sampling,
+            n_before=n_before,
+            aligned=self.alignments is not None,
+        )
+        outputs = ["".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1))]
+        if self.alignments is not None:
+            shown = [of_line if self.n_best else of_line[:1] for of_line in found]
+            outputs.append("".join(f"{pharaoh(each.alignment)}\n" for of_line in shown for each in of_line))
+        return [output.encode() for output in outputs]
 
     def facts(self) -> dict[str, Any]:
         """Return all settings, and the model's checksum, on which the output depends."""
-        model = self.translator.fingerprint()
-        return {**dataclasses.asdict(self.search), "n_best": self.n_best, "model": model}
+        return {
+            **dataclasses.asdict(self.search),
+            "n_best": self.n_best,
+            "model": self.translator.fingerprint(),
+            "prefix": self.prefixes and self.prefixes.checksum(),
+            "sampling": self.sampling and dataclasses.asdict(self.sampling),
+            "alignments": self.alignments and str(self.alignments),
+        }
 
     def _formatted(self, translations: Sequence[Translation], number: int) -> str:
         if self.n_best is None:

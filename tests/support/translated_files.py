@@ -50,10 +50,10 @@ class Uppercase(LineTranslator):
     def __init__(self, n_best: int | None) -> None:
         object.__setattr__(self, "n_best", n_best)
 
-    def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
+    def __call__(self, lines: Sequence[bytes], n_before: int) -> list[bytes]:
         if self.n_best is None:
-            return b"".join(line.upper() + b"\n" for line in lines)
-        return b"".join(f"{n}\t{line!r}\n".encode() * self.n_best for n, line in enumerate(lines, n_before + 1))
+            return [b"".join(line.upper() + b"\n" for line in lines)]
+        return [b"".join(f"{n}\t{line!r}\n".encode() * self.n_best for n, line in enumerate(lines, n_before + 1))]
 
     def facts(self) -> dict[str, Any]:
         return {"n_best": self.n_best}
