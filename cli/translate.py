@@ -28,7 +28,7 @@ from minitransformer.inference.stream import (
     Source,
     groups_of_file,
     groups_of_lines,
-    read_lines,
+    read_prefixes,
 )
 from minitransformer.inference.translator import Translator, WeightsDtype
 
@@ -73,7 +73,8 @@ class TranslateOptions:
     """File to write word alignments to, one line for each line of the output: "0-0 2-1" means that source word 0
     corresponds to word 0 of the translation, and source word 2 to word 1."""
     prefix: Path | None = None
-    """File with the beginning of each line's translation, one line for each input line; an empty line gives none."""
+    """File with the beginning of each line's translation, one line for each input line; an empty line gives none. Its
+    last word may be continued, unless a blank follows it."""
     prefix_text: str | None = None
     """The beginning of every translation, in place of --prefix."""
     sample: bool = False
@@ -144,7 +145,7 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     options = parse_options(TranslateOptions(), DESCRIPTION, arguments, remedy)
     options.check()
     choose_kernels(options.kernels)
-    prefixes = read_prefixes(options)
+    prefixes = prefixes_of(options)
     runs = options.run or (RunConfig.run,)
     translator = Translator.load(*runs, device=options.device, weights=options.weights)
     translation = LineTranslator(
@@ -163,16 +164,16 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     return 0
 
 
-def read_prefixes(options: TranslateOptions) -> Prefixes | None:
+def prefixes_of(options: TranslateOptions) -> Prefixes | None:
     """Return the beginnings of translations, if they are given.
 
     Raises: PrefixError if the input is a file with another number of lines.
     """
     if options.prefix_text is not None:
-        return Prefixes([as_text("prefix", options.prefix_text).strip()])
+        return Prefixes([as_text("prefix", options.prefix_text)])
     if options.prefix is None:
         return None
-    prefixes = Prefixes(read_lines(options.prefix), options.prefix)
+    prefixes = read_prefixes(options.prefix)
     if options.input:
         with groups_of_file(options.input, LINES_AT_ONCE) as groups:
             prefixes.require_lines(sum(map(len, groups)))

@@ -18,7 +18,7 @@ import numpy as np
 from autograd.array import FloatArray, IntArray
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.attention import source_attention_weights
-from minitransformer.inference.prefix import Prefix, known
+from minitransformer.inference.prefix import Prefix, Prefixer
 from minitransformer.model.batch import Ids
 from minitransformer.model.transformer import Transformer
 
@@ -69,16 +69,15 @@ def words_of_source(tokenizer: Tokenizer, line: str) -> IntArray:
     return (starts.cumsum() - 1).clip(0, len(words) - 1)
 
 
-def words_of_target(tokenizer: Tokenizer, ids: Sequence[int], prefix: Prefix) -> IntArray:
+def words_of_target(prefixer: Prefixer, ids: Sequence[int], prefix: Prefix) -> IntArray:
     """Return the index of the word of each id of a translation that begins with a prefix."""
-    n = len(prefix.ids)
-    of_words = [known(word) for word in tokenizer.encode_target(prefix.text.split())]
-    begun = _words_of_ids(of_words, prefix.ids)
-    decoded = tokenizer.decode_target([ids[: i + 1] for i in range(len(ids))])
+    begun = _words_of_ids([prefixer.ids_of(word) for word in prefix.text.split()], prefixer.ids_of(prefix.text))
+    n_given = len(prefix.ids)
+    decoded = prefixer.tokenizer.decode_target([ids[: i + 1] for i in range(len(ids))])
     texts = [prefix.completed(text) for text in decoded]
     numbers: IntArray = np.array([len(text.split()) - (not text[-1:].isspace()) for text in texts], np.int64)
     if begun is not None:
-        numbers[:n] = begun
+        numbers[:n_given] = begun[:n_given]
     return numbers.clip(0, max(0, len(texts[-1].split()) - 1) if texts else 0)
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from autograd import Tensor, no_tape, to_host
 from autograd.array import Array, BoolArray, FloatArray, IntArray
 from minitransformer.inference.device_search import DeviceSearch
-from minitransformer.inference.prefix import constraint_of_prefixes
 from minitransformer.inference.search import (
     Advance,
     Constraint,
@@ -39,7 +38,7 @@ def beam_search(
     config: SearchConfig | None = None,
     constraint: Constraint | None = None,
     advance: Advance = lambda n: None,
-    prefixes: Sequence[Ids] | None = None,
+    n_given: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the ``n_best`` highest-scoring translations that the beam finds for each source, best first.
 
@@ -53,8 +52,8 @@ def beam_search(
         constraint: forbids tokens, except the end symbol at the greatest length; it does not change the log p of the
             other tokens.
         advance: is called with the number of sources that were finished since the last call.
-        prefixes: the ids with which the translation of each source begins, without START and UNKNOWN; not together with
-            a constraint.
+        n_given: the number of tokens of each translation that the constraint gives, if it gives any: a translation may
+            exceed the longer one of source and given tokens by ``max_extra_tokens``.
 
     Raises: SearchError if the models' outputs are not finite.
     """
@@ -62,7 +61,6 @@ def beam_search(
         return []
     models = [models] if isinstance(models, Transformer) else models
     config = (config or SearchConfig()).for_model(models[0].config)
-    constraint, n_given = constraint_of_prefixes(prefixes, models[0].config.vocabulary_size, constraint)
     with no_tape():
         if models[0].device == "cuda" and constraint is None:
             found = DeviceSearch(models, sources, config).run()
@@ -79,7 +77,7 @@ class _Search(Search):
 
     def __init__(
         self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig,
-        constraint: Constraint | None, advance: Advance, n_given: IntArray | int = 0,
+        constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(models, sources, config, n_given)
         self.constraint, self.never_generated, self.advance = constraint, self.never(), advance

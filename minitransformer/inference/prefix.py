@@ -1,21 +1,26 @@
 """Given beginnings of translations: a search is forced to decode them, then continues freely.
 
 Source: Wuebker et al. 2016, "Models and inference for prefix-constrained machine translation".
+Differs: the last word may be incomplete.  A tokenizer cuts "Häus" into other pieces than "Häuser", and the model has
+never read them.  So the pieces of the last word are not given: all pieces are allowed that spell it, or a longer word.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from autograd.array import BoolArray, IntArray
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.inference.search import NEVER_GENERATED, Constraint
-from minitransformer.model.batch import Ids
+from minitransformer.inference.search import NEVER_GENERATED
+from minitransformer.model.symbols import END
 from minitransformer.system.errors import UserError
 
 _NONE = -1  # no token is given at this step
@@ -27,18 +32,29 @@ class PrefixError(UserError, ValueError):
 
 @dataclass(frozen=True)
 class Prefix:
-    """The beginning of a translation: as it is given, as ids, and as these ids are decoded.
+    """The beginning of a translation.
 
-    The tokenizer may normalise or not know some of its characters; the translation has it as it is given.
+    ``ids`` are the tokens that are given, and ``rest`` is how the text of the next ones begins, with blanks as "▁".
+    ``text`` is the beginning as the user gives it, and ``decoded`` the same after the tokenizer, which may normalise or
+    not know some characters.
     """
 
     text: str
-    ids: Sequence[int]
     decoded: str
+    ids: Sequence[int]
+    rest: str = ""
+
+    @property
+    def n_tokens(self) -> int:
+        """The greatest number of tokens that spell the prefix."""
+        return len(self.ids) + len(self.rest)
 
     def completed(self, decoded: str) -> str:
-        """Replace the decoded prefix at the beginning of a translation by the prefix as it is given."""
+        """Replace the decoded prefix at the beginning of a translation by the prefix as the user gives it."""
         return self.text + decoded[len(self.decoded) :] if decoded.startswith(self.decoded) else decoded
+
+
+NO_PREFIX = Prefix("", "", ())
 
 
 @dataclass(frozen=True)
@@ -73,70 +89,112 @@ class Prefixes:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-NO_PREFIX = Prefix("", (), "")
+class Prefixer:
+    """A reader of beginnings of translations.
 
-
-def prefixes_of(tokenizer: Tokenizer, texts: Sequence[str], longest: int) -> list[Prefix]:
-    """Return prefixes of at most ``longest`` tokens; the rest is cut off.
-
-    Unknown characters have no token.
+    Args:
+        longest: the greatest number of tokens; the rest of a longer beginning is cut off.
     """
-    of_lines = [known(ids) for ids in tokenizer.encode_target(texts)]
-    cut = [ids[:longest] for ids in of_lines]
-    decoded = tokenizer.decode_target(cut)
-    return [
-        Prefix(text if len(ids) <= longest else begun, some, begun)
-        for text, ids, some, begun in zip(texts, of_lines, cut, decoded, strict=True)
-    ]
 
+    def __init__(self, tokenizer: Tokenizer, longest: int) -> None:
+        self.tokenizer, self.longest = tokenizer, longest
 
-def known(ids: Sequence[int]) -> list[int]:
-    """Return the ids that a search can generate: those of known characters."""
-    return [i for i in ids if i not in NEVER_GENERATED]
+    def __call__(self, text: str) -> Prefix:
+        """Return the prefix of a text.  A blank at its end says that the last word is complete.
+
+        Unknown characters have no token; the translation has them nevertheless.
+        """
+        words, ids = text.split(), self.ids_of(text)
+        if not words:
+            return NO_PREFIX
+        text = text.strip() + " " * text[-1].isspace()
+        if text[-1] == " ":
+            given, rest = ids, "▁"
+        else:
+            given = self.ids_of(" ".join(words[:-1]))
+            pieces = [self.pieces[i] for i in ids[len(given) :]]
+            given, rest = (given, "".join(pieces)) if ids[: len(given)] == given and all(pieces) else (ids, "")
+        if len(given) + len(rest) > self.longest:
+            decoded = self.decoded(ids[: self.longest])
+            return Prefix(decoded, decoded, ids[: self.longest])
+        return Prefix(text.strip(), self.decoded(ids), given, rest)
+
+    def is_cut(self, text: str) -> bool:
+        """Return whether the model gets only the beginning of this text."""
+        return len(self.ids_of(text)) > self.longest
+
+    def ids_of(self, text: str) -> list[int]:
+        """Return the ids of the characters of a text that the tokenizer knows."""
+        return [i for i in self.tokenizer.encode_target([text])[0] if i not in NEVER_GENERATED]
+
+    def decoded(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+        return self.tokenizer.decode_target([ids])[0]
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The text of each target id, with "▁" for a blank; "" for reserved ids and for single bytes of a character."""
+        model, texts = self.tokenizer.target, list[str]()
+        for i in range(self.tokenizer.n_target_words):
+            is_text = i > END and not (model.is_control(i) or model.is_byte(i) or model.is_unused(i))
+            texts.append(str(model.id_to_piece(i)) if is_text else "")
+        return texts
 
 
 class PrefixConstraint:
-    """The beginning of each hypothesis: until it is complete, only its next token is allowed.
+    """The beginning of each hypothesis: its given tokens, then tokens that spell the rest.
 
     The log p of a translation includes the given tokens.
 
-    Shapes: ``given`` (rows, longest prefix), token ids, then −1.
+    Args:
+        pieces: the text of each id; "" for ids that spell nothing.
+
+    Shapes: ``given`` (rows, most given tokens), ids, then −1; ``rest`` has one text for each row.
     """
 
-    def __init__(self, prefixes: Sequence[Ids], n_words: int) -> None:
-        self.n_words, self.step = n_words, 0
-        self.given: IntArray = np.full((len(prefixes), max(map(len, prefixes), default=0)), _NONE, np.int64)
+    def __init__(self, prefixes: Sequence[Prefix], pieces: Sequence[str]) -> None:
+        self.pieces, self.step = pieces, 0
+        self.ids_of = {piece: i for i, piece in enumerate(pieces) if piece}
+        self.by_piece = sorted(self.ids_of)
+        self.given: IntArray = np.full((len(prefixes), max(len(prefix.ids) for prefix in prefixes)), _NONE, np.int64)
         for row, prefix in enumerate(prefixes):
-            self.given[row, : len(prefix)] = prefix
+            self.given[row, : len(prefix.ids)] = prefix.ids
+        self.rest = [prefix.rest for prefix in prefixes]
 
     def forbidden(self) -> BoolArray:
-        """Return the tokens that may not come next, as booleans (rows, W); (1, W) if no token is given any more."""
-        given = self.given[:, self.step] if self.step < self.given.shape[1] else np.empty(0, np.int64)
-        rows = np.flatnonzero(given != _NONE)
-        forbidden: BoolArray = np.zeros((len(given) if len(rows) else 1, self.n_words), np.bool_)
-        forbidden[rows] = True
-        forbidden[rows, given[rows]] = False
+        """Return the tokens that may not come next, as booleans (rows, W); (1, W) if all tokens may."""
+        given = self._given_now()
+        bound = [row for row, rest in enumerate(self.rest) if rest or given[row] != _NONE]
+        forbidden: BoolArray = np.zeros((len(given) if bound else 1, len(self.pieces)), np.bool_)
+        for row in bound:
+            allowed = self._spelling(self.rest[row]) if given[row] == _NONE else [int(given[row])]
+            forbidden[row] = bool(allowed)  # if no token fits, all are allowed
+            forbidden[row, allowed] = False
         return forbidden
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
         """Select these rows, and append to each its token."""
         self.select(rows)
+        given = self._given_now()
+        for row, rest in enumerate(self.rest):
+            if rest and given[row] == _NONE:
+                piece = self.pieces[tokens[row]]
+                self.rest[row] = rest[len(piece) :] if rest.startswith(piece) else ""
         self.step += 1
 
     def select(self, rows: IntArray) -> None:
         """Select these rows."""
-        self.given = self.given[rows]
+        self.given, self.rest = self.given[rows], [self.rest[row] for row in rows]
 
+    def _given_now(self) -> IntArray:
+        """Return the token of each row that is given at this step, or −1."""
+        n_steps = self.given.shape[1]
+        return self.given[:, self.step] if self.step < n_steps else np.full(len(self.given), _NONE)
 
-def constraint_of_prefixes(
-    prefixes: Sequence[Ids] | None, n_words: int, other: Constraint | None = None
-) -> tuple[Constraint | None, IntArray]:
-    """Return the constraint of a search with these prefixes, and the number of given tokens of each.
-
-    Without prefixes the constraint is ``other``.  Raises: ValueError for prefixes with another constraint.
-    """
-    if not prefixes or not any(map(len, prefixes)):
-        return other, np.zeros(1, np.int64)
-    if other is not None:
-        raise ValueError("search: expected prefixes or a constraint; got both")
-    return PrefixConstraint(prefixes, n_words), np.array([len(prefix) for prefix in prefixes])
+    def _spelling(self, rest: str) -> list[int]:
+        """Return the tokens that spell ``rest``, a part of its beginning, or more; END after a complete word."""
+        start = bisect_left(self.by_piece, rest)
+        longer = itertools.takewhile(lambda piece: piece.startswith(rest), self.by_piece[start:])
+        shorter = (rest[:n] for n in range(1, len(rest)))
+        end = [END] if rest == "▁" else []
+        return [self.ids_of[piece] for piece in (*shorter, *longer) if piece in self.ids_of] + end

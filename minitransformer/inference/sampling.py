@@ -16,7 +16,6 @@ from autograd import no_tape, to_host
 from autograd.array import BoolArray, FloatArray, IntArray
 from autograd.random import StreamId, named_stream_id, uniform
 from minitransformer.config import ConfigError
-from minitransformer.inference.prefix import constraint_of_prefixes
 from minitransformer.inference.search import (
     Advance,
     Constraint,
@@ -60,7 +59,8 @@ def sample(
     sampling: Sampling,
     numbers: Sequence[int],
     advance: Advance = lambda n: None,
-    prefixes: Sequence[Ids] | None = None,
+    constraint: Constraint | None = None,
+    n_given: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """Draw ``config.n_best`` translations of each source, in the order of the draws; the same one may occur twice.
 
@@ -68,13 +68,12 @@ def sample(
     only the end symbol is.
 
     Args:
-        models, sources, advance, prefixes: see ``beam_search``.
+        models, sources, advance, constraint, n_given: see ``beam_search``.
         numbers: the number of each source's line, which chooses its random numbers.
 
     Raises: SearchError if the models' outputs are not finite.
     """
     config = config.for_model(models[0].config)
-    constraint, n_given = constraint_of_prefixes(prefixes, models[0].config.vocabulary_size)
     with no_tape():
         return _SamplingSearch(models, sources, config, sampling, numbers, constraint, advance, n_given).run()
 
@@ -118,7 +117,7 @@ class _SamplingSearch(Search):
 
     def __init__(
         self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig, sampling: Sampling,
-        numbers: Sequence[int], constraint: Constraint | None, advance: Advance, n_given: IntArray,
+        numbers: Sequence[int], constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None,
     ) -> None:  # fmt: skip
         super().__init__(models, sources, config, n_given)
         self.sampling, self.constraint, self.advance = sampling, constraint, advance

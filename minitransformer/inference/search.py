@@ -95,21 +95,18 @@ class Constraint(Protocol):
 
 
 class Search:
-    """The parts of a search that do not depend on the device: models, limits and forbidden tokens.
-
-    Args:
-        n_given: the number of tokens of each translation that are given; a translation may exceed the longer one of
-            source and given tokens by ``max_extra_tokens``.
-    """
+    """The parts of a search that do not depend on the device: models, limits and forbidden tokens."""
 
     def __init__(
-        self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig, n_given: IntArray | int = 0
-    ) -> None:
+        self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig,
+        n_given: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
         self.config, self.predictor = config, Predictor(models, sources, config.beam)
         self.n_target_words = models[0].config.vocabulary_size
         self.sentences = np.arange(len(sources))  # indices of the sources in the state, in its order
         n_words = np.array([len(source) for source in sources], np.int64)
-        self.max_lengths = np.maximum(n_words, n_given) + config.max_extra_tokens  # (sources,), end symbol included
+        longest = n_words if n_given is None else np.maximum(n_words, n_given)
+        self.max_lengths = longest + config.max_extra_tokens  # (sources,), end symbol included
         for model in models:
             if model.config.positions == "learned":  # a table of limited length
                 self.max_lengths = np.minimum(self.max_lengths, model.config.longest_sentence)

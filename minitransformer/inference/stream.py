@@ -86,13 +86,18 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
         yield read(stream)
 
 
-def read_lines(path: Path) -> list[str]:
-    """Return all lines of a file, decoded.  Raises: CorpusError if it cannot be read."""
+def read_prefixes(path: Path) -> Prefixes:
+    """Read a file of beginnings of translations; a blank at the end of a line is kept.
+
+    Raises: CorpusError if it cannot be read.
+    """
     texts = list[str]()
     with groups_of_file(path, LINES_AT_ONCE) as groups:
         for group in groups:
-            texts += [decoded(line, n, f"{path}: line") for n, line in enumerate(group, len(texts) + 1)]
-    return texts
+            for line in group:
+                blank = " " * (line.rstrip(b"\r")[-1:] in (b" ", b"\t"))
+                texts.append(decoded(line, len(texts) + 1, f"{path}: line") + blank)
+    return Prefixes(texts, path)
 
 
 def decoded(line: bytes, number: int, of: str = "line") -> str:
@@ -148,11 +153,15 @@ class LineTranslator:
         texts = [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
         for i in self.translator.cut(texts):
             warn_of_cut(f"line {n_before + 1 + i}", self.translator)
+        prefixes = None if self.prefixes is None else self.prefixes.of_lines(n_before, len(lines))
+        for i, prefix in enumerate(prefixes or ()):
+            if self.translator.prefixer.is_cut(prefix):
+                warn_of_cut(f"the beginning of the translation of line {n_before + 1 + i}", self.translator)
         found = self.translator.n_best(
             texts,
             self.search,
             n_threads=self.n_threads,
-            prefixes=None if self.prefixes is None else self.prefixes.of_lines(n_before, len(lines)),
+            prefixes=prefixes,
             sampling=self.sampling,
             n_before=n_before,
             aligned=self.alignments is not None,

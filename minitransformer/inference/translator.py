@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -17,7 +18,7 @@ from minitransformer.config import ConfigError
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.alignment import Links, word_links, words_of_source, words_of_target
 from minitransformer.inference.beam import Advance, Constraint, Hypothesis, SearchConfig, beam_search
-from minitransformer.inference.prefix import NO_PREFIX, Prefix, prefixes_of
+from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer
 from minitransformer.inference.sampling import Sampling, sample
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
@@ -87,6 +88,11 @@ class Translator:
             models.append(model)
         return cls(models, tokenizer, weights=weights)
 
+    @cached_property
+    def prefixer(self) -> Prefixer:
+        """A reader of beginnings of translations."""
+        return Prefixer(self.tokenizer, self.longest_source)
+
     def fingerprint(self) -> str:
         """Return a checksum of configuration, weights, their dtype and tokenizer, which identifies the translator."""
         checksum = hashlib.blake2b(digest_size=16)
@@ -137,7 +143,8 @@ class Translator:
         Args:
             constraint_of: returns the constraint of the search for the lines with the given indices.
             advance: is called, on any thread, with the number of lines that were translated since the last call.
-            prefixes: the beginning of the translation of each line, "" for none; its last word may be continued.
+            prefixes: the beginning of the translation of each line, "" for none, in place of a constraint.  Its last word
+                may be continued, unless a blank follows.
             sampling: draw ``config.n_best`` translations at random instead, in the order of the draws, without a beam.
             n_before: the number of lines that come before these, so that each line has its own random numbers.
             aligned: compute the word alignment of each translation, too.
@@ -146,16 +153,19 @@ class Translator:
         begun = [NO_PREFIX] * len(lines)
         if prefixes is not None:
             given = [text if source else "" for text, source in zip(prefixes, sources, strict=True)]
-            begun = prefixes_of(self.tokenizer, given, self.longest_source)
+            begun = [self.prefixer(text) for text in given]
         if sampling:
             config = dataclasses.replace(config, beam=config.n_best)
 
         def search(batch: IntArray) -> list[list[Hypothesis]]:
-            some, given = [sources[i] for i in batch], [begun[i].ids for i in batch]
+            some, constraint, n_given = [sources[i] for i in batch], constraint_of(batch), None
+            if any(begun[i].n_tokens for i in batch):
+                constraint = PrefixConstraint([begun[i] for i in batch], self.prefixer.pieces)
+                n_given = [begun[i].n_tokens for i in batch]
             if sampling:
                 numbers = [n_before + int(i) for i in batch]
-                return sample(self.models, some, config, sampling, numbers, advance, given)
-            return beam_search(self.models, some, config, constraint_of(batch), advance, given)
+                return sample(self.models, some, config, sampling, numbers, advance, constraint, n_given)
+            return beam_search(self.models, some, config, constraint, advance, n_given)
 
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
         batches = _batches_by_length(sources, config.beam)
@@ -197,7 +207,7 @@ class Translator:
         source_words = words_of_source(self.tokenizer, line)[: len(source)]
         aligned = list[Translation]()
         for hypothesis, translation in zip(hypotheses, translations, strict=True):
-            target_words = words_of_target(self.tokenizer, hypothesis.ids, prefix)
+            target_words = words_of_target(self.prefixer, hypothesis.ids, prefix)
             links = word_links(self.models, source, hypothesis.ids, source_words, target_words)
             aligned.append(dataclasses.replace(translation, alignment=links))
         return aligned
