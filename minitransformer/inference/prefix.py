@@ -51,6 +51,8 @@ class Prefix:
 
     def completed(self, decoded: str) -> str:
         """Replace the decoded prefix at the beginning of a translation by the prefix as the user gives it."""
+        if self.text and not self.decoded:  # no character is known
+            return f"{self.text} {decoded}".strip()
         return self.text + decoded[len(self.decoded) :] if decoded.startswith(self.decoded) else decoded
 
 
@@ -107,17 +109,20 @@ class Prefixer:
         words, ids = text.split(), self.ids_of(text)
         if not words:
             return NO_PREFIX
-        text = text.strip() + " " * text[-1].isspace()
-        if text[-1] == " ":
+        given = self.ids_of(" ".join(words[:-1]))
+        last = [self.pieces[i] for i in ids[len(given) :]]
+        if text[-1].isspace():
+            given, rest = ids, "▁"
+        elif ids[: len(given)] != given or not all(last):  # pieces that cross blanks, or bytes: there is no other way
+            given, rest = ids, ""
+        elif not "".join(last).strip("▁"):  # the last word has only unknown characters
             given, rest = ids, "▁"
         else:
-            given = self.ids_of(" ".join(words[:-1]))
-            pieces = [self.pieces[i] for i in ids[len(given) :]]
-            given, rest = (given, "".join(pieces)) if ids[: len(given)] == given and all(pieces) else (ids, "")
+            rest = "".join(last)
         if len(given) + len(rest) > self.longest:
             decoded = self.decoded(ids[: self.longest])
             return Prefix(decoded, decoded, ids[: self.longest])
-        return Prefix(text.strip(), self.decoded(ids), given, rest)
+        return Prefix(" ".join(words), self.decoded(ids), given, rest)
 
     def is_cut(self, text: str) -> bool:
         """Return whether the model gets only the beginning of this text."""

@@ -143,8 +143,8 @@ class Translator:
         Args:
             constraint_of: returns the constraint of the search for the lines with the given indices.
             advance: is called, on any thread, with the number of lines that were translated since the last call.
-            prefixes: the beginning of the translation of each line, "" for none, in place of a constraint.  Its last word
-                may be continued, unless a blank follows.
+            prefixes: the beginning of the translation of each line, "" for none, in place of a constraint.  Its last
+                word may be continued, unless a blank follows.
             sampling: draw ``config.n_best`` translations at random instead, in the order of the draws, without a beam.
             n_before: the number of lines that come before these, so that each line has its own random numbers.
             aligned: compute the word alignment of each translation, too.
