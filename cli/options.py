@@ -12,6 +12,7 @@ from typing import Annotated, Any, TextIO, TypeVar, Union, cast
 
 import tyro
 
+from cli.command import say
 from cli.help import AS_SHOWN, WrappedLines
 from minitransformer.config import ConfigError
 from minitransformer.config.checks import suggestion
@@ -93,3 +94,11 @@ def require_threads(n: int | None) -> None:
     """Raise ConfigError if ``n`` is given and is not between 1 and MOST_THREADS."""
     if n is not None and not 1 <= n <= MOST_THREADS:
         raise ConfigError(f"--threads must be at least 1 and at most {MOST_THREADS:,}; got {n}")
+
+
+def as_text(name: str, argument: str) -> str:
+    """Decode a command-line argument as UTF-8; replace invalid bytes, with a warning."""
+    text = argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if text != argument:
+        say(f"warning: the {name} is not UTF-8; read with replacements")
+    return text

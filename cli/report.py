@@ -10,7 +10,7 @@ from pathlib import Path
 import tyro
 
 from cli.command import run_command, say
-from cli.options import Common, parse_kind
+from cli.options import Common, as_text, parse_kind
 from cli.report_training import TrainingReportOptions, report_training
 from minitransformer.config import RunConfig
 from minitransformer.inference.beam import SearchConfig
@@ -103,14 +103,6 @@ def check_page_options(options: AttentionOptions) -> None:
                 f"--{option}: an option of pictures, but {options.output} is a page, on which you choose; leave it out,"
                 " or name a file that ends in .png, .svg or .pdf"
             )
-
-
-def as_text(name: str, argument: str) -> str:
-    """Decode a command-line argument as UTF-8; replace invalid bytes, with a warning."""
-    text = argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if text != argument:
-        say(f"warning: the {name} is not UTF-8; read with replacements")
-    return text
 
 
 def draw(pair: AttendedPair, options: AttentionOptions) -> None:

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import tyro
+
 from autograd.array import Device
 from autograd.kernel_choice import KernelChoice, choose_kernels
 from cli.command import run_command, say
-from cli.options import Common, parse_options, require_threads
+from cli.options import Common, as_text, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import is_memory
 from minitransformer.data.survey import COMPRESSED
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.memories import MemoryTranslator, groups_of_input, languages_between
+from minitransformer.inference.memories import Languages, MemoryTranslator, groups_of_input, languages_between
+from minitransformer.inference.prefix import Prefixes
 from minitransformer.inference.resumable import translate_file
+from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.sentences import SentenceSplitter
 from minitransformer.inference.stream import (
     LINES_AT_ONCE,
     LineTranslator,
     Source,
     groups_of_lines,
+    read_prefixes,
 )
 from minitransformer.inference.translator import Translator, WeightsDtype
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
 With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".
+With several --run DIR: an ensemble of models. With --sample: translations drawn at random instead of the best ones.
 With --input FILE --output FILE --resume, the same command continues after an interruption at any moment."""
 
 
@@ -37,8 +44,9 @@ With --input FILE --output FILE --resume, the same command continues after an in
 class TranslateOptions(Common):
     """The options of minitransformer-translate."""
 
-    run: Path = RunConfig.run
-    """Directory of a training run, or any directory with a model and its tokenizer."""
+    run: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
+    """Directory of a training run, or any directory with a model and its tokenizer; runs/demo if not given. Give --run
+    several times for an ensemble: the models' probabilities are averaged; they must have the same tokenizer."""
     beam: int = SearchConfig.beam
     """Hypotheses kept alive for each sentence; 1 is greedy search."""
     alpha: float | None = SearchConfig.alpha
@@ -69,6 +77,23 @@ class TranslateOptions(Common):
     """Language codes of source and target in .tmx files, such as en de; if not given, those of the input."""
     resume: bool = False
     """Continue an interrupted output file, or start a new one; no line is lost or repeated."""
+    alignments: Path | None = None
+    """File to write word alignments to, one line for each line of the output: "0-0 2-1" means that source word 0
+    corresponds to word 0 of the translation, and source word 2 to word 1."""
+    prefix: Path | None = None
+    """File with the beginning of each line's translation, one line for each input line; an empty line gives none. Its
+    last word may be continued, unless a blank follows it."""
+    prefix_text: str | None = None
+    """The beginning of every translation, in place of --prefix."""
+    sample: bool = False
+    """Draw translations at random from the model's distribution, --n-best of them for each line; --beam has no
+    effect."""
+    temperature: float | None = None
+    """With --sample: below 1, likely tokens are drawn even more often; 1 if not given."""
+    top_p: float | None = None
+    """With --sample: draw only from the most likely tokens, whose probabilities add up to this; 1 if not given."""
+    seed: int | None = None
+    """With --sample: the seed of the random numbers; 1 if not given. The same seed gives the same samples."""
 
     def check(self) -> None:
         """Raise ConfigError for options that cannot be combined."""
@@ -84,14 +109,39 @@ class TranslateOptions(Common):
             raise ConfigError("--resume: needs --input FILE and --output FILE")
         if self.languages and not any(path and is_memory(path) for path in (self.input, self.output)):
             raise ConfigError("--languages: are those of a .tmx file; name one with --input or --output")
-        if self.n_best is not None and self.split_sentences:
-            raise ConfigError("--n-best: does not go with --split-sentences; a line's sentences have one list each")
+        one_each = {"--n-best": self.n_best, "--prefix": self.prefix, "--prefix-text": self.prefix_text}
+        for name, value in (one_each | {"--sample": self.sample or None, "--alignments": self.alignments}).items():
+            if self.split_sentences and value is not None:
+                raise ConfigError(f"{name}: does not go with --split-sentences; it is for lines that are one sentence")
+        self.check_search()
+
+    def check_search(self) -> None:
+        """Raise ConfigError for options of prefixes, samples and alignments that cannot be combined."""
+        if self.prefix and self.prefix_text is not None:
+            raise ConfigError("--prefix, --prefix-text: give one of them")
+        drawn = {"--temperature": self.temperature, "--top-p": self.top_p, "--seed": self.seed}
+        for name, value in drawn.items():
+            if value is not None and not self.sample:
+                raise ConfigError(f"{name}: needs --sample")
+        for written in filter(None, (self.alignments, self.output)):
+            if self.prefix and written.resolve() == self.prefix.resolve():
+                raise ConfigError(f"{written}: is the file of prefixes, too; choose another file")
+        if self.alignments and self.input and self.alignments.resolve() == self.input.resolve():
+            raise ConfigError(f"--alignments {self.alignments}: is the input, too; choose another file")
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The settings of sampling, if translations are drawn.  Raises: ConfigError for invalid options."""
+        if not self.sample:
+            return None
+        given = {"seed": self.seed, "temperature": self.temperature, "top_p": self.top_p}
+        return Sampling(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
     @property
     def search(self) -> SearchConfig:
         """The settings of the search.  Raises: ConfigError for invalid options."""
         return SearchConfig(
-            beam=self.beam,
+            beam=max(1, self.n_best or 1) if self.sample else self.beam,
             alpha=self.alpha,
             n_best=SearchConfig.n_best if self.n_best is None else self.n_best,
             normalisation=self.normalisation,
@@ -110,11 +160,16 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     options.check()
     splitter = SentenceSplitter(options.split_sentences) if options.split_sentences else None
     choose_kernels(options.kernels)
-    translator = Translator.load(options.run, device=options.device, weights=options.weights)
-    translation = LineTranslator(translator, options.search, options.n_best, options.threads, splitter)
+    languages = languages_between(options.input, options.output, options.languages) if options.input else None
+    prefixes = prefixes_of(options, languages)
+    translator = Translator.load(*(options.run or (RunConfig.run,)), device=options.device, weights=options.weights)
+    translation = LineTranslator(
+        translator, options.search, options.n_best, options.threads, prefixes, options.sampling, options.alignments,
+        splitter,
+    )  # fmt: skip
     try:
         if options.input:
-            translate_input(translation, options.input, options, target)
+            translate_input(translation, options.input, options, languages, target)
         else:
             if source.isatty():
                 say("type a sentence and press Enter; Ctrl-D ends")
@@ -124,9 +179,10 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     return 0
 
 
-def translate_input(translation: LineTranslator, path: Path, options: TranslateOptions, target: BinaryIO) -> None:
+def translate_input(
+    translation: LineTranslator, path: Path, options: TranslateOptions, languages: Languages | None, target: BinaryIO
+) -> None:
     """Translate the file ``path`` to the output that the options name, or else to ``target``."""
-    languages = languages_between(path, options.output, options.languages)
     if options.output:
         translate_file(
             MemoryTranslator(translation, languages) if languages and is_memory(options.output) else translation,
@@ -141,10 +197,45 @@ def translate_input(translation: LineTranslator, path: Path, options: TranslateO
             translate_groups(translation, groups, target)
 
 
+def prefixes_of(options: TranslateOptions, languages: Languages | None) -> Prefixes | None:
+    """Return the beginnings of translations, if they are given.
+
+    Raises: PrefixError if the input is a file with another number of lines.
+    """
+    if options.prefix_text is not None:
+        return Prefixes([as_text("prefix", options.prefix_text)])
+    if options.prefix is None:
+        return None
+    prefixes = read_prefixes(options.prefix)
+    if options.input:
+        with groups_of_input(options.input, LINES_AT_ONCE, languages) as groups:
+            prefixes.require_lines(sum(map(len, groups)))
+    return prefixes
+
+
 def translate_groups(translation: LineTranslator, groups: Iterable[list[bytes]], target: BinaryIO) -> None:
-    """Write the translations of each group of lines as soon as they are computed."""
+    """Write the translations of each group of lines, and their alignments, as soon as they are computed."""
     n_lines = 0
-    for lines in groups:
-        target.write(translation(lines, n_lines))
-        target.flush()
-        n_lines += len(lines)
+    with alignments_file(translation.alignments) as alignments:
+        targets = [target, *alignments]
+        for lines in groups:
+            for file, text in zip(targets, translation(lines, n_lines), strict=True):
+                file.write(text)
+                file.flush()
+            n_lines += len(lines)
+    if translation.prefixes:
+        translation.prefixes.require_lines(n_lines)
+
+
+@contextmanager
+def alignments_file(path: Path | None) -> Iterator[list[BinaryIO]]:
+    """Open the file of alignments, if there is one.  Raises: ConfigError if it cannot be opened."""
+    if path is None:
+        yield []
+        return
+    try:
+        file = path.open("wb")
+    except OSError as error:
+        raise ConfigError(f"--alignments {path}: cannot be written ({error.strerror}); choose another file") from error
+    with file:
+        yield [file]

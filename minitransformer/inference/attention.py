@@ -56,6 +56,18 @@ def attention_weights(model: Transformer, source: Ids, target: Ids) -> Attention
     )
 
 
+def source_attention_weights(model: Transformer, source: Ids, target: Ids, layer: int) -> FloatArray:
+    """Compute the encoder-decoder weights (H, T, S) of one decoder layer; see ``AttentionWeights``."""
+    recording = copy.copy(model)
+    recording.decoder = copy.copy(model.decoder)
+    recording.decoder.layers = list(model.decoder.layers)
+    recording.decoder.layers[layer] = recorded = _recording_layer(model.decoder.layers[layer])
+    with no_tape():
+        recording.decoded(Batch.from_token_ids([source], [target], source_end=model.config.source_end))
+    weights: FloatArray = _stacked([recorded.source_attention])[0]
+    return weights
+
+
 def without_key(weights: FloatArray, key: int) -> FloatArray:
     """Remove one key from ``weights`` (…, T, S) → (…, T, S − 1), and divide each row by its new sum.
 

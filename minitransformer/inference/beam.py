@@ -13,7 +13,16 @@ import numpy as np
 from autograd import Tensor, no_tape, to_host
 from autograd.array import Array, BoolArray, FloatArray, IntArray
 from minitransformer.inference.device_search import DeviceSearch
-from minitransformer.inference.search import Advance, Constraint, Hypothesis, Search, SearchConfig, SearchError, checked
+from minitransformer.inference.search import (
+    Advance,
+    Constraint,
+    Hypothesis,
+    Search,
+    SearchConfig,
+    SearchError,
+    checked,
+    forbidden_tokens,
+)
 from minitransformer.model.batch import Ids
 from minitransformer.model.masks import cached_mask
 from minitransformer.model.symbols import END, START
@@ -24,11 +33,12 @@ __all__ = ["Advance", "Constraint", "Hypothesis", "SearchConfig", "SearchError",
 
 
 def beam_search(
-    model: Transformer,
+    models: Transformer | Sequence[Transformer],
     sources: Sequence[Ids],
     config: SearchConfig | None = None,
     constraint: Constraint | None = None,
     advance: Advance = lambda n: None,
+    n_given: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the ``n_best`` highest-scoring translations that the beam finds for each source, best first.
 
@@ -37,22 +47,26 @@ def beam_search(
     next, so every hypothesis becomes finished.  START and UNKNOWN are never generated.
 
     Args:
+        models: one model, or the models of an ensemble (see ``Predictor``); the first one's length penalty is taken.
         sources: ids without start and end symbols.
         constraint: forbids tokens, except the end symbol at the greatest length; it does not change the log p of the
             other tokens.
         advance: is called with the number of sources that were finished since the last call.
+        n_given: the number of tokens of each translation that the constraint gives, if it gives any: a translation may
+            exceed the longer one of source and given tokens by ``max_extra_tokens``.
 
-    Raises: SearchError if the model's outputs are not finite.
+    Raises: SearchError if the models' outputs are not finite.
     """
     if not sources:
         return []
-    config = (config or SearchConfig()).for_model(model.config)
+    models = [models] if isinstance(models, Transformer) else models
+    config = (config or SearchConfig()).for_model(models[0].config)
     with no_tape():
-        if model.device == "cuda" and constraint is None:
-            found = DeviceSearch(model, sources, config).run()
+        if models[0].device == "cuda" and constraint is None:
+            found = DeviceSearch(models, sources, config).run()
             advance(len(sources))
             return found
-        return _Search(model, sources, config, constraint, advance).run()
+        return _Search(models, sources, config, constraint, advance, n_given).run()
 
 
 class _Search(Search):
@@ -62,10 +76,10 @@ class _Search(Search):
     """
 
     def __init__(
-        self, model: Transformer, sources: Sequence[Ids], config: SearchConfig, constraint: Constraint | None,
-        advance: Advance,
+        self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig,
+        constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(model, sources, config)
+        super().__init__(models, sources, config, n_given)
         self.constraint, self.never_generated, self.advance = constraint, self.never(), advance
         self.cache_index: IntArray = np.empty((len(sources), 1, 0), np.int64)  # (S, k, steps), see ``cached_mask``
         self.ids: IntArray = np.full((len(sources), 1), START)
@@ -82,41 +96,26 @@ class _Search(Search):
             self._remove_finished(length)
         return checked(self.finished)
 
-    def _decode(self, length: int) -> Tensor:
-        """Compute the decoder's output (S·k, D) at the newest token of every hypothesis, on the model's device."""
+    def _decode(self, length: int) -> list[Tensor]:
+        """Compute the models' outputs (S·k, D) at the newest token of every hypothesis, on their device."""
         n_sentences, k, _ = self.cache_index.shape
         own_slots = np.broadcast_to(np.arange(k)[:, None], (n_sentences, k, 1))
         self.cache_index = np.concatenate([self.cache_index, own_slots], axis=2)
-        return self.model.decode(
-            self.ids[:, -1],
-            np.full(len(self.ids), length - 1),
-            self.memory.keys_values,
-            cached_mask(
-                self.cache_index, self.config.beam, self.caches[0].next_capacity, self.model.config.neighbourhood
-            ),
-            self.memory.mask(k),
-            caches=list(self.caches),
-        )
+        positions = np.full(len(self.ids), length - 1)
+        return self.predictor.decode(self.ids[:, -1], positions, self.cache_index, cached_mask)
 
     def _forbidden(self, length: int) -> BoolArray:
         """Return which tokens may not come next: (S·k, W), or (1, W) if these are the same for every hypothesis."""
         last = np.repeat(self.max_lengths[self.sentences] <= length, self.log_p.shape[1])
-        if self.constraint is None and not last.any():
-            return self.never_generated
-        forbidden: BoolArray = np.repeat(self.never_generated, len(last), axis=0)
-        if self.constraint is not None:
-            forbidden |= self.constraint.forbidden()
-        forbidden[last] = True
-        forbidden[last, END] = False
-        return forbidden
+        return forbidden_tokens(self.never_generated, self.constraint, last)
 
-    def _branch(self, decoded: Tensor, length: int) -> None:
+    def _branch(self, decoded: list[Tensor], length: int) -> None:
         """Finish the continuations that end among the best 2k; select the best k that do not end.
 
         Greedy search takes only the best one: if that ends, no hypothesis is live.
         """
         beam, (n_sentences, k) = self.config.beam, self.log_p.shape
-        found = self.model.top_k(decoded, n=self.n_candidates, forbidden=self._forbidden(length))
+        found = self.predictor.top_k(decoded, n=self.n_candidates, forbidden=self._forbidden(length))
         of_token, token = map(to_host, found)
         n_tokens = token.shape[1]
         of_token += self.log_p.ravel()[:, None]
@@ -163,7 +162,7 @@ class _Search(Search):
 
     def _select(self, sentences: IntArray) -> None:
         self.cache_index = self.cache_index[sentences]
-        self.select_cached(sentences)
+        self.predictor.select(sentences)
 
     def _worst_of_best(self, sentence: np.int64) -> float:
         finished = self.finished[sentence]

@@ -47,9 +47,10 @@ class DeviceSearch(Search):
     before it knows that change nothing in their ``finished`` hypotheses.
     """
 
-    def __init__(self, model: Transformer, sources: Sequence[Ids], config: SearchConfig) -> None:
-        super().__init__(model, sources, config)
-        self.xp = namespace_of_device(model.device)
+    def __init__(self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig) -> None:
+        super().__init__(models, sources, config)
+        self.device = self.predictor.device
+        self.xp = namespace_of_device(self.device)
         xp, n, k, longest = self.xp, len(sources), config.beam, int(self.max_lengths.max())
         self.ids, self.cache_index = xp.full((n, k, longest), END, np.int64), xp.zeros((n, k, longest), np.int64)
         self.newest, self.log_p = xp.full(n * k, START, np.int64), xp.full((n, k), -np.inf, np.float64)
@@ -60,12 +61,12 @@ class DeviceSearch(Search):
             xp.full((n, config.n_best, longest), END, np.int64),
         )
         self.done = xp.zeros(n, np.bool_)
-        self.limits = to_device(self.max_lengths, model.device)
-        self.greatest_penalties = to_device(config.length_penalty(self.max_lengths), model.device)
+        self.limits = to_device(self.max_lengths, self.device)
+        self.greatest_penalties = to_device(config.length_penalty(self.max_lengths), self.device)
         never = self.never()
         but_end = np.ones_like(never)
         but_end[0, END] = False
-        self.never_generated, self.all_but_end = to_device(never, model.device), to_device(but_end, model.device)
+        self.never_generated, self.all_but_end = to_device(never, self.device), to_device(but_end, self.device)
         self.removed: list[tuple[IntArray, Finished]] = []
 
     def run(self) -> list[list[Hypothesis]]:
@@ -88,20 +89,11 @@ class DeviceSearch(Search):
         self.removed.append((self.sentences, self.finished))
         return checked(self._hypotheses(len(is_done)))
 
-    def _decode(self, length: int) -> Tensor:
-        """Compute the decoder's output (S·k, D) at the newest token of every hypothesis."""
-        k, config = self.config.beam, self.model.config
-        self.cache_index[:, :, length - 1] = self.xp.arange(k)
-        return self.model.decode(
-            self.newest,
-            SamePosition(length - 1, len(self.newest)),
-            self.memory.keys_values,
-            cached_mask_on_device(
-                self.cache_index[:, :, :length], k, self.caches[0].next_capacity, config.neighbourhood
-            ),
-            self.memory.mask(k),
-            caches=list(self.caches),
-        )
+    def _decode(self, length: int) -> list[Tensor]:
+        """Compute the models' outputs (S·k, D) at the newest token of every hypothesis."""
+        self.cache_index[:, :, length - 1] = self.xp.arange(self.config.beam)
+        position = SamePosition(length - 1, len(self.newest))
+        return self.predictor.decode(self.newest, position, self.cache_index[:, :, :length], cached_mask_on_device)
 
     def _forbidden(self, length: int) -> Array:
         """Return which tokens may not come next: (S·k, W), or (1, W) if these are the same for every hypothesis."""
@@ -110,10 +102,10 @@ class DeviceSearch(Search):
         last = self.xp.repeat(self.limits <= length, self.config.beam)
         return self.xp.where(last[:, None], self.all_but_end, self.never_generated)
 
-    def _branch(self, decoded: Tensor, length: int) -> None:
+    def _branch(self, decoded: list[Tensor], length: int) -> None:
         """Finish the continuations that end among the best 2k; select the best k that do not end."""
         n_sentences, k = self.log_p.shape
-        of_token, token = self.model.top_k(decoded, n=self.n_candidates, forbidden=self._forbidden(length))
+        of_token, token = self.predictor.top_k(decoded, n=self.n_candidates, forbidden=self._forbidden(length))
         n_tokens = token.shape[1]
         of_token = of_token.reshape(n_sentences, k, n_tokens) + self.log_p[:, :, None]
         log_p, choice = top(of_token.reshape(n_sentences, k * n_tokens), n=self.n_candidates)
@@ -150,9 +142,9 @@ class DeviceSearch(Search):
     def _select(self, unfinished: IntArray) -> None:
         """Keep these sentences only; the finished hypotheses of the others stay on the device until the end."""
         others = np.setdiff1d(np.arange(len(self.sentences)), unfinished)
-        of_others = to_device(others, self.model.device)
+        of_others = to_device(others, self.device)
         self.removed.append((self.sentences[others], Finished(*(x[of_others] for x in self.finished))))
-        self.sentences, rows = self.sentences[unfinished], self.select_cached(unfinished)
+        self.sentences, rows = self.sentences[unfinished], self.predictor.select(unfinished)
         self.newest = self.newest.reshape(self.log_p.shape)[rows].reshape(-1)
         self.ids, self.cache_index, self.log_p = self.ids[rows], self.cache_index[rows], self.log_p[rows]
         self.finished = Finished(*(x[rows] for x in self.finished))

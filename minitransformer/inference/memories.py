@@ -79,13 +79,21 @@ class MemoryTranslator:
         """The beginning of the output."""
         return opening(self.languages[0])
 
-    def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
-        """Translate a group of lines; ``n_before`` lines of the input come before it.  Empty lines give no unit."""
+    @property
+    def alignments(self) -> Path | None:
+        """The file for word alignments, if there is one."""
+        return self.translate.alignments
+
+    def __call__(self, lines: Sequence[bytes], n_before: int) -> list[bytes]:
+        """Translate a group of lines; ``n_before`` lines of the input come before it.  Empty lines give no unit.
+
+        Returns the units and, if there is a file for them, the alignments of all lines.
+        """
         sources = (content(line, number) for number, line in enumerate(lines, n_before + 1))
         texts = (source.decode("utf-8", errors="replace").strip() for source in sources)
-        translations = self.translate(lines, n_before).decode().split("\n")
-        pairs = zip(texts, translations, strict=False)  # the last translation ends with a line feed, too
-        return b"".join(unit_of(self.languages, pair) for pair in pairs if pair[0])
+        translated, *alignments = self.translate(lines, n_before)
+        pairs = zip(texts, translated.decode().split("\n"), strict=False)  # the last one ends with a line feed, too
+        return [b"".join(unit_of(self.languages, pair) for pair in pairs if pair[0]), *alignments]
 
     def facts(self) -> dict[str, Any]:
         """Return all settings, and the model's checksum, on which the output depends."""

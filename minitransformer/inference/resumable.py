@@ -3,7 +3,8 @@
 A group of lines is translated, appended to the output and synced.  Only then the progress file, a small file beside the
 output, is replaced atomically; it holds the number of lines and bytes that are complete.  Output after these bytes was
 incomplete when the process ended; resuming removes it.  The progress file remains when the translation is complete: it
-alone records the input, the model and the search from which the output was made.
+alone records the input, the model and the search from which the output was made.  A file of word alignments is written
+in the same way.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -38,11 +39,12 @@ class Progress:
     """The content of a progress file.
 
     It has the numbers of complete lines and bytes, their checksums, the settings, and whether the translation is
-    complete.
+    complete.  ``alignments`` has the bytes and the checksum of the file of alignments, if there is one.
     """
 
     n_lines: int
     n_bytes: int
+    alignments: dict[str, Any]
     input: str
     output: str
     made_with: dict[str, Any]
@@ -70,11 +72,17 @@ def translate_file(
     Raises: ResumeError if an interrupted output exists and ``resume`` is not set; ResumeError if the output was made
         from another input, model or search, was changed, or is being written; CorpusError if the input cannot be read.
     """
-    if output.exists() and source.exists() and output.samefile(source):
-        raise ResumeError(f"{output}: is the input, too; choose another output")
-    with groups_of_input(source, lines_at_once, languages) as groups, _opened(output) as target:
+    paths = [output] if translate.alignments is None else [output, translate.alignments]
+    for i, path in enumerate(paths):
+        for other in (source, *paths[:i]):
+            if path == other or (path.exists() and other.exists() and path.samefile(other)):
+                name = "the input" if other is source else "the output"
+                raise ResumeError(f"{path}: is {name}, too; choose another file")
+    with groups_of_input(source, lines_at_once, languages) as groups, ExitStack() as stack:
         lines = itertools.chain.from_iterable(groups)
-        run = _Run(translate, target, output)
+        files = [_Output(stack.enter_context(_opened(path)), path) for path in paths]
+        files[0].opening, files[0].closing = translate.opening, translate.closing
+        run = _Run(translate.facts(), files)
         if resume:
             run.take_up(lines, source)
         else:
@@ -95,7 +103,7 @@ def translate_file(
 
 @contextmanager
 def _opened(output: Path) -> Iterator[BinaryIO]:
-    """Open the output with a lock, so that no other process writes it."""
+    """Open an output with a lock, so that no other process writes it."""
     try:
         with output.open("a+b") as target:  # reads anywhere, writes at the end
             if not try_lock(target.fileno()):
@@ -108,14 +116,84 @@ def _opened(output: Path) -> Iterator[BinaryIO]:
         ) from error
 
 
-class _Run:
-    """An output file, with the counts and checksums of the input read and the output written so far."""
+class _Output:
+    """A file that is written, with the number and the checksum of its complete bytes."""
 
-    def __init__(self, translate: LineTranslator | MemoryTranslator, target: BinaryIO, path: Path) -> None:
-        self.made_with, self.target, self.path = translate.facts(), target, path
-        self.opening, self.closing = translate.opening, translate.closing
-        self.n_lines, self.n_bytes, self.done = 0, 0, False
-        self.read, self.written = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
+    def __init__(self, target: BinaryIO, path: Path) -> None:
+        self.target, self.path = target, path
+        self.opening = self.closing = b""  # of the whole file
+        self.n_bytes, self._checksum = 0, hashlib.blake2b(digest_size=16)
+
+    @property
+    def checksum(self) -> str:
+        """The checksum of the complete bytes."""
+        return self._checksum.hexdigest()
+
+    @property
+    def size(self) -> int:
+        """The size of the file, with bytes that were incomplete when the process ended."""
+        return os.fstat(self.target.fileno()).st_size
+
+    def append(self, data: bytes) -> None:
+        """Append bytes after those that are complete; when this returns, they are on disk."""
+        if not self.n_bytes:
+            data = self.opening + data
+        self._write(data)
+        self._count(data)
+
+    def finish(self) -> None:
+        """Write what ends the file; it does not count, because further lines would replace it."""
+        if self._ending:
+            self._write(self._ending)
+
+    def read_as_far_as(self, n_bytes: int, checksum: str) -> None:
+        """Read the recorded bytes.  Raises: ResumeError if they have changed."""
+        while (left := n_bytes - self.n_bytes) > 0 and (data := self.target.read(min(_BYTES_AT_ONCE, left))):
+            self._count(data)
+        if (self.n_bytes, self.checksum) != (n_bytes, checksum):
+            raise self.refusal(f"its first {n_bytes:,} bytes have changed since they were written")
+
+    def remove_incomplete(self, done: bool) -> None:
+        """Remove what follows the complete bytes.
+
+        Raises: ResumeError if the file was complete (``done``) and has another end now.
+        """
+        if done:
+            if self.target.read(len(self._ending) + 1) != self._ending:
+                raise self.refusal(f"something was appended to the {self.n_bytes:,} bytes that were written")
+        elif self.size > self.n_bytes:  # truncating to the same size would change the file's modification time
+            self.target.truncate(self.n_bytes)
+
+    def remove_ending(self) -> None:
+        """Make a complete file incomplete again, so that more can be appended."""
+        self.target.truncate(self.n_bytes)
+
+    def refusal(self, reason: str) -> ResumeError:
+        """Return the error that this file cannot be continued."""
+        return ResumeError(f"{self.path}: {reason}; choose another output, or remove this one to start anew")
+
+    @property
+    def _ending(self) -> bytes:
+        return self.closing if self.n_bytes else self.opening + self.closing
+
+    def _write(self, data: bytes) -> None:
+        self.target.write(data)
+        self.target.flush()
+        os.fsync(self.target.fileno())
+
+    def _count(self, data: bytes) -> None:
+        self.n_bytes += len(data)
+        self._checksum.update(data)
+
+
+class _Run:
+    """The files that are written (translations, then alignments), with counts and checksums of what was read."""
+
+    def __init__(self, made_with: dict[str, Any], files: Sequence[_Output]) -> None:
+        self.made_with, self.files = made_with, files
+        self.output, self.path = files[0], files[0].path
+        self.n_lines, self.done = 0, False
+        self.read = hashlib.blake2b(digest_size=16)
 
     def begin_again(self) -> None:
         """Start an empty output; overwrite a complete one.  Raises: ResumeError if there is an interrupted output."""
@@ -127,35 +205,26 @@ class _Run:
         self._begin()
 
     def _begin(self) -> None:
-        self.target.truncate(0)
+        for file in self.files:
+            file.target.truncate(0)
         self._note()
 
-    def append(self, lines: list[bytes], translations: bytes) -> None:
-        """Append the translations of a group of lines; when this returns, they are on disk."""
+    def append(self, lines: list[bytes], texts: Sequence[bytes]) -> None:
+        """Append what was made of a group of lines to each file; when this returns, it is on disk."""
         if self.done:  # lines were appended to the input: record that the output is incomplete again
             self.done = False
             self._note()
-            self.target.truncate(self.n_bytes)  # without the closing
-        if not self.n_lines:
-            translations = self.opening + translations
-        self._write(translations)
-        self._count(lines, translations)
+            for file in self.files:
+                file.remove_ending()
+        for file, text in zip(self.files, texts, strict=True):
+            file.append(text)
+        self._count(lines)
         self._note()
-
-    def _write(self, content: bytes) -> None:
-        self.target.write(content)
-        self.target.flush()
-        os.fsync(self.target.fileno())
-
-    @property
-    def _ending(self) -> bytes:
-        """What follows the translations in a complete output."""
-        return self.closing if self.n_lines else self.opening + self.closing
 
     def finish(self) -> None:
         """Write the end, remove temporary progress files of processes that died, and record that all is complete."""
-        if self._ending:
-            self._write(self._ending)
+        for file in self.files:
+            file.finish()
         for path in self.path.parent.glob(f".{glob.escape(progress_file(self.path).name)}.*.tmp"):
             path.unlink()
         self.done = True
@@ -166,8 +235,7 @@ class _Run:
 
         Raises: ResumeError if the output cannot be continued with this input, model and search.
         """
-        size = os.fstat(self.target.fileno()).st_size
-        if not size:
+        if not self.output.size:
             self._begin()
             return
         if not progress_file(self.path).exists():
@@ -179,37 +247,34 @@ class _Run:
         names = dict.fromkeys([*self.made_with, *progress.made_with])
         different = [name for name in names if progress.made_with.get(name) != self.made_with.get(name)]
         if different:
-            raise self._refusal(f"was begun with another {', '.join(different)}")
+            raise self.output.refusal(f"was begun with another {', '.join(different)}")
         self._read_as_far_as(progress, lines, source)
-        if progress.done:
-            if self.target.read(len(self._ending) + 1) != self._ending:
-                raise self._refusal(f"something was appended to the {self.n_bytes:,} bytes that were written")
-        elif size > self.n_bytes:  # truncating to the same size would change the file's modification time
-            self.target.truncate(self.n_bytes)
+        for file in self.files:
+            file.remove_incomplete(progress.done)
         self.done = progress.done
 
     def _read_as_far_as(self, progress: Progress, lines: Iterator[bytes], source: Path) -> None:
-        """Read the recorded part of input and output.  Raises: ResumeError if either has changed."""
+        """Read the recorded part of input and outputs.  Raises: ResumeError if one has changed."""
         for _, line in zip(range(progress.n_lines), lines, strict=False):  # range first: zip takes no line too many
-            self._count([line], b"")
+            self._count([line])
         if (self.n_lines, self.read.hexdigest()) != (progress.n_lines, progress.input):
-            raise self._refusal(f"{source} has changed since {progress.n_lines:,} of its lines were translated")
-        while (left := progress.n_bytes - self.n_bytes) > 0 and (data := self.target.read(min(_BYTES_AT_ONCE, left))):
-            self._count([], data)
-        if (self.n_bytes, self.written.hexdigest()) != (progress.n_bytes, progress.output):
-            raise self._refusal(f"its first {progress.n_bytes:,} bytes have changed since they were written")
+            raise self.output.refusal(f"{source} has changed since {progress.n_lines:,} of its lines were translated")
+        self.output.read_as_far_as(progress.n_bytes, progress.output)
+        for file in self.files[1:]:
+            recorded = progress.alignments
+            file.read_as_far_as(int(recorded.get("n_bytes", 0)), str(recorded.get("checksum")))
 
-    def _refusal(self, reason: str) -> ResumeError:
-        return ResumeError(f"{self.path}: {reason}; choose another output, or remove this one to start anew")
-
-    def _count(self, lines: list[bytes], translations: bytes) -> None:
+    def _count(self, lines: list[bytes]) -> None:
         self.n_lines += len(lines)
-        self.n_bytes += len(translations)
         for line in lines:
             self.read.update(line + b"\n")
-        self.written.update(translations)
 
     def _note(self) -> None:
-        checksums = self.read.hexdigest(), self.written.hexdigest()
-        progress = Progress(self.n_lines, self.n_bytes, *checksums, self.made_with, self.done)
+        alignments: dict[str, Any] = {}
+        for file in self.files[1:]:
+            alignments = {"n_bytes": file.n_bytes, "checksum": file.checksum}
+        progress = Progress(
+            self.n_lines, self.output.n_bytes, alignments, self.read.hexdigest(), self.output.checksum,
+            self.made_with, self.done,
+        )  # fmt: skip
         write_text(progress_file(self.path), json.dumps(asdict(progress), indent=2) + "\n")

@@ -9,13 +9,11 @@ from typing import Any, Protocol, TypeAlias, get_args
 
 import numpy as np
 
-from autograd import to_device
-from autograd.array import Array, BoolArray, IntArray
+from autograd.array import BoolArray, IntArray
 from minitransformer.config import ConfigError, ModelConfig, Normalisation
-from minitransformer.inference.cache import LayerCache, Memory
-from minitransformer.model.batch import Ids, pack_sequences
-from minitransformer.model.masks import self_attention_mask
-from minitransformer.model.symbols import START, UNKNOWN
+from minitransformer.inference.predictor import Predictor
+from minitransformer.model.batch import Ids
+from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
 
@@ -87,7 +85,7 @@ class Constraint(Protocol):
     """A rule for the next token of each hypothesis; rows are hypotheses as in the search, at first one per source."""
 
     def forbidden(self) -> Any:
-        """Return the tokens that may not come next, as booleans (rows, W)."""
+        """Return the tokens that may not come next, as booleans (rows, W), or (1, W) if the same for all rows."""
 
     def follow(self, rows: IntArray, tokens: IntArray) -> None:
         """Select these rows, and append to each its token."""
@@ -97,36 +95,43 @@ class Constraint(Protocol):
 
 
 class Search:
-    """The parts of a search that do not depend on the device: encoded sources, caches, limits and forbidden tokens."""
+    """The parts of a search that do not depend on the device: models, limits and forbidden tokens."""
 
-    def __init__(self, model: Transformer, sources: Sequence[Ids], config: SearchConfig) -> None:
-        self.model, self.config = model, config
-        source_ids, source = pack_sequences(sources, end=model.config.source_end)
-        mask = self_attention_mask(source, model.config.neighbourhood)
-        encoded = model.encode(source_ids, source.position_in_segment, mask)
-        self.memory = Memory(model.decoder.memory(encoded), source)
-        self.caches = [LayerCache(len(sources), config.beam) for _ in model.decoder.layers]
+    def __init__(
+        self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig,
+        n_given: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
+        self.config, self.predictor = config, Predictor(models, sources, config.beam)
+        self.n_target_words = models[0].config.vocabulary_size
         self.sentences = np.arange(len(sources))  # indices of the sources in the state, in its order
-        n_words = source.lengths - model.config.source_end
-        self.max_lengths = n_words + config.max_extra_tokens  # (sources,), end symbol included
-        if model.config.positions == "learned":  # a table of limited length
-            self.max_lengths = np.minimum(self.max_lengths, model.config.longest_sentence)
+        n_words = np.array([len(source) for source in sources], np.int64)
+        longest = n_words if n_given is None else np.maximum(n_words, n_given)
+        self.max_lengths = longest + config.max_extra_tokens  # (sources,), end symbol included
+        for model in models:
+            if model.config.positions == "learned":  # a table of limited length
+                self.max_lengths = np.minimum(self.max_lengths, model.config.longest_sentence)
         self.n_candidates = 2 * config.beam if config.beam > 1 else 1
         """Continuations of a sentence that are ranked: no more of one hypothesis can be among the best."""
 
     def never(self) -> BoolArray:
         """Return which tokens are never generated.  Shapes: returns (1, W)."""
-        never: BoolArray = np.zeros((1, self.model.config.vocabulary_size), np.bool_)
+        never: BoolArray = np.zeros((1, self.n_target_words), np.bool_)
         never[0, NEVER_GENERATED] = True
         return never
 
-    def select_cached(self, sentences: IntArray) -> Array:
-        """Select these sentences in all caches, and return their indices on the model's device."""
-        on_device = to_device(sentences, self.model.device)
-        self.memory.select(sentences, on_device)
-        for cache in self.caches:
-            cache.select(on_device)
-        return on_device
+
+def forbidden_tokens(never: BoolArray, constraint: Constraint | None, last: BoolArray) -> BoolArray:
+    """Return which tokens may not come next: (rows, W), or (1, W) if these are the same for every hypothesis.
+
+    Args:
+        never: tokens that are never generated (1, W).
+        last: hypotheses (rows,) that have their greatest length with the next token, which must be the end symbol.
+    """
+    forbidden: BoolArray = never if constraint is None else never | constraint.forbidden()
+    if last.any():
+        all_but_end = np.arange(never.shape[1]) != END
+        forbidden = np.where(last[:, None], all_but_end, forbidden)
+    return forbidden
 
 
 def checked(finished: list[list[Hypothesis]]) -> list[list[Hypothesis]]:

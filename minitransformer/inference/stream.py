@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_bytes
+from minitransformer.inference.alignment import pharaoh
 from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.prefix import Prefixes
+from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.sentences import SentenceSplitter, SplitTexts
 from minitransformer.inference.translator import Translation, Translator
 from minitransformer.inference.unknown import UnknownCharacters
@@ -86,19 +89,33 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
         yield read(stream)
 
 
-def decoded(line: bytes, number: int) -> str:
+def read_prefixes(path: Path) -> Prefixes:
+    """Read a file of beginnings of translations; a blank at the end of a line is kept.
+
+    Raises: CorpusError if it cannot be read.
+    """
+    texts = list[str]()
+    with groups_of_file(path, LINES_AT_ONCE) as groups:
+        for group in groups:
+            for line in group:
+                blank = " " * (line.rstrip(b"\r")[-1:] in (b" ", b"\t"))
+                texts.append(decoded(line, len(texts) + 1, f"{path}: line") + blank)
+    return Prefixes(texts, path)
+
+
+def decoded(line: bytes, number: int, of: str = "line") -> str:
     """Decode line ``number`` (from 1) of an input, without surrounding blanks and byte order mark.
 
     Bytes that are not UTF-8 are replaced; a line over LONGEST_LINE bytes is cut.  The log names the line.
     """
     line = content(line, number)
     if len(line) > LONGEST_LINE:
-        _log.warning(f"line {number} has over {LONGEST_LINE:,} bytes; the rest is cut off")
+        _log.warning(f"{of} {number} has over {LONGEST_LINE:,} bytes; the rest is cut off")
         line = _CUT_CHARACTER.sub(b"", line[:LONGEST_LINE])
     try:
         return line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        _log.warning(f"line {number} is not UTF-8 ({error.reason}); read with replacements")
+        _log.warning(f"{of} {number} is not UTF-8 ({error.reason}); read with replacements")
         return line.decode("utf-8", errors="replace").strip()
 
 
@@ -120,8 +137,9 @@ class LineTranslator:
     """A translation of groups of lines into output bytes.
 
     With ``n_best``, each line gives up to ``n_best`` output lines: number, score, log-probability and translation,
-    tab-separated.  With ``splitter``, lines are translated sentence by sentence.  ``unknown`` counts lines with
-    characters that the tokenizer does not know.
+    tab-separated.  ``alignments`` is the file for word alignments, one line for each output line; the caller writes it.
+    With ``splitter``, lines are translated sentence by sentence, without ``n_best``, prefixes, samples and alignments.
+    ``unknown`` counts lines with characters that the tokenizer does not know.
     """
 
     opening: ClassVar[bytes] = b""  # of a whole output
@@ -130,37 +148,66 @@ class LineTranslator:
     search: SearchConfig
     n_best: int | None = None
     n_threads: int | None = None
+    prefixes: Prefixes | None = None
+    sampling: Sampling | None = None
+    alignments: Path | None = None
     splitter: SentenceSplitter | None = None
     unknown: UnknownCharacters = field(default_factory=UnknownCharacters, compare=False)
 
-    def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
-        """Translate a group of lines; ``n_before`` lines of the input come before it."""
+    def __call__(self, lines: Sequence[bytes], n_before: int) -> list[bytes]:
+        """Translate a group of lines; ``n_before`` lines of the input come before it.
+
+        Returns the translations and, if there is a file for them, the alignments.
+        """
         texts = [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
         if self.splitter is None:
-            output = self._by_lines(texts, n_before)
+            outputs = self._by_lines(texts, n_before)
         else:
-            output = self._by_sentences(SplitTexts.of(texts, self.splitter), n_before)
+            outputs = [self._by_sentences(SplitTexts.of(texts, self.splitter), n_before)]
         self.unknown.add(self.translator.tokenizer, texts)  # last: an interrupted group is translated again
-        return output
+        return [output.encode() for output in outputs]
 
-    def _by_lines(self, texts: Sequence[str], n_before: int) -> bytes:
+    def _by_lines(self, texts: Sequence[str], n_before: int) -> list[str]:
         for i in self.translator.cut(texts):
             warn_of_cut(f"line {n_before + 1 + i}", self.translator)
-        found = self.translator.n_best(texts, self.search, n_threads=self.n_threads)
-        return "".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1)).encode()
+        prefixes = None if self.prefixes is None else self.prefixes.of_lines(n_before, len(texts))
+        for i, prefix in enumerate(prefixes or ()):
+            if self.translator.prefixer.is_cut(prefix):
+                warn_of_cut(f"the beginning of the translation of line {n_before + 1 + i}", self.translator)
+        found = self.translator.n_best(
+            texts,
+            self.search,
+            n_threads=self.n_threads,
+            prefixes=prefixes,
+            sampling=self.sampling,
+            n_before=n_before,
+            aligned=self.alignments is not None,
+        )
+        outputs = ["".join(self._formatted(of_line, n) for n, of_line in enumerate(found, n_before + 1))]
+        if self.alignments is not None:
+            shown = [of_line if self.n_best else of_line[:1] for of_line in found]
+            outputs.append("".join(f"{pharaoh(each.alignment)}\n" for of_line in shown for each in of_line))
+        return outputs
 
-    def _by_sentences(self, parts: SplitTexts, n_before: int) -> bytes:
+    def _by_sentences(self, parts: SplitTexts, n_before: int) -> str:
         for i in self.translator.cut(parts.sentences):
             warn_of_cut(f"a sentence of line {n_before + 1 + parts.text_of[i]}", self.translator)
         found = self.translator.n_best(parts.sentences, self.search, n_threads=self.n_threads)
         texts = parts.joined([translations[0].text for translations in found])
-        return "".join(_LINE_BREAK.sub(" ", text) + "\n" for text in texts).encode()
+        return "".join(_LINE_BREAK.sub(" ", text) + "\n" for text in texts)
 
     def facts(self) -> dict[str, Any]:
         """Return all settings, and the model's checksum, on which the output depends."""
-        model = self.translator.fingerprint()
         split = {} if self.splitter is None else {"split_sentences": self.splitter.language}
-        return {**dataclasses.asdict(self.search), "n_best": self.n_best, "model": model, **split}
+        return {
+            **dataclasses.asdict(self.search),
+            "n_best": self.n_best,
+            "model": self.translator.fingerprint(),
+            "prefix": self.prefixes and self.prefixes.checksum(),
+            "sampling": self.sampling and dataclasses.asdict(self.sampling),
+            "alignments": self.alignments and str(self.alignments),
+            **split,
+        }
 
     def _formatted(self, translations: Sequence[Translation], number: int) -> str:
         if self.n_best is None:

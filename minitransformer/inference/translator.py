@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -14,10 +16,13 @@ from autograd import to_host
 from autograd.array import Device, IntArray
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.alignment import Links, word_links, words_of_source, words_of_target
 from minitransformer.inference.beam import Advance, Constraint, Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer
+from minitransformer.inference.sampling import Sampling, sample
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
-from minitransformer.system.threads import available_cores, map_in_threads
+from minitransformer.system.threads import available_cores, map_in_threads, require_wanted
 
 HYPOTHESES_AT_ONCE = 512  # live hypotheses of one batch: enough to fill the matrix products
 SCORES_AT_ONCE = 512 * 128**2  # of queries and keys in a batch, for each head: bounds the memory for very long lines
@@ -29,38 +34,74 @@ WeightsDtype: TypeAlias = Literal["float32", "int8"]
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation of one line: its text, log p in nats, and log p divided by the length penalty."""
+    """One translation of one line: its text, log p in nats, and log p divided by the length penalty.
+
+    ``alignment`` has the words of line and text that correspond, if it was asked for (see ``word_links``).
+    """
 
     text: str
     log_probability: float
     score: float
+    alignment: Links = ()
 
 
 class Translator:
-    """A trained model with its tokenizer.  Create a new one after the model's parameters change.
+    """A trained model, or an ensemble, with its tokenizer.  Create a new one after the model's parameters change.
 
     Args:
+        model: several models are an ensemble: their probabilities are averaged (see ``Predictor``).  The first one's
+            length penalty is taken.
         weights: "float32"; or "int8", which rounds each weight to one of 255 levels: faster for few sentences at once,
             a quarter of the memory, and slightly worse translations.
     """
 
-    def __init__(self, model: Transformer, tokenizer: Tokenizer, *, weights: WeightsDtype = "float32") -> None:
+    def __init__(
+        self,
+        model: Transformer | Sequence[Transformer],
+        tokenizer: Tokenizer,
+        *,
+        weights: WeightsDtype = "float32",
+    ) -> None:
         if weights not in get_args(WeightsDtype):
             raise ConfigError(f"weights: expected one of {get_args(WeightsDtype)}; got {weights!r}")
-        self.model, self.tokenizer, self.weights = model.for_search(int8=weights == "int8"), tokenizer, weights
+        models = [model] if isinstance(model, Transformer) else model
+        self.models = [each.for_search(int8=weights == "int8") for each in models]
+        self.model, self.tokenizer, self.weights = self.models[0], tokenizer, weights
 
     @classmethod
-    def load(cls, directory: str | Path, *, device: Device = "cpu", weights: WeightsDtype = "float32") -> Translator:
-        """Load the translator of a run; see ``load_with_tokenizer``."""
-        return cls(*load_with_tokenizer(Path(directory), device=device), weights=weights)
+    def load(
+        cls, directory: str | Path, *others: str | Path, device: Device = "cpu", weights: WeightsDtype = "float32"
+    ) -> Translator:
+        """Load the translator of a run, or an ensemble of several; see ``load_with_tokenizer``.
+
+        Raises: CheckpointError if the runs have different tokenizers.
+        """
+        model, tokenizer = load_with_tokenizer(Path(directory), device=device)
+        models = [model]
+        for other in others:
+            model, its_tokenizer = load_with_tokenizer(Path(other), device=device)
+            if not its_tokenizer.equals(tokenizer):
+                raise CheckpointError(
+                    f"{other}: its tokenizer is not that of {directory}, so their models cannot be an ensemble; train"
+                    " the models on the same text with the same data settings, and with different seeds"
+                )
+            models.append(model)
+        return cls(models, tokenizer, weights=weights)
+
+    @cached_property
+    def prefixer(self) -> Prefixer:
+        """A reader of beginnings of translations."""
+        return Prefixer(self.tokenizer, self.longest_source)
 
     def fingerprint(self) -> str:
         """Return a checksum of configuration, weights, their dtype and tokenizer, which identifies the translator."""
-        checksum = hashlib.blake2b(self.model.config.to_json().encode(), digest_size=16)
-        checksum.update(self.weights.encode())
-        checksum.update(to_host(self.model.parameters.values).data)
-        for model in self.tokenizer.models:
-            checksum.update(model)
+        checksum = hashlib.blake2b(digest_size=16)
+        for model in self.models:
+            checksum.update(model.config.to_json().encode())
+            checksum.update(self.weights.encode())
+            checksum.update(to_host(model.parameters.values).data)
+        for pieces in self.tokenizer.models:
+            checksum.update(pieces)
         return checksum.hexdigest()
 
     def translate(
@@ -70,13 +111,17 @@ class Translator:
         beam: int = SearchConfig.beam,
         alpha: float | None = SearchConfig.alpha,
         n_threads: int | None = None,
+        prefixes: Sequence[str] | None = None,
+        sampling: Sampling | None = None,
     ) -> list[str]:
         """Return the best translation of each line; the translation of an empty line is empty.
 
-        ``alpha`` is the exponent of the length penalty; None takes the model's.
+        ``alpha`` is the exponent of the length penalty; None takes the model's.  ``prefixes`` and ``sampling``: see
+        ``n_best``.
         """
         config = SearchConfig(beam=beam, alpha=alpha)
-        return [best[0].text for best in self.n_best(lines, config, n_threads=n_threads)]
+        found = self.n_best(lines, config, n_threads=n_threads, prefixes=prefixes, sampling=sampling)
+        return [best[0].text for best in found]
 
     def n_best(
         self,
@@ -86,44 +131,86 @@ class Translator:
         n_threads: int | None = None,
         constraint_of: Callable[[IntArray], Constraint | None] = lambda numbers: None,
         advance: Advance = lambda n: None,
+        prefixes: Sequence[str] | None = None,
+        sampling: Sampling | None = None,
+        n_before: int = 0,
+        aligned: bool = False,
     ) -> list[list[Translation]]:
         """Return up to ``config.n_best`` translations of each line, best first; at least one.
 
         Lines are translated in batches of similar length, on ``n_threads`` threads (None: all cores; 1 on a GPU).
-        ``constraint_of`` returns the constraint of the search for the lines with the given indices.  ``advance`` is
-        called, on any thread, with the number of lines that were translated since the last call.
+
+        Args:
+            constraint_of: returns the constraint of the search for the lines with the given indices.
+            advance: is called, on any thread, with the number of lines that were translated since the last call.
+            prefixes: the beginning of the translation of each line, "" for none, in place of a constraint.  Its last
+                word may be continued, unless a blank follows.
+            sampling: draw ``config.n_best`` translations at random instead, in the order of the draws, without a beam.
+            n_before: the number of lines that come before these, so that each line has its own random numbers.
+            aligned: compute the word alignment of each translation, too.
         """
         sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(lines)]
-        found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
+        begun = [NO_PREFIX] * len(lines)
+        if prefixes is not None:
+            given = [text if source else "" for text, source in zip(prefixes, sources, strict=True)]
+            begun = [self.prefixer(text) for text in given]
+        if sampling:
+            config = dataclasses.replace(config, beam=config.n_best)
+
+        def search(batch: IntArray) -> list[list[Hypothesis]]:
+            some, constraint, n_given = [sources[i] for i in batch], constraint_of(batch), None
+            if any(begun[i].n_tokens for i in batch):
+                constraint = PrefixConstraint([begun[i] for i in batch], self.prefixer.pieces)
+                n_given = [begun[i].n_tokens for i in batch]
+            if sampling:
+                numbers = [n_before + int(i) for i in batch]
+                return sample(self.models, some, config, sampling, numbers, advance, constraint, n_given)
+            return beam_search(self.models, some, config, constraint, advance, n_given)
+
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
         batches = _batches_by_length(sources, config.beam)
-        searched = map_in_threads(
-            lambda batch: beam_search(self.model, [sources[i] for i in batch], config, constraint_of(batch), advance),
-            batches,
-            n_threads,
-        )
-        for batch, results in zip(batches, searched, strict=True):
+        found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
+        for batch, results in zip(batches, map_in_threads(search, batches, n_threads), strict=True):
             for i, hypotheses in zip(batch, results, strict=True):
                 found[i] = hypotheses
-        return [self._decoded(hypotheses) for hypotheses in found]
+        translations = [self._decoded(best, prefix) for best, prefix in zip(found, begun, strict=True)]
+        if not aligned:
+            return translations
+        work = list(zip(lines, sources, begun, found, translations, strict=True))
+        return list(map_in_threads(lambda of_line: self._aligned(*of_line), work, n_threads))
 
     @property
     def longest_source(self) -> int:
         """The greatest number of subword tokens of a line that are translated; the rest of the line is cut off."""
-        if self.model.config.positions == "learned":
-            return min(MAX_SOURCE_TOKENS, self.model.config.longest_sentence - 1)  # and the end symbol
-        return MAX_SOURCE_TOKENS
+        learned = [model.config for model in self.models if model.config.positions == "learned"]
+        return min([MAX_SOURCE_TOKENS, *(config.longest_sentence - 1 for config in learned)])  # and the end symbol
 
     def cut(self, lines: Sequence[str]) -> list[int]:
         """Return the indices of the lines that are too long to be translated completely."""
         return [i for i, ids in enumerate(self.tokenizer.encode_source(lines)) if len(ids) > self.longest_source]
 
-    def _decoded(self, hypotheses: Sequence[Hypothesis]) -> list[Translation]:
+    def _decoded(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Translation]:
         texts = self.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
         return [
-            Translation(_one_line(text), hypothesis.log_probability, hypothesis.score)
+            Translation(_one_line(prefix.completed(text)), hypothesis.log_probability, hypothesis.score)
             for text, hypothesis in zip(texts, hypotheses, strict=True)
         ]
+
+    def _aligned(
+        self, line: str, source: list[int], prefix: Prefix, hypotheses: Sequence[Hypothesis],
+        translations: Sequence[Translation],
+    ) -> list[Translation]:  # fmt: skip
+        """Add the word alignments to the translations of a line."""
+        require_wanted()
+        if not source:
+            return list(translations)
+        source_words = words_of_source(self.tokenizer, line)[: len(source)]
+        aligned = list[Translation]()
+        for hypothesis, translation in zip(hypotheses, translations, strict=True):
+            target_words = words_of_target(self.prefixer, hypothesis.ids, prefix)
+            links = word_links(self.models, source, hypothesis.ids, source_words, target_words)
+            aligned.append(dataclasses.replace(translation, alignment=links))
+        return aligned
 
 
 def load_with_tokenizer(directory: Path, *, device: Device = "cpu") -> tuple[Transformer, Tokenizer]:

@@ -285,8 +285,8 @@ _METHODS = (
 _FUNCTIONS = (
     "abs", "absolute", "all", "any", "arange", "argmax", "ascontiguousarray",
     "broadcast_to", "concatenate", "cos", "cumsum", "divide", "dot", "exp", "expand_dims",
-    "flip", "full", "full_like", "isfinite", "isnan", "log", "log1p", "logical_and", "logical_not", "matmul", "max",
-    "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "ones", "ones_like", "outer",
+    "flip", "full", "full_like", "isfinite", "isnan", "log", "log1p", "logaddexp", "logical_and", "logical_not",
+    "matmul", "max", "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "ones", "ones_like", "outer",
     "prod", "repeat", "reshape", "sign", "sin", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "swapaxes",
     "take", "take_along_axis", "tanh", "tensordot", "tile", "transpose", "tril", "triu", "var", "where", "zeros",
     "zeros_like",

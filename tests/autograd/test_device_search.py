@@ -11,8 +11,11 @@ import pytest
 from autograd import to_host
 from autograd.array import ReadLater
 from minitransformer import ModelConfig, Transformer
+from minitransformer.inference.attention import source_attention_weights
 from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
 from minitransformer.inference.device_search import STEPS_BEHIND
+from minitransformer.inference.prefix import Prefix, PrefixConstraint
+from minitransformer.inference.sampling import Sampling, sample
 
 CONFIG = ModelConfig(
     vocabulary_size=19, n_layers=2, d_model=8, d_ff=12, n_heads=2, d_k=4, d_v=3, softmax_bias=True
@@ -44,6 +47,34 @@ def test_translations_are_those_of_the_cpu(seed: int, beam: int, n_best: int, cu
     for some, others in zip(found, expected, strict=True):
         assert [h.score for h in some] == pytest.approx([h.score for h in others], rel=1e-10)
         assert [h.log_probability for h in some] == pytest.approx([h.log_probability for h in others], rel=1e-10)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_so_are_those_of_an_ensemble(beam: int, cupy: Any) -> None:
+    pairs, config = [models(seed, end=1.0) for seed in (0, 1)], SearchConfig(beam, 0.6, beam, 20)
+    expected, found = (beam_search(ensemble, SOURCES, config) for ensemble in zip(*pairs, strict=True))
+    assert ids_of(found) == ids_of(expected)
+    assert ids_of(found) not in [ids_of(beam_search(here, SOURCES, config)) for here, _ in pairs]
+
+
+def test_so_are_translations_whose_beginning_is_given(cupy: Any) -> None:
+    """By the search on the host, as for every constraint."""
+    prefixes = [Prefix("", "", (5, 4)), *[Prefix("", "", ())] * 4, Prefix("", "", (), "▁a")]
+    pieces, lengths = ["", "", "", "▁a", "▁ab", *["b"] * 14], [prefix.n_tokens for prefix in prefixes]
+    expected, found = (
+        beam_search(model, SOURCES, SearchConfig(3), PrefixConstraint(prefixes, pieces), n_given=lengths)
+        for model in models(1, end=1.0)
+    )
+    assert ids_of(found) == ids_of(expected)
+    assert found[0][0].ids[:2] == (5, 4)
+
+
+def test_so_are_samples_and_the_weights_that_align_words(cupy: Any) -> None:
+    here, there = models(1, end=1.0)
+    arguments = SOURCES, SearchConfig(2, n_best=2, max_extra_tokens=20), Sampling(seed=5, top_p=0.9), list(range(6))
+    assert ids_of(sample([there], *arguments)) == ids_of(sample([here], *arguments))
+    weights = [source_attention_weights(model, [5, 6, 7], [8, 9], 1) for model in (here, there)]
+    np.testing.assert_allclose(*weights, rtol=1e-10)
 
 
 def calls_by_step(model: Transformer, sources: Any, config: SearchConfig) -> list[list[tuple[Any, ...]]]:

@@ -34,7 +34,7 @@ def half_done(translator: Translator, tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "in").write_bytes(lines_of(12))
     append = resumable._Run.append
 
-    def cut_off(self: Any, lines: list[bytes], translations: bytes) -> None:
+    def cut_off(self: Any, lines: list[bytes], translations: list[bytes]) -> None:
         if self.n_lines == 8:
             raise PowerCutError
         append(self, lines, translations)

@@ -107,6 +107,24 @@ def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, 
     assert contents(tmp_path) == before
 
 
+def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Path) -> None:
+    memory = written_memory(tmp_path / "in.tmx", ["one two", "six"])
+    files = ["--input", str(memory), "--output", str(tmp_path / "out.tmx"), "--alignments", str(tmp_path / "aligned")]
+    translated(trained, b"", *files, "--prefix", str(prefixes(tmp_path, ["eins", "sechs"])))
+    targets = [target for _, target in read_memory(tmp_path / "out.tmx")]
+    assert [target.split()[0] for target in targets] == ["eins", "sechs"]
+    aligned = (tmp_path / "aligned").read_text().splitlines()
+    assert len(aligned) == 2
+    for line, target in zip(aligned, targets, strict=True):
+        assert all(int(pair.partition("-")[2]) < len(target.split()) for pair in line.split())
+
+
+def prefixes(folder: Path, lines: list[str]) -> Path:
+    path = folder / "prefixes"
+    path.write_text("".join(f"{line} \n" for line in lines))
+    return path
+
+
 def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> None:
     source = written_memory(tmp_path / "in.tmx", ["one two", "six"])
     expected = translated(trained, b"one two\nsix\n")

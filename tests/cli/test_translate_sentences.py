@@ -87,9 +87,14 @@ def test_a_line_is_translated_before_the_next_one_comes(trained: Trained) -> Non
         command.join()
 
 
-def test_lists_of_translations_of_sentences_are_refused(trained: Trained) -> None:
-    with pytest.raises(ConfigError, match="--n-best: does not go with --split-sentences"):
-        translated(trained, b"one\n", *SPLIT, "--n-best", "1")
+@pytest.mark.parametrize(
+    "option",
+    [("--n-best", "1"), ("--prefix", "file"), ("--prefix-text", ""), ("--sample",), ("--alignments", "file")],
+    ids=lambda option: option[0],
+)
+def test_what_belongs_to_lines_of_one_sentence_is_refused(trained: Trained, option: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match=f"{option[0]}: does not go with --split-sentences"):
+        translated(trained, b"one\n", *SPLIT, *option)
 
 
 def test_unknown_characters_are_named_once_at_the_end(trained: Trained, logged: list[str]) -> None:

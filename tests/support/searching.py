@@ -92,27 +92,27 @@ class SearchWithoutCache(_Search):
     """Decodes the whole prefix of every hypothesis again for every token."""
 
     def _decode(self, length: int) -> Any:
-        k = self.log_p.shape[1]
-        of_source = self.memory.mask(k)
+        (state,), k = self.predictor.states, self.log_p.shape[1]
+        of_source = state.memory.mask(k)
         segments = Segments.of_lengths(np.full(len(self.ids), length))
         queries = Segments.of_lengths(np.full(len(self.sentences), k * length))
         first, last = (np.repeat(ends[::k], k * length) for ends in (of_source.first, of_source.last))
-        decoded = self.model.decode(
+        decoded = state.model.decode(
             self.ids.reshape(-1),
             segments.position_in_segment,
-            self.memory.keys_values,
-            causal_mask(segments, self.model.config.neighbourhood),
+            state.memory.keys_values,
+            causal_mask(segments, state.model.config.neighbourhood),
             KeyRanges(first, last, queries, of_source.keys),
         )
-        return Tensor(decoded.value[length - 1 :: length].copy())
+        return [Tensor(decoded.value[length - 1 :: length].copy())]
 
     def _select(self, sentences: Any) -> None:
         self.cache_index = self.cache_index[sentences]
-        self.memory.select(sentences, sentences)
+        self.predictor.states[0].memory.select(sentences, sentences)
 
 
 def search_without_cache(
     model: Transformer, sources: Sequence[Sequence[int]], config: SearchConfig
 ) -> list[list[Hypothesis]]:
     with no_tape():
-        return SearchWithoutCache(model, sources, config, None, lambda n: None).run()
+        return SearchWithoutCache([model], sources, config, None, lambda n: None).run()

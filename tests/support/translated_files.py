@@ -45,18 +45,22 @@ class FileOperations:
 
 
 class Uppercase(LineTranslator):
-    """Return the output for a line without a search."""
+    """Return the output for a line, and its number as its alignment, without a search."""
 
-    def __init__(self, n_best: int | None) -> None:
+    def __init__(self, n_best: int | None, alignments: Path | None = None) -> None:
         object.__setattr__(self, "n_best", n_best)
+        object.__setattr__(self, "alignments", alignments)
 
-    def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
+    def __call__(self, lines: Sequence[bytes], n_before: int) -> list[bytes]:
         if self.n_best is None:
-            return b"".join(line.upper() + b"\n" for line in lines)
-        return b"".join(f"{n}\t{line!r}\n".encode() * self.n_best for n, line in enumerate(lines, n_before + 1))
+            output = b"".join(line.upper() + b"\n" for line in lines)
+        else:
+            output = b"".join(f"{n}\t{line!r}\n".encode() * self.n_best for n, line in enumerate(lines, n_before + 1))
+        numbers = "".join(f"{n}-{n}\n" for n in range(n_before, n_before + len(lines)))
+        return [output] if self.alignments is None else [output, numbers.encode()]
 
     def facts(self) -> dict[str, Any]:
-        return {"n_best": self.n_best}
+        return {"n_best": self.n_best, "alignments": self.alignments and str(self.alignments)}
 
 
 def uppercase(folder: Path, *, resume: bool, n_best: int | None = None, name: str = "out") -> bytes:

@@ -19,7 +19,7 @@ from minitransformer.inference.device_search import DeviceSearch
 
 def search_on_device(model: Transformer, sources: Any, config: SearchConfig) -> list[list[Hypothesis]]:
     with no_tape():
-        return DeviceSearch(model, sources, config.for_model(model.config)).run()
+        return DeviceSearch([model], sources, config.for_model(model.config)).run()
 
 
 def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:

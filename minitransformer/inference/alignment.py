@@ -1,0 +1,96 @@
+"""Word alignments of translations, from the attention of the decoder to the source.
+
+Words are what blanks separate.  Each target word is linked to the source word to which it attends most: the weights of
+its pieces are added over the pieces of each source word.
+
+Source: Garg et al. 2019, "Jointly learning to align and translate with Transformer models": the weights of one layer,
+averaged over its heads, at the step that generates the token; of six layers the fifth is the best one.
+Differs: in decoders of up to three layers the last one is taken, which was the best one of our models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from autograd.array import FloatArray, IntArray
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.attention import source_attention_weights
+from minitransformer.inference.prefix import Prefix, Prefixer
+from minitransformer.model.batch import Ids
+from minitransformer.model.transformer import Transformer
+
+Links: TypeAlias = tuple[tuple[int, int], ...]
+"""Pairs of a source word and a target word, counted from 0, in the order of target words."""
+
+_LAST_IS_BEST = 3  # decoders of so many layers, or fewer, are aligned by their last layer
+
+
+def word_links(
+    models: Sequence[Transformer], source: Ids, target: Ids, source_words: IntArray, target_words: IntArray
+) -> Links:
+    """Link each target word to one source word.
+
+    Args:
+        models: several have their weights averaged.
+        source, target: ids without start and end symbols.
+        source_words, target_words: the index of the word to which each id belongs.
+    """
+    if not (len(source) and len(target)):
+        return ()
+    of_models = [_weights(model, source, target) for model in models]
+    weights = sum(of_models[1:], of_models[0])
+    of_words: FloatArray = np.zeros((target_words.max() + 1, source_words.max() + 1))
+    np.add.at(of_words, (target_words[:, None], source_words[None, :]), weights)
+    return tuple((int(of_words[word].argmax()), int(word)) for word in np.unique(target_words))
+
+
+def _weights(model: Transformer, source: Ids, target: Ids) -> FloatArray:
+    """Return the weights (T, S) of the words, without start and end symbols, averaged over heads.
+
+    Row i is the step that generates target id i.
+    """
+    depth = model.config.decoder_depth
+    layer = depth - 1 if depth <= _LAST_IS_BEST else depth - 2
+    weights = source_attention_weights(model, source, target, layer).mean(axis=0)
+    of_words: FloatArray = weights[: len(target), : len(source)]
+    return of_words
+
+
+def words_of_source(tokenizer: Tokenizer, line: str) -> IntArray:
+    """Return the index of the word of each source id of a line."""
+    words = line.split()
+    numbers = _words_of_ids(tokenizer.encode_source(words), tokenizer.encode_source([line])[0])
+    if numbers is not None:
+        return numbers
+    starts = np.array([piece.startswith("▁") for piece in tokenizer.source_pieces(line)])
+    return (starts.cumsum() - 1).clip(0, len(words) - 1)
+
+
+def words_of_target(prefixer: Prefixer, ids: Sequence[int], prefix: Prefix) -> IntArray:
+    """Return the index of the word of each id of a translation that begins with a prefix."""
+    begun = _words_of_ids([prefixer.ids_of(word) for word in prefix.text.split()], prefixer.ids_of(prefix.text))
+    n_given = len(prefix.ids)
+    decoded = prefixer.tokenizer.decode_target([ids[: i + 1] for i in range(len(ids))])
+    texts = [prefix.completed(text) for text in decoded]
+    numbers: IntArray = np.array([len(text.split()) - (not text[-1:].isspace()) for text in texts], np.int64)
+    if begun is not None:
+        numbers[:n_given] = begun[:n_given]
+    return numbers.clip(0, max(0, len(texts[-1].split()) - 1) if texts else 0)
+
+
+def _words_of_ids(of_words: Sequence[Sequence[int]], ids: Sequence[int]) -> IntArray | None:
+    """Return the index of the word of each id, given the ids of each word; None if these are not all ids.
+
+    (Pieces almost never cross blanks, so a word alone has the same pieces as in its line.)
+    """
+    if [i for word in of_words for i in word] != list(ids):
+        return None
+    return np.repeat(np.arange(len(of_words)), np.array([len(word) for word in of_words], np.int64))
+
+
+def pharaoh(links: Links) -> str:
+    """Return links in the format of Pharaoh and Moses: "0-0 2-1", source before target."""
+    return " ".join(f"{source}-{target}" for source, target in links)

@@ -1,0 +1,205 @@
+"""Given beginnings of translations: a search is forced to decode them, then continues freely.
+
+Source: Wuebker et al. 2016, "Models and inference for prefix-constrained machine translation".
+Differs: the last word may be incomplete.  A tokenizer cuts "Häus" into other pieces than "Häuser", and the model has
+never read them.  So the pieces of the last word are not given: all pieces are allowed that spell it, or a longer word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from autograd.array import BoolArray, IntArray
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.search import NEVER_GENERATED
+from minitransformer.model.symbols import END
+from minitransformer.system.errors import UserError
+
+_NONE = -1  # no token is given at this step
+
+
+class PrefixError(UserError, ValueError):
+    """An error: the beginnings of translations do not belong to the lines of the input."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The beginning of a translation.
+
+    ``ids`` are the tokens that are given, and ``rest`` is how the text of the next ones begins, with blanks as "▁".
+    ``text`` is the beginning as the user gives it, and ``decoded`` the same after the tokenizer, which may normalise or
+    not know some characters.
+    """
+
+    text: str
+    decoded: str
+    ids: Sequence[int]
+    rest: str = ""
+
+    @property
+    def n_tokens(self) -> int:
+        """The greatest number of tokens that spell the prefix."""
+        return len(self.ids) + len(self.rest)
+
+    def completed(self, decoded: str) -> str:
+        """Replace the decoded prefix at the beginning of a translation by the prefix as the user gives it."""
+        if self.text and not self.decoded:  # no character is known
+            return f"{self.text} {decoded}".strip()
+        return self.text + decoded[len(self.decoded) :] if decoded.startswith(self.decoded) else decoded
+
+
+NO_PREFIX = Prefix("", "", ())
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """The beginnings of the translations of an input: one for each line, or one for all lines.
+
+    ``path`` is the file with one for each line; None if there is one for all.
+    """
+
+    texts: Sequence[str]
+    path: Path | None = None
+
+    def of_lines(self, n_before: int, n_lines: int) -> list[str]:
+        """Return the beginnings for ``n_lines`` lines after ``n_before``.  Raises: PrefixError if there are fewer."""
+        if self.path is None:
+            return list(self.texts) * n_lines
+        self.require_lines(max(n_before + n_lines, len(self.texts)))
+        return list(self.texts[n_before : n_before + n_lines])
+
+    def require_lines(self, n_lines: int) -> None:
+        """Raise PrefixError if there is one beginning for each line, but the input has another number of lines."""
+        if self.path is not None and len(self.texts) != n_lines:
+            more_or_fewer = "more" if len(self.texts) > n_lines else "fewer"
+            raise PrefixError(
+                f"{self.path}: has {len(self.texts):,} lines, {more_or_fewer} than the input; give one line for each"
+                " line of the input, an empty one where nothing is given"
+            )
+
+    def checksum(self) -> str:
+        """Return a checksum of all beginnings."""
+        text = "\n".join(["all" if self.path is None else "each", *self.texts])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class Prefixer:
+    """A reader of beginnings of translations.
+
+    Args:
+        longest: the greatest number of tokens; the rest of a longer beginning is cut off.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, longest: int) -> None:
+        self.tokenizer, self.longest = tokenizer, longest
+
+    def __call__(self, text: str) -> Prefix:
+        """Return the prefix of a text.  A blank at its end says that the last word is complete.
+
+        Unknown characters have no token; the translation has them nevertheless.
+        """
+        words, ids = text.split(), self.ids_of(text)
+        if not words:
+            return NO_PREFIX
+        given = self.ids_of(" ".join(words[:-1]))
+        last = [self.pieces[i] for i in ids[len(given) :]]
+        if text[-1].isspace():
+            given, rest = ids, "▁"
+        elif ids[: len(given)] != given or not all(last):  # pieces that cross blanks, or bytes: there is no other way
+            given, rest = ids, ""
+        elif not "".join(last).strip("▁"):  # the last word has only unknown characters
+            given, rest = ids, "▁"
+        else:
+            rest = "".join(last)
+        if len(given) + len(rest) > self.longest:
+            decoded = self.decoded(ids[: self.longest])
+            return Prefix(decoded, decoded, ids[: self.longest])
+        return Prefix(" ".join(words), self.decoded(ids), given, rest)
+
+    def is_cut(self, text: str) -> bool:
+        """Return whether the model gets only the beginning of this text."""
+        return len(self.ids_of(text)) > self.longest
+
+    def ids_of(self, text: str) -> list[int]:
+        """Return the ids of the characters of a text that the tokenizer knows."""
+        return [i for i in self.tokenizer.encode_target([text])[0] if i not in NEVER_GENERATED]
+
+    def decoded(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+        return self.tokenizer.decode_target([ids])[0]
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The text of each target id, with "▁" for a blank; "" for reserved ids and for single bytes of a character."""
+        model, texts = self.tokenizer.target, list[str]()
+        for i in range(self.tokenizer.n_target_words):
+            is_text = i > END and not (model.is_control(i) or model.is_byte(i) or model.is_unused(i))
+            texts.append(str(model.id_to_piece(i)) if is_text else "")
+        return texts
+
+
+class PrefixConstraint:
+    """The beginning of each hypothesis: its given tokens, then tokens that spell the rest.
+
+    The log p of a translation includes the given tokens.
+
+    Args:
+        pieces: the text of each id; "" for ids that spell nothing.
+
+    Shapes: ``given`` (rows, most given tokens), ids, then −1; ``rest`` has one text for each row.
+    """
+
+    def __init__(self, prefixes: Sequence[Prefix], pieces: Sequence[str]) -> None:
+        self.pieces, self.step = pieces, 0
+        self.ids_of = {piece: i for i, piece in enumerate(pieces) if piece}
+        self.by_piece = sorted(self.ids_of)
+        self.given: IntArray = np.full((len(prefixes), max(len(prefix.ids) for prefix in prefixes)), _NONE, np.int64)
+        for row, prefix in enumerate(prefixes):
+            self.given[row, : len(prefix.ids)] = prefix.ids
+        self.rest = [prefix.rest for prefix in prefixes]
+
+    def forbidden(self) -> BoolArray:
+        """Return the tokens that may not come next, as booleans (rows, W); (1, W) if all tokens may."""
+        given = self._given_now()
+        bound = [row for row, rest in enumerate(self.rest) if rest or given[row] != _NONE]
+        forbidden: BoolArray = np.zeros((len(given) if bound else 1, len(self.pieces)), np.bool_)
+        for row in bound:
+            allowed = self._spelling(self.rest[row]) if given[row] == _NONE else [int(given[row])]
+            forbidden[row] = bool(allowed)  # if no token fits, all are allowed
+            forbidden[row, allowed] = False
+        return forbidden
+
+    def follow(self, rows: IntArray, tokens: IntArray) -> None:
+        """Select these rows, and append to each its token."""
+        self.select(rows)
+        given = self._given_now()
+        for row, rest in enumerate(self.rest):
+            if rest and given[row] == _NONE:
+                piece = self.pieces[tokens[row]]
+                self.rest[row] = rest[len(piece) :] if rest.startswith(piece) else ""
+        self.step += 1
+
+    def select(self, rows: IntArray) -> None:
+        """Select these rows."""
+        self.given, self.rest = self.given[rows], [self.rest[row] for row in rows]
+
+    def _given_now(self) -> IntArray:
+        """Return the token of each row that is given at this step, or −1."""
+        n_steps = self.given.shape[1]
+        return self.given[:, self.step] if self.step < n_steps else np.full(len(self.given), _NONE)
+
+    def _spelling(self, rest: str) -> list[int]:
+        """Return the tokens that spell ``rest``, a part of its beginning, or more; END after a complete word."""
+        start = bisect_left(self.by_piece, rest)
+        longer = itertools.takewhile(lambda piece: piece.startswith(rest), self.by_piece[start:])
+        shorter = (rest[:n] for n in range(1, len(rest)))
+        end = [END] if rest == "▁" else []
+        return [self.ids_of[piece] for piece in (*shorter, *longer) if piece in self.ids_of] + end

@@ -1,0 +1,201 @@
+"""Translations drawn at random from the model's distribution.
+
+A sample is a function of the seed, the line's number and the sample's number.  Other lines of the batch, and the number
+of threads, change the model's probabilities by no more than rounding, which can change a token only if the random
+number lies on the border between two tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autograd import no_tape, to_host
+from autograd.array import BoolArray, FloatArray, IntArray
+from autograd.random import StreamId, named_stream_id, uniform
+from minitransformer.config import ConfigError
+from minitransformer.inference.search import (
+    Advance,
+    Constraint,
+    Hypothesis,
+    Search,
+    SearchConfig,
+    checked,
+    forbidden_tokens,
+)
+from minitransformer.model.batch import Ids
+from minitransformer.model.masks import cached_mask
+from minitransformer.model.symbols import END, START
+from minitransformer.model.transformer import Transformer
+from minitransformer.system.threads import require_wanted
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The settings of sampling; the defaults draw from the model's own distribution."""
+
+    seed: int = 1
+    """Seed of the random numbers; the same seed gives the same samples."""
+    temperature: float = 1.0
+    """T: a token is drawn with a probability proportional to p^(1/T); below 1, likely tokens become more likely."""
+    top_p: float = 1.0
+    """Draw from the smallest set of most likely tokens whose probabilities add up to this (after the temperature)."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**64:
+            raise ConfigError(f"sampling.seed: expected a number in [0, 2⁶⁴); got {self.seed}")
+        if not 0.01 <= self.temperature <= 100:
+            raise ConfigError(f"sampling.temperature: expected a number from 0.01 to 100; got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"sampling.top_p: expected a number above 0 and at most 1; got {self.top_p}")
+
+
+def sample(
+    models: Sequence[Transformer],
+    sources: Sequence[Ids],
+    config: SearchConfig,
+    sampling: Sampling,
+    numbers: Sequence[int],
+    advance: Advance = lambda n: None,
+    constraint: Constraint | None = None,
+    n_given: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """Draw ``config.n_best`` translations of each source, in the order of the draws; the same one may occur twice.
+
+    Their log p is the model's, whatever the temperature.  START and UNKNOWN are never drawn, and at the greatest length
+    only the end symbol is.
+
+    Args:
+        models, sources, advance, constraint, n_given: see ``beam_search``.
+        numbers: the number of each source's line, which chooses its random numbers.
+
+    Raises: SearchError if the models' outputs are not finite.
+    """
+    config = config.for_model(models[0].config)
+    with no_tape():
+        return _SamplingSearch(models, sources, config, sampling, numbers, constraint, advance, n_given).run()
+
+
+def draw(log_p: FloatArray, number: float, sampling: Sampling) -> int:
+    """Return the index of the token that a random number in [0, 1) chooses.
+
+    The tokens share the interval in the order of their indices, each a part as long as its probability.  (In the order
+    of probabilities, rounding could exchange two tokens that are nearly equally likely.)
+    Source: Holtzman et al. 2020, "The curious case of neural text degeneration", section 3.1 (top-p, nucleus sampling)
+    and equation 4 (temperature).
+    Shapes: log_p (n,), −∞ for tokens that are not allowed; they need not be normalised.
+    """
+    p = np.exp((log_p - log_p.max()) / sampling.temperature)
+    p /= p.sum()
+    tokens = _nucleus(p, sampling.top_p)
+    ends = p[tokens].cumsum()
+    index = np.searchsorted(ends, number * ends[-1], side="right")
+    return int(tokens[min(index, len(tokens) - 1)])
+
+
+def _nucleus(p: FloatArray, top_p: float) -> IntArray:
+    """Return the smallest set of most likely tokens whose probabilities add up to at least ``top_p``, in their order.
+
+    Few tokens need sorting: all tokens below (1 − top_p) / n have together at most 1 − top_p, so the others are enough.
+    """
+    some: IntArray = np.flatnonzero(p > (1 - top_p) / len(p))
+    if top_p == 1:
+        return some
+    order = some[np.argsort(-p[some], kind="stable")]
+    n_needed = 1 + int(np.searchsorted(p[order].cumsum(), top_p))
+    return np.sort(order[:n_needed])
+
+
+class _SamplingSearch(Search):
+    """A search without choice: n samples of each of S unfinished sentences.
+
+    Shapes: ``ids`` (S, n, steps); ``log_p`` (S, n); ``ended`` (S, n) bool; ``uniforms`` (S, n, greatest length), the
+        random number of each step.
+    """
+
+    def __init__(
+        self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig, sampling: Sampling,
+        numbers: Sequence[int], constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None,
+    ) -> None:  # fmt: skip
+        super().__init__(models, sources, config, n_given)
+        self.sampling, self.constraint, self.advance = sampling, constraint, advance
+        self.never_generated, shape = self.never(), (len(sources), config.n_best)
+        longest = int(self.max_lengths.max())
+        self.uniforms = np.stack([_uniforms(sampling.seed, number, config.n_best, longest) for number in numbers])
+        self.ids: IntArray = np.full((*shape, 1), START)
+        self.log_p: FloatArray = np.zeros(shape)
+        self.ended: BoolArray = np.zeros(shape, np.bool_)
+        self.finished: list[list[Hypothesis]] = [[] for _ in sources]
+        if constraint is not None:
+            constraint.select(np.repeat(np.arange(shape[0]), shape[1]))
+
+    def run(self) -> list[list[Hypothesis]]:
+        """Draw a token of every sample, until all samples of every sentence have ended."""
+        length = 0
+        while len(self.sentences):
+            require_wanted()
+            length += 1
+            self._draw(self._log_probabilities(length), length)
+            self._remove_finished()
+        return checked(self.finished)
+
+    def _log_probabilities(self, length: int) -> FloatArray:
+        """Compute log p (S·n, W) of the next token of every sample."""
+        n_sentences, n, _ = self.ids.shape
+        slots = np.broadcast_to(np.arange(n)[:, None], (n_sentences, n, length))  # a sample keeps its own keys
+        newest = self.ids[:, :, -1].ravel()
+        decoded = self.predictor.decode(newest, np.full(len(newest), length - 1), slots, cached_mask)
+        return to_host(self.predictor.log_probabilities(decoded)).astype(np.float64)
+
+    def _draw(self, log_p: FloatArray, length: int) -> None:
+        n_sentences, n, _ = self.ids.shape
+        last = np.repeat(self.max_lengths[self.sentences] <= length, n)
+        forbidden = np.broadcast_to(
+            forbidden_tokens(self.never_generated, self.constraint, last), (len(last), log_p.shape[1])
+        )
+        tokens: IntArray = np.full(len(last), END)
+        numbers = self.uniforms[:, :, length - 1].ravel()
+        usable = ~np.isnan(log_p).any(axis=1)  # a sample with NaN ends, and is no hypothesis
+        for row in np.flatnonzero(usable & ~self.ended.ravel()):
+            tokens[row] = draw(np.where(forbidden[row], -np.inf, log_p[row]), numbers[row], self.sampling)
+        of_tokens = log_p[np.arange(len(tokens)), tokens].reshape(n_sentences, n)
+        tokens = tokens.reshape(n_sentences, n)
+        self.log_p = np.where(self.ended, self.log_p, self.log_p + of_tokens)
+        self.ids = np.concatenate([self.ids, tokens[:, :, None]], axis=2)
+        self.ended = self.ended | (tokens == END)
+        if self.constraint is not None:
+            self.constraint.follow(np.arange(len(last)), tokens.ravel())
+
+    def _remove_finished(self) -> None:
+        """Remove the sentences whose samples have all ended."""
+        done = self.ended.all(axis=1)
+        for row in np.flatnonzero(done):
+            self.finished[self.sentences[row]] = [
+                self._hypothesis(ids, float(log_p))
+                for ids, log_p in zip(self.ids[row], self.log_p[row], strict=True)
+                if np.isfinite(log_p)
+            ]
+        if not done.any():
+            return
+        self.advance(int(done.sum()))
+        kept = np.flatnonzero(~done)
+        self.sentences, self.uniforms, self.ids = self.sentences[kept], self.uniforms[kept], self.ids[kept]
+        self.log_p, self.ended = self.log_p[kept], self.ended[kept]
+        self.predictor.select(kept)
+        if self.constraint is not None:
+            n = self.ids.shape[1]
+            self.constraint.select((kept[:, None] * n + np.arange(n)).ravel())
+
+    def _hypothesis(self, ids: IntArray, log_p: float) -> Hypothesis:
+        """Return the sample with these ids (START first, END after the last token)."""
+        words = ids[1 : 1 + int(np.argmax(ids[1:] == END))]
+        penalty = self.config.length_penalty(len(words) + 1)
+        return Hypothesis(log_p / penalty, log_p, tuple(int(i) for i in words))
+
+
+def _uniforms(seed: int, number: int, n_samples: int, length: int) -> FloatArray:
+    """Return the random numbers (n_samples, length) of a line; a longer array begins with the same numbers."""
+    stream = named_stream_id(seed, "sampling").stream
+    return np.stack([uniform(StreamId(seed, stream, number, i), (length,)) for i in range(n_samples)])

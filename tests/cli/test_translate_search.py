@@ -1,0 +1,230 @@
+"""The options of translate that change the search: beginnings, ensembles, samples, alignments."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import Trained, contents, output_of, translated, written
+from translated_files import FileOperations, PowerCutError, Uppercase, lines_of
+
+from cli.train import train
+from cli.translate import translate
+from minitransformer.config import ConfigError
+from minitransformer.inference.prefix import PrefixError
+from minitransformer.inference.resumable import ResumeError, progress_file, translate_file
+from minitransformer.system.files import CheckpointError
+
+SOURCE = b"one two\n\nsix five four\nthree\n"
+
+
+@pytest.fixture(scope="module")
+def other_seed(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on the same text with another seed; the tokenizer is the same."""
+    run = tmp_path_factory.mktemp("other") / "run"
+    words = [*trained.arguments, "--run", str(run), "--training.seed", "2"]
+    output_of(lambda: train(words))
+    return run
+
+
+def test_translations_begin_as_the_file_says(trained: Trained, tmp_path: Path) -> None:
+    prefixes = written(tmp_path / "pre", "sechs ei\nx\n\nvi")
+    lines = translated(trained, SOURCE, "--prefix", prefixes).decode().splitlines()
+    free = translated(trained, SOURCE).decode().splitlines()
+    assert lines[0].startswith("sechs ei")
+    assert lines[1:3] == ["", free[2]]
+    assert lines[3].startswith("vi")
+
+
+def test_a_blank_at_the_end_of_a_line_says_that_the_word_is_complete(trained: Trained, tmp_path: Path) -> None:
+    """Of files with line ends of any kind; "s" would be continued."""
+    for blank, is_complete in ((" ", True), (" \r", True), ("", False), ("\r", False)):
+        prefixes = written(tmp_path / "pre", f"s{blank}\n" * 4)
+        first = translated(trained, SOURCE, "--prefix", prefixes).decode().split()[0]
+        assert (first == "s") == is_complete
+
+
+def test_one_beginning_serves_all_lines(trained: Trained) -> None:
+    lines = translated(trained, SOURCE, "--prefix-text", "drei").decode().splitlines()
+    assert [line[:4] for line in lines] == ["drei", "", "drei", "drei"]
+
+
+@pytest.mark.parametrize(("n_given", "message"), [(3, "has 3 lines, fewer than the input"), (5, "has 5 .* more than")])
+def test_a_file_of_beginnings_with_another_number_of_lines_is_refused(
+    trained: Trained, tmp_path: Path, n_given: int, message: str
+) -> None:
+    """Of a file before anything is written; of a pipe as soon as it is known."""
+    prefixes, source = written(tmp_path / "pre", "x\n" * n_given), tmp_path / "in"
+    source.write_bytes(SOURCE)
+    files = ["--input", str(source), "--output", str(tmp_path / "out")]
+    with pytest.raises(PrefixError, match=message):
+        translated(trained, b"", *files, "--prefix", prefixes)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(PrefixError, match=message):
+        translated(trained, SOURCE, "--prefix", prefixes)
+
+
+def test_beginnings_that_are_too_long_are_cut_with_a_warning(trained: Trained, logged: list[str]) -> None:
+    lines = translated(trained, b"one\n", "--prefix-text", "eins " * 1_100, "--beam", "1").decode().splitlines()
+    assert len(lines) == 1
+    assert logged == ["warning: the beginning of the translation of line 1 has over 1,024 tokens; the rest is cut off"]
+
+
+def test_samples_are_the_same_for_the_same_seed_in_any_groups(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--sample", "--n-best", "3", "--temperature", "2", "--seed", "5"]
+    drawn = translated(trained, SOURCE, *options)
+    rows = [line.split("\t") for line in drawn.decode().splitlines()]
+    assert [row[0] for row in rows] == [*"111", "2", *"333", *"444"]
+    assert len({row[3] for row in rows if row[0] == "3"}) > 1
+    assert translated(trained, SOURCE, *options[:-1], "6") != drawn
+    monkeypatch.setattr("cli.translate.LINES_AT_ONCE", 1)
+    again = [line.split("\t") for line in translated(trained, SOURCE, *options).decode().splitlines()]
+    assert [row[3] for row in again] == [row[3] for row in rows]
+
+
+def test_without_n_best_there_is_one_sample_for_each_line(trained: Trained) -> None:
+    one = translated(trained, SOURCE, "--sample", "--top-p", "0.9").decode().splitlines()
+    three = translated(trained, SOURCE, "--sample", "--top-p", "0.9", "--n-best", "3").decode().splitlines()
+    assert one == [three[i].split("\t")[3] for i in (0, 3, 4, 7)]
+
+
+def test_runs_are_an_ensemble(trained: Trained, other_seed: Path) -> None:
+    options = ["--n-best", "1", "--run"]  # ``translated`` gives the first one
+    both, twice = (translated(trained, SOURCE, *options, str(run)) for run in (other_seed, trained.run))
+    one = translated(trained, SOURCE, "--n-best", "1")
+    scores = [[float(line.split("\t")[1]) for line in output.decode().splitlines()] for output in (both, twice, one)]
+    assert scores[1] == pytest.approx(scores[2], abs=2e-4)
+    assert scores[0] != pytest.approx(scores[2], abs=1e-2)
+
+
+def test_a_run_with_another_tokenizer_is_refused_by_name(trained: Trained, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(trained.run, other, ignore=shutil.ignore_patterns("checkpoints", "data", "best"))
+    (other / "tokenizer.checksums.json").unlink()
+    model = (other / "tokenizer.model").read_bytes()
+    (other / "tokenizer.model").write_bytes(model + b"\xa2\x06\x01x")  # a field that sentencepiece does not know
+    with pytest.raises(CheckpointError, match="other: its tokenizer is not that of .*run, so their models"):
+        translated(trained, SOURCE, "--run", str(other))
+
+
+def test_alignments_have_a_line_for_each_line_of_the_output(trained: Trained, tmp_path: Path) -> None:
+    path = tmp_path / "al"
+    lines = translated(trained, SOURCE, "--alignments", str(path)).decode().splitlines()
+    for source, target, links in zip(SOURCE.decode().splitlines(), lines, path.read_text().splitlines(), strict=True):
+        pairs = [tuple(map(int, link.split("-"))) for link in links.split()]
+        assert [t for _, t in pairs] == list(range(len(target.split())))
+        assert all(s < len(source.split()) for s, _ in pairs)
+    ranked = translated(trained, SOURCE, "--alignments", str(path), "--n-best", "2").decode().splitlines()
+    assert len(path.read_text().splitlines()) == len(ranked) == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--prefix", "x", "--prefix-text", "y"], "--prefix, --prefix-text: give one of them"),
+        (["--temperature", "2"], "--temperature: needs --sample"),
+        (["--top-p", "0.5"], "--top-p: needs --sample"),
+        (["--seed", "0"], "--seed: needs --sample"),
+        (["--sample", "--top-p", "0"], "sampling.top_p: expected"),
+        (["--alignments", "absent/al"], "--alignments absent/al: cannot be written .No such file"),
+        (["--alignments", "x", "--prefix", "x"], "x: is the file of prefixes, too"),
+        (["--input", "x", "--alignments", "./x"], "--alignments x: is the input, too"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(trained: Trained, options: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        translated(trained, SOURCE, *options)
+
+
+def resumed(trained: Trained, folder: Path, *options: str) -> tuple[bytes, bytes]:
+    files = ["--input", str(folder / "in"), "--output", str(folder / "out"), "--alignments", str(folder / "al")]
+    words = ["--run", str(trained.run), "--beam", "2", *files, "--resume", *options]
+    assert translate(words, io.BytesIO(), io.BytesIO()) == 0
+    return (folder / "out").read_bytes(), (folder / "al").read_bytes()
+
+
+def test_files_are_taken_up_with_all_options_and_no_others(trained: Trained, other_seed: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(SOURCE)
+    prefixes = Path(written(tmp_path / "pre", "x\n" * 4))
+    options = ["--run", str(other_seed), "--sample", "--seed", "3", "--prefix", str(prefixes)]
+    whole = resumed(trained, tmp_path, *options)
+    assert resumed(trained, tmp_path, *options) == whole
+    for changed, name in ((["--seed", "4"], "sampling"), (["--run", str(other_seed)], "model")):
+        with pytest.raises(ResumeError, match=f"out: was begun with another {name};"):
+            resumed(trained, tmp_path, *options, *changed)
+    prefixes.write_text("y\n" * 4)
+    with pytest.raises(ResumeError, match="out: was begun with another prefix;"):
+        resumed(trained, tmp_path, *options)
+
+
+def uppercase(folder: Path, name: str = "out") -> tuple[bytes, bytes]:
+    alignments = folder / f"{name}.al"
+    translate_file(Uppercase(None, alignments), folder / "in", folder / name, resume=True, lines_at_once=4)
+    return (folder / name).read_bytes(), alignments.read_bytes()
+
+
+def test_alignments_lose_and_repeat_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off before any operation on files; each time something torn is left in both files."""
+    (tmp_path / "in").write_bytes(lines_of(0))
+    operations = FileOperations()
+    for owner, name in ((os, "fsync"), (Path, "replace"), (Path, "unlink")):
+        monkeypatch.setattr(owner, name, operations.counted(getattr(owner, name)))
+    _, al = whole = uppercase(tmp_path, "whole")
+    assert al == b"".join(f"{i}-{i}\n".encode() for i in range(7))
+    for cut in range(1, operations.n + 1):
+        operations.n, operations.last = 0, cut
+        with pytest.raises(PowerCutError):
+            uppercase(tmp_path)
+        operations.last = None
+        for name in ("out", "out.al"):
+            if (tmp_path / "out").stat().st_size and b'"done": false' in progress_file(tmp_path / "out").read_bytes():
+                (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + b"torn")
+        assert uppercase(tmp_path) == whole
+        for name in ("out", "out.al"):
+            (tmp_path / name).unlink()
+    assert cut > 12
+    assert sorted(contents(tmp_path)) == ["in", "out.progress.json", "whole", "whole.al", "whole.progress.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: path.write_bytes(b"9-9\n" + path.read_bytes()[4:]), "al: its first .* bytes have changed"),
+        (lambda path: path.unlink(), "al: its first .* bytes have changed"),
+        (lambda path: path.write_bytes(path.read_bytes() + b"0-0\n"), "al: something was appended to the .* bytes"),
+    ],
+)
+def test_alignments_that_were_changed_are_noticed(tmp_path: Path, change: Callable[[Path], Any], message: str) -> None:
+    (tmp_path / "in").write_bytes(lines_of(5))
+    uppercase(tmp_path)
+    change(tmp_path / "out.al")
+    with pytest.raises(ResumeError, match=message):
+        uppercase(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "of"), [("in", "the input"), ("out", "the output")])
+def test_alignments_have_a_file_of_their_own(tmp_path: Path, name: str, of: str) -> None:
+    (tmp_path / "in").write_bytes(b"one\n")
+    with pytest.raises(ResumeError, match=f"{name}: is {of}, too; choose another file"):
+        translate_file(
+            Uppercase(None, tmp_path / name), tmp_path / "in", tmp_path / "out", resume=False, lines_at_once=4
+        )
+    assert (tmp_path / "in").read_bytes() == b"one\n"
+
+
+def test_a_full_disk_is_one_line_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").write_bytes(lines_of(8))
+    operations = FileOperations(5, OSError(errno.ENOSPC, "No space left on device"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", operations.counted(os.fsync))
+        with pytest.raises(Exception, match=r"cannot be written .*No space left"):
+            uppercase(tmp_path)
+    assert uppercase(tmp_path) == uppercase(tmp_path, "whole")

@@ -1,0 +1,179 @@
+"""Word alignments of models whose attention is set by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minitransformer import ModelConfig, Transformer, Translator, presets
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.alignment import pharaoh, word_links, words_of_source, words_of_target
+from minitransformer.inference.attention import attention_weights, source_attention_weights
+from minitransformer.inference.beam import SearchConfig
+from minitransformer.inference.prefix import NO_PREFIX
+
+N = 8  # positions, and features: one for each position
+
+
+def looking(order: dict[int, list[int]], n_layers: int = 1, sharpness: float = 30.0) -> Transformer:
+    """A model whose decoder looks from step i to source token order[layer][i]; in other layers it looks evenly.
+
+    All weights are zero, so a token is its position, one of N unit vectors, through all layers.
+    """
+    config = ModelConfig(
+        vocabulary_size=30, n_layers=n_layers, d_model=N, d_ff=4, n_heads=1, d_k=N, d_v=N, positions="learned",
+        max_positions=N,
+    )  # fmt: skip
+    model = Transformer(config, seed=None, dtype="float64")
+    weights = model.weights()
+    for name in weights:
+        if name.endswith("norm.gain"):
+            weights[name][...] = 1
+    for side in ("source", "target"):
+        weights[f"{side}_positions.weight"][...] = np.eye(N)
+    for layer, steps in order.items():
+        attention = f"decoder.layers.{layer}.source_attention"
+        weights[f"{attention}.key.weight"][...] = np.eye(N)
+        weights[f"{attention}.query.weight"][range(len(steps)), steps] = sharpness
+    model.set_weights(weights)
+    return model
+
+
+SOURCE, TARGET = [3, 4, 5, 6], [7, 8, 9]
+
+
+def links(models: list[Transformer], source_words: list[int], target_words: list[int]) -> Any:
+    return word_links(models, SOURCE, TARGET, np.array(source_words), np.array(target_words))
+
+
+def test_the_hand_made_model_looks_where_it_should() -> None:
+    weights = source_attention_weights(looking({0: [2, 0, 3]}), SOURCE, TARGET, 0)
+    assert weights.shape == (1, 4, 5)
+    assert weights[0, :3].argmax(-1).tolist() == [2, 0, 3]
+
+
+def test_one_layers_weights_are_those_of_all() -> None:
+    model = looking({0: [2, 0, 3], 1: [1, 1, 1]}, n_layers=2)
+    every = attention_weights(model, SOURCE, TARGET).encoder_decoder
+    for layer in (0, 1):
+        np.testing.assert_array_equal(source_attention_weights(model, SOURCE, TARGET, layer), every[layer])
+
+
+def test_each_target_word_is_linked_to_the_word_that_gets_most_weight() -> None:
+    model = looking({0: [2, 0, 3]})
+    assert links([model], [0, 1, 2, 3], [0, 1, 2]) == ((2, 0), (0, 1), (3, 2))
+    assert links([model], [0, 0, 1, 2], [0, 1, 2]) == ((1, 0), (0, 1), (2, 2))
+    assert links([looking({0: [1, 1, 0]})], [0, 1, 2, 3], [0, 0, 1]) == ((1, 0), (0, 1))
+
+
+def test_the_weights_of_a_words_pieces_are_added() -> None:
+    """One piece of the target looks at token 0 and two at token 1; three pieces of the source outweigh one."""
+    assert links([looking({0: [0, 1, 1]})], [0, 1, 2, 3], [0, 0, 0]) == ((1, 0),)
+    weak = looking({0: [1, 1, 1]}, sharpness=0.2)
+    assert links([weak], [0, 1, 2, 3], [0, 0, 0]) == ((1, 0),)
+    assert links([weak], [0, 1, 0, 0], [0, 0, 0]) == ((0, 0),)
+
+
+def test_the_end_of_the_source_is_no_word() -> None:
+    assert links([looking({0: [4, 4, 4]})], [0, 1, 2, 3], [0, 1, 2])[0][0] in range(4)
+
+
+@pytest.mark.parametrize(("n_layers", "chosen"), [(1, 0), (2, 1), (3, 2), (4, 2), (6, 4)])
+def test_the_last_layer_of_few_and_the_last_but_one_of_many_aligns(n_layers: int, chosen: int) -> None:
+    order = {layer: [3, 3, 3] for layer in range(n_layers)} | {chosen: [2, 0, 1]}
+    assert links([looking(order, n_layers)], [0, 1, 2, 3], [0, 1, 2]) == ((2, 0), (0, 1), (1, 2))
+
+
+def test_the_models_of_an_ensemble_are_averaged() -> None:
+    sharp, even, other = looking({0: [2, 0, 3]}), looking({}), looking({0: [1, 1, 1]}, sharpness=1.0)
+    for models in ([sharp, even], [other, sharp], [even, other, sharp]):
+        assert links(models, [0, 1, 2, 3], [0, 1, 2]) == ((2, 0), (0, 1), (3, 2))
+
+
+def test_nothing_is_aligned_with_nothing() -> None:
+    none = np.empty(0, np.int64)
+    assert word_links([looking({})], [], TARGET, none, np.arange(3)) == ()
+    assert word_links([looking({})], SOURCE, [], np.arange(4), none) == ()
+
+
+def test_the_format_is_pharaohs() -> None:
+    assert pharaoh(((0, 0), (2, 1), (10, 2))) == "0-0 2-1 10-2"
+    assert pharaoh(()) == ""
+
+
+PAIRS = [(f"a dog sees {i} red houses", f"ein Hund sieht {i} rote Häuser") for i in range(60)]
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    tokenizer = Tokenizer.train(PAIRS, vocabulary_size=70)
+    return Translator(Transformer(presets.tiny(tokenizer.n_target_words)), tokenizer)
+
+
+def pieces_of_words(texts: list[str], numbers: Any) -> list[str]:
+    words = [""] * (1 + max(numbers, default=-1))
+    for text, number in zip(texts, numbers, strict=True):
+        words[number] += text
+    return [word.replace("▁", "") for word in words]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a dog sees 12 red houses",
+        "  dogs   see\u00a0reds ",
+        "a\u3000do\u200bg see",
+        "dog",
+        "it\u00b4s a do",
+        "½ a dog",
+    ],
+)
+def test_pieces_of_a_source_line_belong_to_its_words_as_blanks_separate_them(translator: Translator, line: str) -> None:
+    """Also where the tokenizer's normalisation adds blanks (U+200B, U+00B4) or writes other signs (½)."""
+    numbers = words_of_source(translator.tokenizer, line)
+    found = pieces_of_words(translator.tokenizer.source_pieces(line), numbers)
+    expected = [translator.tokenizer.source_pieces(word) for word in line.split()]
+    assert found == ["".join(pieces).replace("▁", "") for pieces in expected]
+
+
+def test_where_pieces_cross_blanks_words_begin_at_their_marks(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = translator.tokenizer.encode_source
+    monkeypatch.setattr(
+        translator.tokenizer, "encode_source", lambda lines: encode(lines) if len(lines) == 1 else [[3]] * len(lines)
+    )
+    line = "a dog sees"
+    found = pieces_of_words(translator.tokenizer.source_pieces(line), words_of_source(translator.tokenizer, line))
+    assert found == line.split()
+
+
+@pytest.mark.parametrize("text", ["ein Hund", "ein Hund sieht 12 rote Häuser", "rote", "12"])
+def test_pieces_of_a_translation_belong_to_its_words(translator: Translator, text: str) -> None:
+    ids = translator.tokenizer.encode_target([text])[0]
+    numbers = words_of_target(translator.prefixer, ids, NO_PREFIX)
+    assert pieces_of_words([translator.prefixer.pieces[i] for i in ids], numbers) == text.split()
+
+
+def test_words_of_a_beginning_count_as_they_are_given(translator: Translator) -> None:
+    """No sign of the first word is known, so the ids begin with the second one."""
+    prefix = translator.prefixer("漢字 ein Hun")
+    ids = [*prefix.ids, *translator.tokenizer.encode_target(["Hund rote"])[0]]
+    assert translator.tokenizer.decode_target([ids]) == ["ein Hund rote"]
+    numbers = words_of_target(translator.prefixer, ids, prefix)
+    found = pieces_of_words([translator.prefixer.pieces[i] for i in ids], numbers)
+    assert found == ["", "ein", "Hund", "rote"]
+
+
+def test_alignments_come_with_translations_if_they_are_asked_for(translator: Translator) -> None:
+    lines, search = ["a dog sees 3 red houses", "", "dog"], SearchConfig(beam=3, n_best=2)
+    plain, aligned = translator.n_best(lines, search), translator.n_best(lines, search, aligned=True)
+    assert [[t.text for t in best] for best in aligned] == [[t.text for t in best] for best in plain]
+    assert {t.alignment for best in plain for t in best} == {()}
+    assert aligned[1][0].alignment == ()
+    for line, best in zip(lines, aligned, strict=True):
+        for translation in best:
+            assert [target for _, target in translation.alignment] == list(range(len(translation.text.split())))
+            assert all(source < len(line.split()) for source, _ in translation.alignment)

@@ -1,0 +1,133 @@
+"""Several models as one: exhaustive search with the mean of their probabilities, written out here."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from searching import SEEDS, SOURCES, VARIANTS, WORDS, log_p_of_tokens, random_model
+
+from autograd import no_tape
+from minitransformer import Transformer, Translator, presets
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.device_search import DeviceSearch
+from minitransformer.inference.predictor import mean_probability
+from minitransformer.system.files import CheckpointError
+
+
+def log_p_of_ensemble(models: Any, source: list[int], ids: Any) -> float:
+    of_models = [log_p_of_tokens(model, source, ids) for model in models]
+    return sum(math.log(sum(math.exp(p) for p in of_token) / len(models)) for of_token in zip(*of_models, strict=True))
+
+
+def exhaustive(models: Any, source: list[int], max_length: int, config: SearchConfig) -> list[Hypothesis]:
+    sentences = itertools.chain.from_iterable(itertools.product(WORDS, repeat=length) for length in range(max_length))
+    found = []
+    for ids in sentences:
+        value = log_p_of_ensemble(models, source, ids)
+        found.append(Hypothesis(value / config.length_penalty(len(ids) + 1), value, ids))
+    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    assert [[h.ids for h in best] for best in found] == [[h.ids for h in best] for best in expected]
+    for some, others in zip(found, expected, strict=True):
+        np.testing.assert_allclose([h.score for h in some], [h.score for h in others], rtol=1e-10)
+
+
+@pytest.mark.parametrize("variant", range(len(VARIANTS)))
+@given(seed=SEEDS, source=SOURCES, n_models=st.integers(2, 3))
+@settings(max_examples=4)
+def test_a_wide_beam_of_an_ensemble_finds_what_exhaustive_search_finds(
+    variant: int, seed: int, source: Any, n_models: int
+) -> None:
+    """The models may differ in everything but the vocabulary."""
+    models = [random_model(seed), random_model(seed + 1, **VARIANTS[variant]), random_model(seed + 2)][:n_models]
+    config = SearchConfig(27, 0.6, 4, 4 - len(source[0][:2]), "gnmt")
+    found = beam_search(models, [source[0][:2]], config)
+    assert_same(found, [exhaustive(models, source[0][:2], 4, config)[:4]])
+
+
+@given(seed=SEEDS, sources=SOURCES, beam=st.integers(1, 4), n=st.integers(1, 3))
+@settings(max_examples=12)
+def test_an_ensemble_of_a_model_with_itself_is_the_model(seed: int, sources: Any, beam: int, n: int) -> None:
+    model, config = random_model(seed), SearchConfig(beam, n_best=beam, max_extra_tokens=5)
+    assert_same(beam_search([model] * n, sources, config), beam_search(model, sources, config))
+
+
+@given(seed=SEEDS, sources=SOURCES, beam=st.integers(1, 4))
+@settings(max_examples=12)
+def test_the_search_of_a_gpu_finds_the_same(seed: int, sources: Any, beam: int) -> None:
+    models, config = [random_model(seed), random_model(seed + 1)], SearchConfig(beam, 0.6, beam, 5, "gnmt")
+    with no_tape():
+        assert_same(DeviceSearch(models, sources, config).run(), beam_search(models, sources, config))
+
+
+def test_the_first_models_length_penalty_is_taken() -> None:
+    first, second = random_model(1, alpha=1.5, normalisation="length"), random_model(2)
+    source = [[3, 4]]
+    expected = beam_search([first, second], source, SearchConfig(alpha=1.5, normalisation="length"))
+    assert beam_search([first, second], source, SearchConfig()) == expected
+
+
+def test_the_shortest_table_of_positions_limits_all() -> None:
+    models = [random_model(1), random_model(2, positions="learned", max_positions=4)]
+    found = beam_search(models, [[3, 4, 5]], SearchConfig(beam=27, n_best=27))[0]
+    assert max(len(hypothesis.ids) for hypothesis in found) == 3
+
+
+def test_means_of_probabilities_neither_overflow_nor_vanish() -> None:
+    log_p = [np.array([-1_000.0, 0.0, -np.inf]), np.array([-1_000.0, -np.inf, -np.inf])]
+    np.testing.assert_allclose(mean_probability(log_p), [-1_000, -math.log(2), -np.inf], rtol=1e-14)
+
+
+PAIRS = [(f"a dog sees {i} red houses", f"ein Hund sieht {i} rote Häuser") for i in range(60)]
+LINES = [source for source, _ in PAIRS[:4]]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(PAIRS, vocabulary_size=70)
+
+
+def saved(directory: Any, tokenizer: Tokenizer, seed: int, **changes: Any) -> Any:
+    config = dataclasses.replace(presets.tiny(tokenizer.n_target_words), **changes)
+    Transformer(config, seed=seed).save(directory)
+    tokenizer.save(directory)
+    return directory
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_directories_are_loaded_as_one_translator(tokenizer: Tokenizer, tmp_path: Any, weights: Any) -> None:
+    runs = [saved(tmp_path / f"{seed}", tokenizer, seed) for seed in (1, 2)]
+    both, twice = Translator.load(*runs, weights=weights), Translator.load(runs[0], runs[0], weights=weights)
+    one = Translator.load(runs[0], weights=weights)
+    search = SearchConfig(beam=2, n_best=2)
+    assert [[t.text for t in best] for best in twice.n_best(LINES, search)] == [
+        [t.text for t in best] for best in one.n_best(LINES, search)
+    ]
+    scores = [translator.n_best(LINES[:1], search)[0][0].score for translator in (one, twice, both)]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+    assert scores[0] != pytest.approx(scores[2], rel=1e-3)
+    assert len({translator.fingerprint() for translator in (one, twice, both)}) == 3
+
+
+def test_models_with_another_tokenizer_are_refused_by_name(tokenizer: Tokenizer, tmp_path: Any) -> None:
+    first = saved(tmp_path / "first", tokenizer, 1)
+    other = saved(tmp_path / "other", Tokenizer.train(PAIRS[:40], vocabulary_size=70), 1)
+    message = "other: its tokenizer is not that of .*first, so their models cannot be an ensemble; train the models on"
+    with pytest.raises(CheckpointError, match=message):
+        Translator.load(first, other)
+
+
+def test_a_line_is_cut_to_the_shortest_table_of_positions(tokenizer: Tokenizer, tmp_path: Any) -> None:
+    first = saved(tmp_path / "first", tokenizer, 1)
+    other = saved(tmp_path / "other", tokenizer, 1, positions="learned", max_positions=20)
+    assert Translator.load(first, other).longest_source == 19

@@ -1,0 +1,184 @@
+"""Translations whose beginning is given: exhaustive search among those that begin so, and the text of the beginning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from searching import SEEDS, SOURCES, VARIANTS, exhaustive, plain_beam, random_model
+
+from minitransformer import Transformer, Translator, presets
+from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.inference.beam import Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer, PrefixError, Prefixes
+
+PIECES = ["", "", "", "▁a", "▁ab", "b"]  # of the six ids of the tiny models
+PREFIXES = st.lists(st.integers(3, 5), max_size=2).map(lambda ids: Prefix("", "", tuple(ids)))
+
+
+def found_with(
+    model: Transformer, sources: list[list[int]], prefixes: list[Prefix], config: SearchConfig
+) -> list[list[Hypothesis]]:
+    constraint = PrefixConstraint(prefixes, PIECES)
+    return beam_search(model, sources, config, constraint, n_given=[prefix.n_tokens for prefix in prefixes])
+
+
+def ids_of(hypotheses: list[Hypothesis]) -> list[tuple[int, ...]]:
+    return [hypothesis.ids for hypothesis in hypotheses]
+
+
+@pytest.mark.parametrize("variant", range(len(VARIANTS)))
+@given(seed=SEEDS, alpha=st.sampled_from([0.0, 0.6]), source=SOURCES, prefix=PREFIXES)
+@settings(max_examples=5)
+def test_a_wide_beam_finds_the_best_of_all_translations_that_begin_with_the_given_tokens(
+    variant: int, seed: int, alpha: float, source: Any, prefix: Prefix
+) -> None:
+    model, source = random_model(seed, **VARIANTS[variant]), source[0][:2]
+    n_longest = max(len(source), len(prefix.ids))
+    config = SearchConfig(27, alpha, 3, 4 - n_longest)
+    best = [h for h in exhaustive(model, source, 4, config) if h.ids[: len(prefix.ids)] == prefix.ids][:3]
+    (found,) = found_with(model, [source], [prefix], config)
+    assert ids_of(found) == ids_of(best)
+    np.testing.assert_allclose([h.log_probability for h in found], [h.log_probability for h in best], rtol=1e-10)
+
+
+@pytest.mark.parametrize("rest", ["▁", "▁a", "▁ab", "▁abb", "▁ab▁a", "b"])
+@pytest.mark.parametrize("ids", [(), (4,)])
+@given(seed=SEEDS, source=SOURCES)
+@settings(max_examples=2)
+def test_and_of_all_whose_next_tokens_spell_the_rest_or_more(
+    rest: str, ids: tuple[int, ...], seed: int, source: Any
+) -> None:
+    """A rest "▁" says that a word is complete: the translation ends, or a word follows."""
+    model, source, prefix = random_model(seed), source[0][:2], Prefix("", "", ids, rest)
+    config = SearchConfig(81, 0.6, 4, max_extra_tokens=5 - len(source))
+    every = exhaustive(model, source, 5, config)
+    texts = {h.ids: "".join(PIECES[i] for i in h.ids[len(ids) :]) for h in every if h.ids[: len(ids)] == ids}
+    if rest == "▁":
+        texts = {ids: text or rest for ids, text in texts.items()}
+    best = [h for h in every if texts.get(h.ids, "").startswith(rest)][:4]
+    (found,) = beam_search(model, [source], config, PrefixConstraint([prefix], PIECES))
+    assert ids_of(found) == ids_of(best)
+
+
+@given(seed=SEEDS, sources=SOURCES, beam=st.integers(1, 4), data=st.data())
+@settings(max_examples=15)
+def test_sentences_of_a_batch_have_their_own_beginnings(seed: int, sources: Any, beam: int, data: Any) -> None:
+    model, config = random_model(seed), SearchConfig(beam, max_extra_tokens=4)
+    rests = st.builds(Prefix, st.just(""), st.just(""), st.just((3,)), st.sampled_from(["", "▁", "▁a"]))
+    prefixes = data.draw(st.lists(PREFIXES | rests, min_size=len(sources), max_size=len(sources)))
+    together = found_with(model, sources, prefixes, config)
+    alone = [found_with(model, [s], [prefix], config)[0] for s, prefix in zip(sources, prefixes, strict=True)]
+    assert [ids_of(found) for found in together] == [ids_of(found) for found in alone]
+
+
+@given(seed=SEEDS, sources=SOURCES, beam=st.integers(1, 4))
+@settings(max_examples=5)
+def test_without_a_beginning_the_search_is_the_usual_one(seed: int, sources: Any, beam: int) -> None:
+    model, config = random_model(seed), SearchConfig(beam, max_extra_tokens=4)
+    expected = [ids_of(plain_beam(model, source, config)) for source in sources]
+    assert [ids_of(found) for found in found_with(model, sources, [NO_PREFIX] * len(sources), config)] == expected
+
+
+def test_a_beginning_longer_than_any_translation_of_the_source_is_kept_and_ended() -> None:
+    prefix = Prefix("", "", (3, 4, 5, 3, 4, 5, 3))
+    ((found,),) = found_with(random_model(1), [[3]], [prefix], SearchConfig(2, max_extra_tokens=1))
+    assert found.ids == prefix.ids
+
+
+def test_a_rest_that_no_token_spells_is_given_up() -> None:
+    prefix, config = Prefix("", "", (), "x"), SearchConfig(4, max_extra_tokens=3)
+    ((found,),) = found_with(random_model(1), [[3]], [prefix], config)
+    assert found.ids == plain_beam(random_model(1), [3], config)[0].ids
+
+
+PAIRS = [(f"a dog sees {i} red houses", f"ein Hund sieht {i} rote Häuser") for i in range(60)]
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    tokenizer = Tokenizer.train(PAIRS, vocabulary_size=70)
+    return Translator(Transformer(presets.tiny(tokenizer.n_target_words)), tokenizer)
+
+
+def spelt(prefixer: Prefixer, prefix: Prefix) -> str:
+    """The text of the given tokens, and after "|" the rest."""
+    return f"{''.join(prefixer.pieces[i] for i in prefix.ids)}|{prefix.rest}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "|"),
+        ("  \t", "|"),
+        ("ein Hun", "▁ein|▁Hun"),
+        ("  ein   Hun", "▁ein|▁Hun"),
+        ("ein Hund ", "▁ein▁Hund|▁"),
+        ("ein Hund\t", "▁ein▁Hund|▁"),
+        ("Hä", "|▁Hä"),
+        ("漢字 ein Hü", "▁▁ein|▁H"),  # neither sign is in the text from which the pieces were learnt, nor is "ü"
+        ("ein 漢", "▁ein▁|▁"),
+        ("漢", "▁|▁"),
+    ],
+)
+def test_the_last_word_is_left_to_the_model_unless_a_blank_follows(
+    translator: Translator, text: str, expected: str
+) -> None:
+    assert spelt(translator.prefixer, translator.prefixer(text)) == expected
+
+
+def test_bytes_of_a_character_are_given_as_they_are() -> None:
+    """A byte has no text of its own that could be compared."""
+    tokenizer = Tokenizer.train(PAIRS, vocabulary_size=70)
+    of_bytes, ids = Prefixer(tokenizer, 100), tokenizer.encode_target(["ein 7"])[0]
+    of_bytes.pieces[ids[-1]] = ""  # as if it were a byte
+    assert of_bytes("ein 7") == Prefix("ein 7", "ein 7", ids)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@given(prefix=st.text(st.sampled_from("einHudäR ü漢"), max_size=12))
+@settings(max_examples=10)
+def test_a_translation_begins_with_the_text_that_is_given(translator: Translator, beam: int, prefix: str) -> None:
+    """Also with characters that the tokenizer does not know; blanks between words become one."""
+    (text,) = translator.translate(["a dog sees 3 red houses"], beam=beam, prefixes=[prefix])
+    words = prefix.split()
+    assert text.startswith(" ".join(words))
+    if words and prefix[-1].isspace():
+        assert text.split()[: len(words)] == words
+
+
+def test_the_beginning_of_the_best_translation_changes_nothing(translator: Translator) -> None:
+    lines = [source for source, _ in PAIRS[:5]]
+    free = translator.translate(lines)
+    assert translator.translate(lines, prefixes=[text[:3] for text in free]) == free
+    assert translator.translate(lines, prefixes=[""] * 5) == free
+
+
+def test_an_empty_line_stays_empty_whatever_its_beginning(translator: Translator) -> None:
+    assert translator.translate(["", "a dog"], prefixes=["ein", "ein"])[0] == ""
+
+
+def test_a_beginning_that_is_too_long_is_cut(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minitransformer.inference.translator.MAX_SOURCE_TOKENS", 4)
+    short = Translator(Transformer(presets.tiny(70)), translator.tokenizer)
+    assert short.prefixer.is_cut("ein Hund sieht rote Häuser")
+    assert not short.prefixer.is_cut("ein Hund")
+    ids = translator.tokenizer.encode_target(["ein Hund sieht rote Häuser"])[0][:4]
+    (text,) = short.translate(["a dog"], prefixes=["ein Hund sieht rote Häuser"])
+    assert text.startswith(translator.tokenizer.decode_target([ids])[0])
+
+
+def test_there_is_a_beginning_for_each_line() -> None:
+    each, one = Prefixes(["a", "", "c"], Path("pre.de")), Prefixes(["x"])
+    assert (each.of_lines(1, 2), one.of_lines(5, 2)) == (["", "c"], ["x", "x"])
+    with pytest.raises(PrefixError, match=r"pre\.de: has 3 lines, fewer than the input; give one line for each line"):
+        each.of_lines(2, 2)
+    with pytest.raises(PrefixError, match=r"pre\.de: has 3 lines, more than the input"):
+        each.require_lines(2)
+    each.require_lines(3)
+    one.require_lines(7)
+    assert len({each.checksum(), one.checksum(), Prefixes(["x"], Path("p")).checksum()}) == 3
