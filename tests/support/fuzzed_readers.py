@@ -184,11 +184,12 @@ class FirstFourLines:
     """Stands for a translator: it comes four lines far."""
 
     opening = closing = b""
+    alignments = None
 
-    def __call__(self, lines: Sequence[bytes], n_before: int) -> bytes:
+    def __call__(self, lines: Sequence[bytes], n_before: int) -> list[bytes]:
         if n_before == 4:
             raise CutOffError
-        return b"".join(line.upper() + b"\n" for line in lines)
+        return [b"".join(line.upper() + b"\n" for line in lines)]
 
     def facts(self) -> dict[str, Any]:
         return {"beam": 4, "n_best": None, "model": "abc"}
