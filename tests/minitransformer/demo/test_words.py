@@ -1,6 +1,6 @@
 """The demo corpus: its file of words names only what is there."""
 
-from minitransformer.data.demo.words import COLOURS, DATA, DETERMINERS, MOODS, NOUNS, QUALITIES, VERBS, classes, places
+from minitransformer.demo.words import COLOURS, DATA, DETERMINERS, MOODS, NOUNS, QUALITIES, VERBS, classes, places
 
 ALL_VERBS = [verb for table in VERBS.values() for verb in table]
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from demo_meanings import ANNA_GETS_UP, ANNAS, CHILD_SLEEPS, DOG_SEES, MAN_BUYS, adjective, many, named, one, say
 
-from minitransformer.data.demo import SHOWCASE
-from minitransformer.data.demo.clauses import than
-from minitransformer.data.demo.english import english_sentence
-from minitransformer.data.demo.german import german_sentence
-from minitransformer.data.demo.meaning import Clause, Governed, Pair, Phrase, Sentence
-from minitransformer.data.demo.phrases import cardinal
-from minitransformer.data.demo.words import BE, HAVE, MODALS, PRONOUNS, Determiner, Text, places, verb
+from minitransformer.demo import SHOWCASE
+from minitransformer.demo.clauses import than
+from minitransformer.demo.english import english_sentence
+from minitransformer.demo.german import german_sentence
+from minitransformer.demo.meaning import Clause, Governed, Pair, Phrase, Sentence
+from minitransformer.demo.phrases import cardinal
+from minitransformer.demo.words import BE, HAVE, MODALS, PRONOUNS, Determiner, Text, places, verb
 
 
 def at(preposition: str, phrase: Phrase) -> Governed:

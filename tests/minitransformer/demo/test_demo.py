@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-import minitransformer.data.demo
-from minitransformer.data.demo import SHOWCASE, demo_corpus, sentence_pair
-from minitransformer.data.demo.english import english_sentence
-from minitransformer.data.demo.german import german_sentence
-from minitransformer.data.demo.phrases import NAMES
-from minitransformer.data.demo.sentences import MAX_WORDS, PATTERNS
+import minitransformer.demo
+from minitransformer.demo import SHOWCASE, demo_corpus, sentence_pair
+from minitransformer.demo.english import english_sentence
+from minitransformer.demo.german import german_sentence
+from minitransformer.demo.phrases import NAMES
+from minitransformer.demo.sentences import MAX_WORDS, PATTERNS
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,8 @@ def test_corpus_repeats_no_sentence_and_holds_out_the_showcase() -> None:
 
 
 def test_the_demonstration_imports_nothing_else_of_the_package() -> None:
-    files = Path(minitransformer.data.demo.__file__).parent.glob("*.py")
+    files = Path(minitransformer.demo.__file__).parent.glob("*.py")
     imported = {
         name for file in files for name in re.findall(r"(?:from|import) (minitransformer[.\w]*)", file.read_text())
     }
-    assert all(name.startswith("minitransformer.data.demo") for name in imported)
+    assert all(name.startswith("minitransformer.demo") for name in imported)

@@ -3,8 +3,8 @@
 A comma separates coordinated clauses: without it, "I see Anna and the men run" could mean that Anna runs, too.
 """
 
-from minitransformer.data.demo.meaning import ROLES, Clause, Compound, Governed, NounPhrase, Pair, Phrase, Sentence
-from minitransformer.data.demo.words import BE, THIRD, Pronoun, Text, join
+from minitransformer.demo.meaning import ROLES, Clause, Compound, Governed, NounPhrase, Pair, Phrase, Sentence
+from minitransformer.demo.words import BE, THIRD, Pronoun, Text, join
 
 _BE = {"present": ("am", "is", "are"), "past": ("was", "was", "were")}
 _DO = {"present": ("do", "does", "do"), "past": ("did", "did", "did")}

@@ -6,10 +6,10 @@ from functools import cache
 from random import Random
 from typing import TypeVar
 
-from minitransformer.data.demo import words
-from minitransformer.data.demo.meaning import Governed, NounPhrase, Pair, Phrase, Subject
-from minitransformer.data.demo.numbers import in_words
-from minitransformer.data.demo.words import DETERMINERS, PRONOUNS, Adjective, Determiner, Noun, Pronoun, Text
+from minitransformer.demo import words
+from minitransformer.demo.meaning import Governed, NounPhrase, Pair, Phrase, Subject
+from minitransformer.demo.numbers import in_words
+from minitransformer.demo.words import DETERMINERS, PRONOUNS, Adjective, Determiner, Noun, Pronoun, Text
 
 NAMES = (*words.NAMES["female"], *words.NAMES["male"])
 PERSONAL = [PRONOUNS[word] for word in ("I", "he", "she", "we", "they")]

@@ -6,8 +6,8 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from minitransformer.data.demo import clauses, quantities, words
-from minitransformer.data.demo.clauses import (
+from minitransformer.demo import clauses, quantities, words
+from minitransformer.demo.clauses import (
     ACTIONS,
     DEPARTURES,
     STATES,
@@ -17,11 +17,11 @@ from minitransformer.data.demo.clauses import (
     clause_of,
     description,
 )
-from minitransformer.data.demo.english import english_sentence
-from minitransformer.data.demo.german import german_sentence
-from minitransformer.data.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
-from minitransformer.data.demo.phrases import NAMES, bare, noun_phrase, participant, relative_pronoun, weighted
-from minitransformer.data.demo.words import BE, PRONOUNS, Text, Verb, texts, verb
+from minitransformer.demo.english import english_sentence
+from minitransformer.demo.german import german_sentence
+from minitransformer.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
+from minitransformer.demo.phrases import NAMES, bare, noun_phrase, participant, relative_pronoun, weighted
+from minitransformer.demo.words import BE, PRONOUNS, Text, Verb, texts, verb
 
 MAX_WORDS = 25
 """The longest English sentence, in words."""

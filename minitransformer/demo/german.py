@@ -9,7 +9,7 @@ clauses have no comma before "und".
 from dataclasses import replace
 from operator import itemgetter
 
-from minitransformer.data.demo.meaning import (
+from minitransformer.demo.meaning import (
     ROLES,
     Clause,
     Compound,
@@ -20,7 +20,7 @@ from minitransformer.data.demo.meaning import (
     Role,
     Sentence,
 )
-from minitransformer.data.demo.words import BE, HAVE, Determiner, Noun, Pronoun, Text, Verb, join
+from minitransformer.demo.words import BE, HAVE, Determiner, Noun, Pronoun, Text, Verb, join
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 _COLUMNS = ("der", "die", "das", "plural")

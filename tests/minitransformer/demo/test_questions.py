@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from demo_meanings import ANNA_GETS_UP, CHILD_SLEEPS, DOG_SEES, MAN_BUYS, ask, many, named, one, say
 
-from minitransformer.data.demo.english import english_sentence
-from minitransformer.data.demo.german import german_sentence
-from minitransformer.data.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
-from minitransformer.data.demo.phrases import relative_pronoun
-from minitransformer.data.demo.words import PRONOUNS, Text, verb
+from minitransformer.demo.english import english_sentence
+from minitransformer.demo.german import german_sentence
+from minitransformer.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
+from minitransformer.demo.phrases import relative_pronoun
+from minitransformer.demo.words import PRONOUNS, Text, verb
 
 
 def relative(antecedent: NounPhrase, front: Role, clause: Clause) -> NounPhrase:

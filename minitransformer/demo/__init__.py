@@ -6,7 +6,7 @@ The words are in `words.toml`; the rules of each language are in `english` and `
 from dataclasses import dataclass
 from random import Random
 
-from minitransformer.data.demo.sentences import sentence_pair
+from minitransformer.demo.sentences import sentence_pair
 
 __all__ = ["SHOWCASE", "DemoCorpus", "demo_corpus", "sentence_pair"]
 
