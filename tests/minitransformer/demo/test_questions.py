@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 from demo_meanings import ANNA_GETS_UP, CHILD_SLEEPS, DOG_SEES, MAN_BUYS, ask, many, named, one, say
 
+from minitransformer.demo import SHOWCASE
 from minitransformer.demo.english import english_sentence
 from minitransformer.demo.german import german_sentence
 from minitransformer.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
 from minitransformer.demo.phrases import relative_pronoun
-from minitransformer.demo.words import PRONOUNS, Text, verb
+from minitransformer.demo.words import MODALS, PRONOUNS, Text, verb
 
 
 def relative(antecedent: NounPhrase, front: Role, clause: Clause) -> NounPhrase:
@@ -83,6 +84,19 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         "has the old man bought a red car?",
         "hat der alte Mann ein rotes Auto gekauft?",
     ),
+    (
+        Compound(
+            Clause(PRONOUNS["I"], verb("wissen"), negated=True),
+            Text("whether", "ob"),
+            Clause(one("the", "girl"), verb("kaufen"), object=one("the", "coat", "green"), tense="perfect"),
+        ),
+        *SHOWCASE[2],
+    ),
+    (
+        ask(Clause(one("your", "sister"), verb("wohnen"), complement=Text("where", "wo")), "complement"),
+        *SHOWCASE[1],
+    ),
+    (ask(Clause(PRONOUNS["you"], verb("helfen"), object=PRONOUNS["I"], modal=MODALS["can"])), *SHOWCASE[5]),
     (
         ask(replace(MAN_BUYS, subject=PRONOUNS["who"]), "subject"),
         "who buys a red car?",
