@@ -13,6 +13,8 @@ _DO = {"present": ("do", "does", "do", "do"), "past": ("did", "did", "did", "did
 def english_sentence(sentence: Sentence) -> str:
     """Return the sentence in English, without a capital and a full stop."""
     match sentence:
+        case Text():
+            return sentence.english
         case Clause():
             return _clause(sentence)
         case Compound(main, conjunction, second, second_first):

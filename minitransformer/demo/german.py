@@ -43,6 +43,8 @@ _ENDINGS = {
 def german_sentence(sentence: Sentence) -> str:
     """Return the sentence in German, without a capital and a full stop."""
     match sentence:
+        case Text():
+            text = sentence.german
         case Clause():
             text = _clause(sentence)
         case Compound(main, conjunction, second, second_first):

@@ -9,7 +9,7 @@ from random import Random
 
 from minitransformer.demo.words import DATA, Determiner, Noun, Text
 
-SHARE = 0.3
+SHARE = 0.4
 """Share of invented names among names, and of invented cities among cities."""
 NOUN_SHARE = 0.06
 """Share of invented nouns among nouns of classes that have any."""
@@ -23,11 +23,11 @@ _KNOWN = set(re.findall(r"\w+", str(DATA).lower()))
 def word(random: Random) -> str:
     """Draw a word of one to four syllables, in lower case, that is no word of the demonstration."""
     while True:
-        syllables = random.choices((1, 2, 3, 4), (2, 6, 3, 1))[0]
+        syllables = random.choices((1, 2, 3), (2, 5, 3))[0]
         drawn = "".join(_syllable(random) for _ in range(syllables))
-        drawn = random.choice(_VOWELS) + drawn if random.random() < 0.15 else drawn
+        drawn = random.choice(_VOWELS) + drawn if random.random() < 0.25 else drawn
         drawn += random.choice(_CODAS) if random.random() < 0.4 else ""
-        if 3 <= len(drawn) <= 11 and drawn not in _KNOWN:
+        if 3 <= len(drawn) <= 10 and drawn not in _KNOWN:
             return drawn
 
 
@@ -54,5 +54,5 @@ def noun(random: Random, kind: str) -> Noun:
 
 
 def _syllable(random: Random) -> str:
-    coda = random.choice(_CODAS) if random.random() < 0.3 else ""
+    coda = random.choice(_CODAS) if random.random() < 0.25 else ""
     return random.choice(_ONSETS) + random.choice(_VOWELS) + coda

@@ -86,4 +86,4 @@ class Compound:
     second_first: bool = False
 
 
-Sentence = Clause | Compound
+Sentence = Clause | Compound | Text

@@ -53,7 +53,7 @@ def test_a_noun_is_a_neuter_loanword() -> None:
     assert (city.english, city.english_plural) == (city.german, city.german_plural + "")
 
 
-@pytest.mark.parametrize(("kind", "least", "most"), [("person", 0, 0), ("animal", 0.03, 0.1), ("city", 0.2, 0.4)])
+@pytest.mark.parametrize(("kind", "least", "most"), [("person", 0, 0), ("animal", 0.03, 0.1), ("city", 0.3, 0.5)])
 def test_some_nouns_that_are_drawn_are_invented(kind: str, least: float, most: float) -> None:
     random = Random(5)
     drawn = [any_noun(random, kind, ()) for _ in range(2_000)]

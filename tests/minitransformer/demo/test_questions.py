@@ -10,7 +10,7 @@ from minitransformer.demo.english import english_sentence
 from minitransformer.demo.german import german_sentence
 from minitransformer.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
 from minitransformer.demo.phrases import relative_pronoun
-from minitransformer.demo.words import MODALS, PRONOUNS, Text, verb
+from minitransformer.demo.words import BE, MODALS, PRONOUNS, Text, verb
 
 
 def relative(antecedent: NounPhrase, front: Role, clause: Clause) -> NounPhrase:
@@ -93,6 +93,16 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         *SHOWCASE[2],
     ),
     (
+        ask(Clause(one("the", "girl"), BE, complement=Text("where", "wo")), "complement"),
+        "where is the girl?",
+        "wo ist das Mädchen?",
+    ),
+    (
+        ask(Clause(PRONOUNS["you"], BE, complement=Text("how old", "wie alt")), "complement"),
+        "how old are you?",
+        "wie alt bist du?",
+    ),
+    (
         ask(Clause(one("your", "sister"), verb("wohnen"), complement=Text("where", "wo")), "complement"),
         *SHOWCASE[1],
     ),
@@ -127,6 +137,7 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         "which coat does the old man buy?",
         "welchen Mantel kauft der alte Mann?",
     ),
+    (Text("good morning, Obama", "guten Morgen, Obama"), "good morning, Obama", "guten Morgen, Obama"),
 ]
 
 

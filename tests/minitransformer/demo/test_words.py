@@ -26,3 +26,7 @@ def test_every_verb_has_all_forms() -> None:
     for verb in ALL_VERBS:
         assert (len(verb.en.split(", ")), len(verb.de.split(", "))) == (4, 3)
         assert verb.de.split(", ")[2].startswith(verb.prefix)
+
+
+def test_every_greeting_has_a_name() -> None:
+    assert all(english.count("{name}") == german.count("{name}") == 1 for english, german in DATA["greetings"].items())
