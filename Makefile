@@ -40,8 +40,8 @@ $(VENV)/installed-for-bench: $(VENV)/installed-for-tests
 demo: $(VENV)/installed
 	$(BIN)/minitransformer-train
 	@echo
-	@echo "the small dog sees three red houses"
-	@echo "the small dog sees three red houses" | $(BIN)/minitransformer-translate
+	@echo "The small dog sees three red houses."
+	@echo "The small dog sees three red houses." | $(BIN)/minitransformer-translate
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ from parallel.communicator import Communicator
 from parallel.launch import communicator
 
 DESCRIPTION = """Train a Transformer. Without options: on an English-German corpus that the program generates itself,
-in a few minutes, into runs/demo; then try: echo "the small dog sees three red houses" | minitransformer-translate
+in a few minutes, into runs/demo; then try: echo "The small dog sees three red houses." | minitransformer-translate
 
 Options of the command line override those of the file (--config), which override those that --compat and --preset set.
 A run that was interrupted goes on when the same command is given again.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, FileCorpus, Pair
-from minitransformer.data.demo import demo_corpus
 from minitransformer.data.survey import Survey
+from minitransformer.demo import demo_corpus
 
 
 class GeneratedCorpus:

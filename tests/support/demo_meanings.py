@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from minitransformer.data.demo.meaning import Clause, NounPhrase, Role
-from minitransformer.data.demo.phrases import cardinal
-from minitransformer.data.demo.words import (
+from minitransformer.demo.meaning import Clause, NounPhrase, Role
+from minitransformer.demo.phrases import cardinal
+from minitransformer.demo.words import (
     COLOURS,
     DETERMINERS,
     MOODS,

@@ -5,10 +5,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Literal
 
-from minitransformer.data.demo import words
-from minitransformer.data.demo.meaning import Clause, Governed, NounPhrase, Subject
-from minitransformer.data.demo.numbers import fill
-from minitransformer.data.demo.phrases import (
+from minitransformer.demo import words
+from minitransformer.demo.meaning import Clause, Governed, NounPhrase, Subject
+from minitransformer.demo.numbers import fill
+from minitransformer.demo.phrases import (
     bare,
     name,
     noun_phrase,
@@ -18,7 +18,7 @@ from minitransformer.data.demo.phrases import (
     suiting,
     weighted,
 )
-from minitransformer.data.demo.words import BE, DETERMINERS, MOODS, PRONOUNS, Adjective, Text, Verb
+from minitransformer.demo.words import BE, DETERMINERS, MOODS, PRONOUNS, Adjective, Text, Verb
 
 Way = Literal["present", "past", "perfect", "modal"]
 

@@ -1,6 +1,6 @@
 """The demo corpus: its file of words names only what is there."""
 
-from minitransformer.data.demo.words import COLOURS, DATA, DETERMINERS, MOODS, NOUNS, QUALITIES, VERBS, classes, places
+from minitransformer.demo.words import COLOURS, DATA, DETERMINERS, MOODS, NOUNS, QUALITIES, VERBS, classes, places
 
 ALL_VERBS = [verb for table in VERBS.values() for verb in table]
 
@@ -26,3 +26,7 @@ def test_every_verb_has_all_forms() -> None:
     for verb in ALL_VERBS:
         assert (len(verb.en.split(", ")), len(verb.de.split(", "))) == (4, 3)
         assert verb.de.split(", ")[2].startswith(verb.prefix)
+
+
+def test_every_greeting_has_a_name() -> None:
+    assert all(english.count("{name}") == german.count("{name}") == 1 for english, german in DATA["greetings"].items())

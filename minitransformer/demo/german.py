@@ -9,7 +9,7 @@ clauses have no comma before "und".
 from dataclasses import replace
 from operator import itemgetter
 
-from minitransformer.data.demo.meaning import (
+from minitransformer.demo.meaning import (
     ROLES,
     Clause,
     Compound,
@@ -20,12 +20,12 @@ from minitransformer.data.demo.meaning import (
     Role,
     Sentence,
 )
-from minitransformer.data.demo.words import BE, HAVE, Determiner, Noun, Pronoun, Text, Verb, join
+from minitransformer.demo.words import BE, HAVE, Determiner, Noun, Pronoun, Text, Verb, join
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 _COLUMNS = ("der", "die", "das", "plural")
 _CONTRACTIONS = {"in dem": "im", "in das": "ins", "von dem": "vom", "zu dem": "zum", "zu der": "zur"}
-_SEIN = {"present": ("bin", "ist", "sind"), "past": ("war", "war", "waren")}
+_SEIN = {"present": ("bin", "ist", "sind", "bist"), "past": ("war", "war", "waren", "warst")}
 
 # Endings of determiners and of the adjectives after them: a row for each case, a column for each gender and the plural.
 _DIESER = "er e es e", "en e es e", "em er em en", "es er es er"
@@ -43,6 +43,8 @@ _ENDINGS = {
 def german_sentence(sentence: Sentence) -> str:
     """Return the sentence in German, without a capital and a full stop."""
     match sentence:
+        case Text():
+            text = sentence.german
         case Clause():
             text = _clause(sentence)
         case Compound(main, conjunction, second, second_first):
@@ -132,12 +134,15 @@ def _present(verb: Verb, person: int) -> str:
     """Inflect a verb in the present tense.
 
     The first person is the infinitive without -n.  If the third person does not end in -t (weiß), the first equals it.
+    The second has -st instead of the third's -t (siehst), or -t after s, ß and z (liest).
     """
     if verb is BE:
         return _SEIN["present"][person]
     infinitive, third, _ = verb.de.split(", ")
     first = infinitive.removesuffix("n") if third.endswith("t") else third
-    return (first, third, infinitive)[person]
+    stem = third.removesuffix("t")
+    second = stem + ("t" if stem[-1] in "sßz" else "st")
+    return (first, third, infinitive, second)[person]
 
 
 def _middle(clause: Clause) -> list[str]:

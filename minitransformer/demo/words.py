@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-THIRD, PLURAL = 1, 2
-"""Persons of a verb: 0 is "I"; there is no "you", so all plurals are alike."""
+THIRD, PLURAL, YOU = 1, 2, 3
+"""Persons of a verb: 0 is "I"; "you" is always one friend ("du"), so all plurals are alike."""
 
 DATA: dict[str, Any] = tomllib.loads((files(__package__) / "words.toml").read_text(encoding="utf-8"))
 """The tables of `words.toml`."""

@@ -3,16 +3,18 @@
 A comma separates coordinated clauses: without it, "I see Anna and the men run" could mean that Anna runs, too.
 """
 
-from minitransformer.data.demo.meaning import ROLES, Clause, Compound, Governed, NounPhrase, Pair, Phrase, Sentence
-from minitransformer.data.demo.words import BE, THIRD, Pronoun, Text, join
+from minitransformer.demo.meaning import ROLES, Clause, Compound, Governed, NounPhrase, Pair, Phrase, Sentence
+from minitransformer.demo.words import BE, THIRD, Pronoun, Text, join
 
-_BE = {"present": ("am", "is", "are"), "past": ("was", "was", "were")}
-_DO = {"present": ("do", "does", "do"), "past": ("did", "did", "did")}
+_BE = {"present": ("am", "is", "are", "are"), "past": ("was", "was", "were", "were")}
+_DO = {"present": ("do", "does", "do", "do"), "past": ("did", "did", "did", "did")}
 
 
 def english_sentence(sentence: Sentence) -> str:
     """Return the sentence in English, without a capital and a full stop."""
     match sentence:
+        case Text():
+            return sentence.english
         case Clause():
             return _clause(sentence)
         case Compound(main, conjunction, second, second_first):
@@ -60,7 +62,8 @@ def _clause(clause: Clause) -> str:
         objects.reverse()  # picks up the dog, picks it up
     opening = [auxiliary, subject] if inverted else [subject, auxiliary]
     adverbs = ["not" if clause.negated else "", english_phrase(clause.frequency)]
-    return join(front, *opening, *adverbs, main, recipient, *objects, *phrases.values()) + "?" * clause.question
+    text = join(front, *opening, *adverbs, main, recipient, *objects, *phrases.values())
+    return text.replace("can not", "cannot") + "?" * clause.question
 
 
 def _verbs(clause: Clause, needs_auxiliary: bool) -> tuple[str, str]:

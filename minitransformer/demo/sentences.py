@@ -6,8 +6,8 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from minitransformer.data.demo import clauses, quantities, words
-from minitransformer.data.demo.clauses import (
+from minitransformer.demo import clauses, quantities, words
+from minitransformer.demo.clauses import (
     ACTIONS,
     DEPARTURES,
     STATES,
@@ -17,11 +17,12 @@ from minitransformer.data.demo.clauses import (
     clause_of,
     description,
 )
-from minitransformer.data.demo.english import english_sentence
-from minitransformer.data.demo.german import german_sentence
-from minitransformer.data.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
-from minitransformer.data.demo.phrases import NAMES, bare, noun_phrase, participant, relative_pronoun, weighted
-from minitransformer.data.demo.words import BE, PRONOUNS, Text, Verb, texts, verb
+from minitransformer.demo.english import english_sentence
+from minitransformer.demo.german import german_sentence
+from minitransformer.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
+from minitransformer.demo.numbers import fill
+from minitransformer.demo.phrases import NAMES, bare, name, noun_phrase, participant, relative_pronoun, weighted
+from minitransformer.demo.words import BE, PRONOUNS, Text, Verb, texts, verb
 
 MAX_WORDS = 25
 """The longest English sentence, in words."""
@@ -131,12 +132,26 @@ def asked(random: Random, question: Clause, front: Role | None = "subject") -> C
     return replace(question, question=True, front=front)
 
 
+def place_question(random: Random) -> Clause:
+    """Draw a question about the place of somebody or something."""
+    sought = participant(random, "living reading clothing object device", "known")
+    return asked(random, Clause(sought, BE, complement=WHERE), "complement")
+
+
 def measure_question(random: Random) -> Clause:
-    """Draw a question about the age, the size or the price of something."""
+    """Draw a question about somebody's age, or the age, the size or the price of something."""
+    if random.random() < 0.3:
+        somebody = bare(participant(random, "person", "known"))
+        return asked(random, Clause(somebody, BE, complement=Text("how old", "wie alt")), "complement")
     thing = bare(noun_phrase(random, "device furniture vehicle", "known"))
     costs = random.random() < 0.4
     measure = Text("how much", "wie viel") if costs else random.choice(texts("measures"))
     return asked(random, Clause(thing, verb("kosten") if costs else BE, complement=measure), "complement")
+
+
+def greeting(random: Random) -> Text:
+    """Draw a greeting, thanks or an introduction."""
+    return fill(*random.choice(list(words.DATA["greetings"].items())), name=name(random))
 
 
 PATTERNS: list[tuple[int, Callable[[Random], Sentence]]] = [
@@ -164,8 +179,8 @@ PATTERNS: list[tuple[int, Callable[[Random], Sentence]]] = [
     (6, lambda r: relative(r, "subject")),
     (5, lambda r: relative(r, "object")),
     (6, coordination),
-    (4, lambda r: asked(r, clause(r), None)),
-    (1, lambda r: asked(r, description(r, "known"), None)),
+    (9, lambda r: asked(r, clause(r), None)),
+    (2, lambda r: asked(r, description(r, "known"), None)),
     (2, lambda r: asked(r, clause(r, _BY_PEOPLE, "who"))),
     (1, lambda r: asked(r, clause(r, _TO_THINGS, "known", "what", place_rate=0), "object")),
     (1, lambda r: asked(r, clause(r, _TO_PEOPLE, "known", "who", place_rate=0), "object")),
@@ -175,7 +190,9 @@ PATTERNS: list[tuple[int, Callable[[Random], Sentence]]] = [
     (2, lambda r: asked(r, clause(r, _IN_ROOMS, "known", complement=WHERE), "complement")),
     (2, lambda r: asked(r, clause(r, subjects="known", circumstance=WHEN), "circumstance")),
     (2, lambda r: asked(r, clause(r, subjects="known", circumstance=WHY), "circumstance")),
+    (2, place_question),
     (1, measure_question),
+    (3, greeting),
     (7, quantities.counted),
     (3, quantities.number_written),
     (3, quantities.arithmetic),

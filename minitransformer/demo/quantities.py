@@ -3,11 +3,11 @@
 from datetime import date
 from random import Random
 
-from minitransformer.data.demo import numbers, phrases, words
-from minitransformer.data.demo.meaning import Clause, NounPhrase
-from minitransformer.data.demo.numbers import fill, in_digits, in_words
-from minitransformer.data.demo.phrases import bare, cardinal, noun_phrase, participant, phrase_about
-from minitransformer.data.demo.words import BE, NOUNS, Text, texts, verb
+from minitransformer.demo import numbers, phrases, words
+from minitransformer.demo.meaning import Clause, NounPhrase
+from minitransformer.demo.numbers import fill, in_digits, in_words
+from minitransformer.demo.phrases import bare, cardinal, noun_phrase, participant, phrase_about
+from minitransformer.demo.words import BE, NOUNS, Text, texts, verb
 
 
 def time(random: Random, table: str) -> Text:

@@ -5,10 +5,10 @@ from random import Random
 import pytest
 from demo_meanings import ANNAS, many, one
 
-from minitransformer.data.demo.german import CASES, german_phrase
-from minitransformer.data.demo.meaning import NounPhrase
-from minitransformer.data.demo.phrases import cardinal, fresh_noun
-from minitransformer.data.demo.words import DATA, NOUNS
+from minitransformer.demo.german import CASES, german_phrase
+from minitransformer.demo.meaning import NounPhrase
+from minitransformer.demo.phrases import cardinal, fresh_noun
+from minitransformer.demo.words import DATA, NOUNS
 
 
 def forms(singular: NounPhrase, plural: NounPhrase) -> str:

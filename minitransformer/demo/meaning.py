@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from minitransformer.data.demo.words import PLURAL, THIRD, Adjective, Determiner, Modal, Noun, Pronoun, Text, Verb
+from minitransformer.demo.words import PLURAL, THIRD, Adjective, Determiner, Modal, Noun, Pronoun, Text, Verb
 
 Role = Literal["subject", "recipient", "object", "complement", "circumstance"]
 ROLES: tuple[Role, ...] = ("subject", "recipient", "object", "complement", "circumstance")
@@ -86,4 +86,4 @@ class Compound:
     second_first: bool = False
 
 
-Sentence = Clause | Compound
+Sentence = Clause | Compound | Text

@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 from demo_meanings import ANNA_GETS_UP, ANNAS, CHILD_SLEEPS, DOG_SEES, MAN_BUYS, adjective, many, named, one, say
 
-from minitransformer.data.demo import SHOWCASE
-from minitransformer.data.demo.clauses import than
-from minitransformer.data.demo.english import english_sentence
-from minitransformer.data.demo.german import german_sentence
-from minitransformer.data.demo.meaning import Clause, Governed, Pair, Phrase, Sentence
-from minitransformer.data.demo.phrases import cardinal
-from minitransformer.data.demo.words import BE, HAVE, MODALS, PRONOUNS, Determiner, Text, places, verb
+from minitransformer.demo import SHOWCASE
+from minitransformer.demo.clauses import than
+from minitransformer.demo.english import english_sentence
+from minitransformer.demo.german import german_sentence
+from minitransformer.demo.invented import genitive
+from minitransformer.demo.meaning import Clause, Governed, Pair, Phrase, Sentence
+from minitransformer.demo.numbers import fill, spoken_time
+from minitransformer.demo.phrases import cardinal
+from minitransformer.demo.words import BE, HAVE, MODALS, PRONOUNS, Determiner, Text, places, verb
 
 
 def at(preposition: str, phrase: Phrase) -> Governed:
@@ -24,7 +26,12 @@ TODAY = Text("today", "heute")
 YESTERDAY = Text("yesterday", "gestern")
 
 SENTENCES: list[tuple[Sentence, str, str]] = [
-    (say(DOG_SEES), *SHOWCASE),
+    (say(DOG_SEES), *SHOWCASE[0]),
+    (say(Clause(named("Obama"), verb("sehen"), object=one("the", "house", "red"))), *SHOWCASE[3]),
+    (
+        say(Clause(one("the", "train"), verb("abfahren"), circumstance=fill("at {}", "um {}", spoken_time(7, 30)))),
+        *SHOWCASE[4],
+    ),
     (
         say(replace(MAN_BUYS, circumstance=TODAY), "circumstance"),
         "today the old man buys a red car",
@@ -44,6 +51,11 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         say(replace(MAN_BUYS, object=one("this", "car"), modal=MODALS["want"], negated=True)),
         "the old man does not want to buy this car",
         "der alte Mann will dieses Auto nicht kaufen",
+    ),
+    (
+        say(replace(MAN_BUYS, object=one("the", "car"), modal=MODALS["can"], negated=True)),
+        "the old man cannot buy the car",
+        "der alte Mann kann das Auto nicht kaufen",
     ),
     (
         say(replace(MAN_BUYS, object=one("the", "car"), negated=True)),
@@ -165,6 +177,21 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         "er liest oft einen Brief",
     ),
     (
+        say(Clause(PRONOUNS["you"], verb("einladen"), object=one("your", "aunt"), tense="perfect")),
+        "you have invited your aunt",
+        "du hast deine Tante eingeladen",
+    ),
+    (
+        say(Clause(PRONOUNS["she"], verb("helfen"), object=PRONOUNS["you"], modal=MODALS["will"])),
+        "she will help you",
+        "sie wird dir helfen",
+    ),
+    (
+        say(Clause(one("the", "king"), verb("besuchen"), object=one(genitive("Hans"), "friend", "old"))),
+        "the king visits Hans's old friend",
+        "der König besucht Hans' alten Freund",
+    ),
+    (
         say(Clause(Pair(one("the", "man"), one("his", "son")), verb("singen"))),
         "the man and his son sing",
         "der Mann und sein Sohn singen",
@@ -182,3 +209,23 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
 @pytest.mark.parametrize(("meaning", "english", "german"), SENTENCES, ids=[english for _, english, _ in SENTENCES])
 def test_sentence(meaning: Sentence, english: str, german: str) -> None:
     assert (english_sentence(meaning), german_sentence(meaning)) == (english, german)
+
+
+@pytest.mark.parametrize(
+    ("infinitive", "german"),
+    [
+        ("sein", "du bist"),
+        ("haben", "du hast"),
+        ("sehen", "du siehst"),
+        ("arbeiten", "du arbeitest"),
+        ("waschen", "du wäschst"),
+        ("lesen", "du liest"),
+        ("tanzen", "du tanzt"),
+        ("essen", "du isst"),
+        ("wissen", "du weißt"),
+        ("mögen", "du magst"),
+        ("einladen", "du lädst ein"),
+    ],
+)
+def test_a_verb_after_du(infinitive: str, german: str) -> None:
+    assert german_sentence(Clause(PRONOUNS["you"], verb(infinitive))) == german

@@ -6,7 +6,7 @@ einhundertfünf and eintausendeins. "At half past seven" is "um halb acht", "on 
 
 from datetime import date
 
-from minitransformer.data.demo.words import DATA, Text, texts
+from minitransformer.demo.words import DATA, Text, texts
 
 MILLION = 1_000_000
 MONTHS = texts("months")

@@ -6,15 +6,14 @@ from functools import cache
 from random import Random
 from typing import TypeVar
 
-from minitransformer.data.demo import words
-from minitransformer.data.demo.meaning import Governed, NounPhrase, Pair, Phrase, Subject
-from minitransformer.data.demo.numbers import in_words
-from minitransformer.data.demo.words import DETERMINERS, PRONOUNS, Adjective, Determiner, Noun, Pronoun, Text
+from minitransformer.demo import invented, words
+from minitransformer.demo.meaning import Governed, NounPhrase, Pair, Phrase, Subject
+from minitransformer.demo.numbers import in_digits, in_words
+from minitransformer.demo.words import DETERMINERS, PRONOUNS, Adjective, Determiner, Noun, Pronoun, Text
 
 NAMES = (*words.NAMES["female"], *words.NAMES["male"])
-PERSONAL = [PRONOUNS[word] for word in ("I", "he", "she", "we", "they")]
-_MINE = [DETERMINERS[word] for word in ("my", "his", "her", "our", "their")]
-_OWN = [*_MINE, *_MINE, *(Determiner(f"{name}'s", f"{name}'s", f"{name}s") for name in NAMES)]
+PERSONAL = [PRONOUNS[word] for word in ("I", "he", "she", "we", "they", "you")]
+_MINE = [DETERMINERS[word] for word in ("my", "his", "her", "our", "their", "your")]
 _NOUNS_ONLY = ("no", "which", "how many", "antecedent")
 
 Option = TypeVar("Option")
@@ -38,7 +37,7 @@ def cardinal(number: int, text: Text | None = None) -> Determiner:
 
 def noun_phrase(random: Random, classes: str, use: str, others: Sequence[Phrase | None] = ()) -> NounPhrase:
     """Draw a phrase about a noun of some classes; if possible, not a noun that heads one of the other phrases."""
-    noun = fresh_noun(random, classes, others)
+    noun = any_noun(random, classes, others)
     return phrase_about(random, noun, use, use == "how many" or random.random() < 0.3)
 
 
@@ -48,6 +47,15 @@ def fresh_noun(random: Random, classes: str, others: Sequence[Phrase | None]) ->
     taken = [part.noun for part in parts if isinstance(part, NounPhrase)]
     nouns = words.nouns_of(classes)
     return random.choice([noun for noun in nouns if noun not in taken] or nouns)
+
+
+def any_noun(random: Random, classes: str, others: Sequence[Phrase | None]) -> Noun:
+    """Draw a noun of some classes, sometimes an invented one."""
+    kinds = [kind for kind in words.classes(classes) if kind not in invented.UNINVENTED]
+    share = invented.SHARE if kinds == ["city"] else invented.NOUN_SHARE
+    if kinds and random.random() < share:
+        return invented.noun(random, random.choice(kinds))
+    return fresh_noun(random, classes, others)
 
 
 def phrase_about(random: Random, noun: Noun, use: str, plural: bool = False) -> NounPhrase:
@@ -67,10 +75,13 @@ def _determiner(random: Random, noun: Noun, use: str, plural: bool) -> Determine
     index = 1 if plural else 0 if noun.german_plural else 2
     word = weighted(random, tables[min(index, len(tables) - 1)])
     if word == "number":
-        return cardinal(random.randint(2, 12))
+        number = random.randint(2, 12)
+        return cardinal(number, in_digits(number) if random.random() < 0.25 else None)
     if word in ("own", "mine"):
-        can_own = noun.most_owned >= (2 if plural else 1)
-        return random.choice(_MINE if word == "mine" else _OWN) if can_own else DETERMINERS["the"]
+        if noun.most_owned < (2 if plural else 1):
+            return DETERMINERS["the"]
+        is_pronoun = word == "mine" or random.random() < 0.6
+        return random.choice(_MINE) if is_pronoun else invented.genitive(name(random).english)
     return DETERMINERS[word]
 
 
@@ -128,7 +139,9 @@ def participant(random: Random, classes: str, use: str, others: Sequence[Phrase]
 
 
 def name(random: Random, names: Sequence[str] = NAMES) -> Text:
-    """Draw a first name."""
+    """Draw a first name, or an invented one."""
+    if random.random() < invented.SHARE:
+        return invented.name(random)
     chosen = random.choice(names)
     return Text(chosen, chosen)
 
@@ -138,4 +151,4 @@ def place(random: Random, name: str, others: Sequence[Phrase]) -> Governed:
     preposition, case, classes = random.choice(words.places(name))
     if classes == "person":
         return Governed(preposition, case, participant(random, classes, "known", others))
-    return Governed(preposition, case, phrase_about(random, fresh_noun(random, classes, others), "place"))
+    return Governed(preposition, case, phrase_about(random, any_noun(random, classes, others), "place"))

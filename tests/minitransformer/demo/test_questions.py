@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 from demo_meanings import ANNA_GETS_UP, CHILD_SLEEPS, DOG_SEES, MAN_BUYS, ask, many, named, one, say
 
-from minitransformer.data.demo.english import english_sentence
-from minitransformer.data.demo.german import german_sentence
-from minitransformer.data.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
-from minitransformer.data.demo.phrases import relative_pronoun
-from minitransformer.data.demo.words import PRONOUNS, Text, verb
+from minitransformer.demo import SHOWCASE
+from minitransformer.demo.english import english_sentence
+from minitransformer.demo.german import german_sentence
+from minitransformer.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
+from minitransformer.demo.phrases import relative_pronoun
+from minitransformer.demo.words import BE, MODALS, PRONOUNS, Text, verb
 
 
 def relative(antecedent: NounPhrase, front: Role, clause: Clause) -> NounPhrase:
@@ -84,6 +85,29 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         "hat der alte Mann ein rotes Auto gekauft?",
     ),
     (
+        Compound(
+            Clause(PRONOUNS["I"], verb("wissen"), negated=True),
+            Text("whether", "ob"),
+            Clause(one("the", "girl"), verb("kaufen"), object=one("the", "coat", "green"), tense="perfect"),
+        ),
+        *SHOWCASE[2],
+    ),
+    (
+        ask(Clause(one("the", "girl"), BE, complement=Text("where", "wo")), "complement"),
+        "where is the girl?",
+        "wo ist das Mädchen?",
+    ),
+    (
+        ask(Clause(PRONOUNS["you"], BE, complement=Text("how old", "wie alt")), "complement"),
+        "how old are you?",
+        "wie alt bist du?",
+    ),
+    (
+        ask(Clause(one("your", "sister"), verb("wohnen"), complement=Text("where", "wo")), "complement"),
+        *SHOWCASE[1],
+    ),
+    (ask(Clause(PRONOUNS["you"], verb("helfen"), object=PRONOUNS["I"], modal=MODALS["can"])), *SHOWCASE[5]),
+    (
         ask(replace(MAN_BUYS, subject=PRONOUNS["who"]), "subject"),
         "who buys a red car?",
         "wer kauft ein rotes Auto?",
@@ -113,6 +137,7 @@ SENTENCES: list[tuple[Sentence, str, str]] = [
         "which coat does the old man buy?",
         "welchen Mantel kauft der alte Mann?",
     ),
+    (Text("good morning, Obama", "guten Morgen, Obama"), "good morning, Obama", "guten Morgen, Obama"),
 ]
 
 

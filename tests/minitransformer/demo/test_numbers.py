@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minitransformer.data.demo.numbers import (
+from minitransformer.demo.numbers import (
     calendar_date,
     day_of_month,
     digital_time,
@@ -14,8 +14,8 @@ from minitransformer.data.demo.numbers import (
     in_words,
     spoken_time,
 )
-from minitransformer.data.demo.phrases import cardinal
-from minitransformer.data.demo.words import Text
+from minitransformer.demo.phrases import cardinal
+from minitransformer.demo.words import Text
 
 NUMBER_WORDS = [
     (0, "zero", "null"),
