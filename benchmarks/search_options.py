@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from minitransformer.data.demo import demo_corpus
-from minitransformer.data.demo.words import COLOURS, MOODS, NOUNS, QUALITIES
+from minitransformer.demo import demo_corpus
+from minitransformer.demo.words import COLOURS, MOODS, NOUNS, QUALITIES
 from minitransformer.evaluation.bleu import bleu
 from minitransformer.inference.alignment import words_of_source, words_of_target
 from minitransformer.inference.attention import attention_weights
