@@ -4,13 +4,14 @@
 # make test-all  besides that the slow tests, the comparisons with PyTorch and CuPy, and the branches that tests cover
 # make mutants   change the code in a thousand places, one at a time: some test must notice each (long)
 # make bench     speed and memory beside those of PyTorch and CTranslate2, in turns (long; leave the machine alone)
+# make docs      build the documentation as a site: open build/site/index.html
 # make check-gpu the tests that need a CUDA device (and CuPy: pip install -e ".[cuda12]" or "[cuda13]")
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all mutants bench check-gpu lint clean
+.PHONY: demo test test-all docs mutants bench check-gpu lint clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -26,7 +27,11 @@ $(VENV)/installed-for-tests: pyproject.toml | $(BIN)/python
 	touch $@ $(VENV)/installed
 
 $(VENV)/installed-oracles: $(VENV)/installed-for-tests
-	$(BIN)/pip install --quiet -e ".[oracles]"
+	$(BIN)/pip install --quiet -e ".[oracles,docs]"
+	touch $@
+
+$(VENV)/installed-for-docs: $(VENV)/installed
+	$(BIN)/pip install --quiet -e ".[docs]"
 	touch $@
 
 $(VENV)/installed-mutants: $(VENV)/installed-for-tests
@@ -53,6 +58,10 @@ test: lint
 
 test-all: lint $(VENV)/installed-oracles
 	$(BIN)/python -m pytest -n auto -m "not gpu" --cov=autograd --cov=minitransformer --cov-branch --cov-fail-under=95
+
+docs: $(VENV)/installed-for-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo build/site/index.html
 
 mutants: $(VENV)/installed-mutants
 	$(BIN)/python tests/mutants.py

@@ -53,8 +53,7 @@ def check_gradients(
         max_coordinates: check every coordinate of arrays up to this size, and a quarter as many of larger arrays.
         seed: the seed of the weights w, the directions and the choice of coordinates.
 
-    Raises:
-        GradientError naming function, argument, coordinate and both numbers, or the number that is not finite.
+    Raises: GradientError naming function, argument, coordinate and both numbers, or the number that is not finite;
         TypeError if a leaf is not float64; ValueError if there is none, or ``step`` is lost in rounding x.
     """
     name = name or _name_of(function)

@@ -23,13 +23,16 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("MINITRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 PACKAGES = ("autograd", "parallel", "minitransformer", "cli")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+README, LIBRARY, AUTOGRAD = (
+    re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+    for name in ("README.md", "docs/learn/library.md", "docs/learn/autograd.md")
+)
 
 
-def test_the_librarys_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    example = PYTHON_BLOCKS[0].split("Translator.load")[0]
-    exec(compile(example, "README.md", "exec"), {})
+@pytest.mark.parametrize("blocks", [README, LIBRARY], ids=["README", "library"])
+def test_the_librarys_example_runs(blocks: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    example = blocks[0].split("Translator.load")[0]
+    exec(compile(example, "docs", "exec"), {})
     assert "encoder.layers.0.self_attention.query.weight (256, 256)" in capsys.readouterr().out
 
 
@@ -40,44 +43,36 @@ def test_the_example_of_training_trains_and_translates(
     (tmp_path / "text").mkdir()
     write_parallel_text(tmp_path / "text", "train", 200, seed=1)
     monkeypatch.chdir(tmp_path)
-    example = PYTHON_BLOCKS[1].replace("8_000", "40").replace("6_000", "3")
-    exec(compile(example, "README.md", "exec"), {})
+    example = LIBRARY[1].replace("8_000", "40").replace("6_000", "3")
+    exec(compile(example, "docs", "exec"), {})
     bleu, translation = capsys.readouterr().out.splitlines()
     assert 0 <= float(bleu) <= 100
     assert translation.startswith("['")
     assert {"model.safetensors", "metrics.jsonl", "results.json"} <= {path.name for path in Path("runs/mine").iterdir()}
 
 
-def test_the_loop_of_the_readme_learns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_loop_of_the_library_learns(capsys: pytest.CaptureFixture[str]) -> None:
     """In a fifth of its updates the loss falls from ln 13 = 2.56."""
-    example = PYTHON_BLOCKS[2].replace("range(1, 301)", "range(1, 61)")
-    assert example != PYTHON_BLOCKS[2]
+    example = LIBRARY[2].replace("range(1, 301)", "range(1, 61)")
+    assert example != LIBRARY[2]
     with threadpool_limits(1, user_api="blas"):
-        exec(compile(example, "README.md", "exec"), {})
+        exec(compile(example, "docs", "exec"), {})
     assert float(capsys.readouterr().out) < 2.3
 
 
-def test_the_operation_in_the_readme_is_the_real_one() -> None:
+def test_the_operation_on_the_page_is_the_real_one() -> None:
     from autograd.array import namespace
 
+    (block,) = [block for block in AUTOGRAD if "def relu" in block]
     before = operations["relu"]
     try:
         names: dict[str, Any] = {"op": op, "namespace": namespace}
-        exec(compile(PYTHON_BLOCKS[3], "README.md", "exec"), names)
+        exec(compile(block, "docs", "exec"), names)
     finally:
         operations["relu"] = before
     x = np.array([-1.0, 2.0])
     np.testing.assert_array_equal(names["relu"](x).value, before(x).value)
     np.testing.assert_array_equal(names["relu"].reference(x)[1](x)[0], before.reference(x)[1](x)[0])
-
-
-def test_the_gradients_of_the_readme_are_checked_as_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        exec(compile(PYTHON_BLOCKS[4], "README.md", "exec"), {})
-    finally:
-        operations.pop("<lambda>", None)
-    promised = re.findall(r"# (square: .*) …", PYTHON_BLOCKS[4])
-    assert capsys.readouterr().out.startswith(promised[0])
 
 
 def test_no_text_names_our_extras_by_a_name_that_no_index_has() -> None:

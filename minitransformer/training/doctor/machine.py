@@ -24,7 +24,7 @@ from parallel.launch import INSTALL_MPI
 from parallel.placement import Placement, cores_of
 
 SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
-BYTES_OF_RANK = 8_000_000  # shared memory that an MPI library uses per process, measured; docs/parallel.md
+BYTES_OF_RANK = 8_000_000  # of shared memory, per process of an MPI library, measured; docs/lab/parallel.md
 
 
 def machine(device: Device, choice: KernelChoice, world: Communicator, placements: list[Placement]) -> list[Finding]:

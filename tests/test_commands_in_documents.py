@@ -1,0 +1,191 @@
+"""Every command that README, Start and Guides show is tested: its options are read, and most commands are run.
+
+``make test`` reads the options of all calls of our commands.  ``make test-all`` also runs the commands of each document
+from top to bottom in one shell, as a user does, with a tiny model and little text in place of the user's
+(``SMALLER`` is appended to the options).  ``NOT_RUN`` lists what is not run, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from consoles import DOCUMENTS, ROOT, calls_in, commands_of, shown_in, steps_of
+from small_run import NUMBERS, SMALL_MODEL, write_parallel_text
+
+from cli.completion import OPTIONS
+from cli.options import read
+from cli.run_options import parse_run_options
+
+NOT_RUN = {
+    r"^git clone|^cd ": "needs the repository's address",
+    r"^make ": "installs packages; that the target exists is tested below",
+    r"^pip install|^python3 -m venv|^source ": "changes the environment; that extras exist is tested in test_documents",
+    r"--download": "needs a network",
+    r"--device cuda": "needs a GPU",
+    r"^mpirun": "several processes are tested in tests/parallel",
+    r"^curl|minitransformer-serve|^podman": "a server, tested in tests/cli/test_serve_command.py",
+    r"opus|models/en-de|fairseq-model|joeynmt-model|multi30k": "needs models or text of others",
+    r"import (torch|yaml|ctranslate2)|onnxruntime": "needs other programs, tested in tests/oracles",
+    r"fine_tuning\(run\)": "trains for minutes, tested in tests/minitransformer/training/test_pretrained.py",
+    r"models/onnx|models/certified": "needs onnxruntime, tested in tests/oracles/test_onnx.py",
+    r"MarianMTModel": "needs transformers, tested in tests/oracles/test_marian_directory.py",
+    r"parsing-craft|--treebank|score trees": "needs a treebank, tested in tests/cli/test_parse_command.py",
+    r"^minitransformer-translate(\s+#|$)": "reads from the keyboard",
+    r"…$": "is not complete; the options that it shows are read",
+    r"^xdg-open|tensorboard --logdir": "opens a window",
+    r"benchmarks/": "measures for minutes",
+    r"train\(config": "is a part of a program",
+    r"--tyro-write-completion": "writes into the home directory, tested in tests/cli/test_one_name.py",
+}
+"""Commands that are not run, by a pattern, and why."""
+
+TINY = """--training.max-updates 2 --training.batch-tokens 200 --training.n-micro-batches 1 --training.warmup-steps 2
+    --training.validate-every 2 --training.checkpoint-every 1 --model.n-layers 1 --model.d-model 16 --model.d-ff 16
+    --model.n-heads 2 --model.d-k 8 --model.d-v 8"""
+VOCABULARY = ["--data.vocabulary-size", "40"]
+TEXT = SMALL_MODEL.partition("--model")[0].split()
+SMALLER = {"train": [*TINY.split(), *VOCABULARY], "doctor": [*TINY.split(), *VOCABULARY], "prepare": VOCABULARY}
+"""Options that are appended to those of a document, by command, as far as they fit (``appended`` in SHIM)."""
+
+CALLS = [
+    pytest.param(name, arguments, id=f"{document.relative_to(ROOT)}: {name} {' '.join(arguments)}"[:90])
+    for document in DOCUMENTS
+    for command in shown_in(document)
+    for name, arguments in calls_in(command)
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), CALLS)
+def test_the_options_of_every_command_exist(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    if "--help" in arguments or any(word.startswith("--tyro-") for word in arguments):
+        return
+    if "--config" in arguments:  # the file is valid, too
+        parse_run_options(OPTIONS[name], "", arguments)
+    else:
+        read(OPTIONS[name], arguments, description="")
+
+
+def test_commands_are_found_as_a_shell_reads_them() -> None:
+    line = 'echo "a | b" | mpirun -n 2 minitransformer-translate --beam 2 < in > out && minitransformer score bleu x y'
+    assert list(calls_in(line)) == [("translate", ["--beam", "2"]), ("score", ["bleu", "x", "y"])]
+    assert len(CALLS) > 50
+
+
+def test_make_has_the_targets_that_documents_name() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = {word for path in DOCUMENTS for line in commands_of(path) for word in re.findall(r"^make ([a-z-]+)", line)}
+    assert named >= {"demo"}
+    assert named <= targets
+
+
+SHIM = """#!{python}
+import shutil, sys
+sys.path.insert(0, {root!r})
+words = sys.argv[1:]
+if {name!r} == "minitransformer":
+    name, *words = words or ["--help"]
+else:
+    name = {name!r}.removeprefix("minitransformer-")
+appended = {smaller!r}.get(name, [])
+if {{"--help", "--verify-resume"}} & set(words):
+    appended = []
+if "--init-from" in words:  # sizes are the other model's
+    pairs = zip(appended[::2], appended[1::2])
+    appended = [each for pair in pairs if pair[0].startswith("--training") for each in pair]
+if appended and "--data.train-source" not in words:  # for the demonstration
+    appended += {text!r}
+words += appended
+if name == "train":  # anew, whatever an earlier line left there
+    shutil.rmtree(words[words.index("--run") + 1] if "--run" in words else "runs/demo", ignore_errors=True)
+sys.argv = ["minitransformer", name, *words]
+import cli.entry
+sys.exit(cli.entry.main())
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with commands that train tiny models, the text that documents name, and runs of that text."""
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "bin").mkdir()
+    for name in ["minitransformer", *(f"minitransformer-{name}" for name in OPTIONS)]:
+        shim = folder / "bin" / name
+        text = SHIM.format(python=sys.executable, root=str(ROOT), name=name, smaller=SMALLER, text=TEXT)
+        shim.write_text(text, encoding="utf-8")
+        shim.chmod(0o755)
+    for name in ("train", "valid", "test", "news", "web", "captions", "book", "val", "text"):
+        write_parallel_text(folder, name, 300, seed=len(name))
+    (folder / "book.de").unlink()  # a document writes it
+    shell(folder, "gzip --keep web.*")
+    for name in ("old", "new", "other"):
+        shutil.copy(folder / "test.de", folder / f"{name}.de")
+    write_memory(folder / "memory.tmx")
+    shutil.copytree(ROOT / "recipes", folder / "recipes")
+    (folder / "docs/figures").mkdir(parents=True)
+    entry = "import sys; sys.argv[0] = 'train'; import cli.entry; sys.exit(cli.entry.train())"
+    shell(
+        folder, f'PYTHONPATH="{ROOT}" "{sys.executable}" -c "{entry}" --run runs/mine {" ".join(SMALL_MODEL.split())}'
+    )
+    for name in ("demo", "news", "other"):
+        shutil.copytree(folder / "runs/mine", folder / "runs" / name)
+    return folder
+
+
+def write_memory(path: Path) -> None:
+    """Write a translation memory with the languages that documents name."""
+    units = [
+        "<tu>"
+        + "".join(
+            f'<tuv xml:lang="{language}"><seg>{word} {other}</seg></tuv>'
+            for language, word, other in (("en", a, b), ("fr", NUMBERS[a], NUMBERS[b]))
+        )
+        + "</tu>"
+        for a in NUMBERS
+        for b in NUMBERS
+    ]
+    head = '<?xml version="1.0"?><tmx version="1.4"><header srclang="en"/><body>'
+    path.write_text(head + "".join(units) + "</body></tmx>", encoding="utf-8")
+
+
+def shell(folder: Path, command: str) -> None:
+    environment = os.environ | {
+        "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"$ {command}\n{done.stderr[-2_000:]}"
+
+
+def is_run(text: str) -> bool:
+    return not any(re.search(pattern, text, re.MULTILINE) for pattern in NOT_RUN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_commands_of_a_document_run_from_top_to_bottom(document: Path, trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "user"
+    shutil.copytree(trained, folder, symlinks=True)
+    for kind, text in steps_of(document):
+        if not is_run(text):
+            continue
+        if kind == "python":
+            (folder / "example.py").write_text(text, encoding="utf-8")
+        shell(folder, text if kind == "console" else f'PYTHONPATH="{ROOT}" python example.py')
+
+
+def test_nothing_is_left_out_without_need() -> None:
+    """Every pattern of NOT_RUN is used."""
+    commands = [text for document in DOCUMENTS for _, text in steps_of(document)]
+    unused = [pattern for pattern in NOT_RUN if not any(re.search(pattern, command) for command in commands)]
+    assert unused == []
+    assert sum(map(is_run, commands)) > 20

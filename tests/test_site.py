@@ -1,0 +1,201 @@
+"""The documentation as a site: every page can be found, and what pages show of the code is in the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from browser import CHROMIUM, Browser
+from threadpoolctl import threadpool_limits
+
+from autograd.op import operations
+from cli.entry import COMMANDS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAPER_AND_CODE = (DOCS / "learn/paper-and-code.md").read_text("utf-8")
+OF_THE_TOP = {"index.md", "contributing.md", "changelog.md"}  # README, CONTRIBUTING and CHANGELOG, on the site
+
+
+def hook(name: str) -> ModuleType:
+    """A module of docs/hooks, which mkdocs loads by its path, too."""
+    spec = importlib.util.spec_from_file_location(f"hook_{name}", DOCS / f"hooks/{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+paper_and_code, options = hook("paper_and_code"), hook("options")
+
+
+def test_every_page_has_its_place_in_the_navigation() -> None:
+    _, _, navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")
+    named = re.findall(r"([\w/.-]+\.md)$", navigation, re.MULTILINE)
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    assert sorted(named) == sorted(pages | OF_THE_TOP)
+
+
+SECTIONS = re.split(r"^## ", PAPER_AND_CODE, flags=re.MULTILINE)[1:]
+
+
+def named_in(section: str) -> list[tuple[str, str, str]]:
+    """The kind, name and path of each link to code or a test."""
+    return [(kind, name, path) for kind, name, _, path in paper_and_code.NAMED.findall(section)]
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
+def test_code_and_tests_beside_the_paper_exist(section: str) -> None:
+    named = named_in(section)
+    assert {kind for kind, _, _ in named} >= {"Test"}
+    assert section.count("\n- ") == len(named), "a line of a list that the hook does not read"
+    for kind, name, path in named:
+        assert paper_and_code.source_of(path, name)
+        assert path.startswith("tests/") == (kind == "Test")
+        assert name.startswith("test_") == (kind == "Test")
+
+
+def equations() -> list[tuple[str, str]]:
+    """Each equation of the page, with the part of its section that follows it."""
+    return [
+        (equation, after)
+        for section in SECTIONS
+        for equation, after in re.findall(r"^> (.*)\n((?:.|\n)*?)(?=^> |\Z)", section, re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize(("equation", "after"), equations(), ids=lambda text: text[:40])
+def test_equations_beside_the_code_are_in_its_docstrings(equation: str, after: str) -> None:
+    named = [(name, path) for kind, name, path in named_in(after) if kind == "Code"]
+    docstrings = [docstring_of(path, name) for name, path in named]
+    assert any(" ".join(equation.split()) in docstring for docstring in docstrings), named
+
+
+def docstring_of(path: str, name: str) -> str:
+    thing = import_module(path.removesuffix(".py").replace("/", "."))
+    for part in name.split("."):
+        thing = getattr(thing, part)
+    return " ".join((inspect.getdoc(getattr(thing, "reference", thing)) or "").replace(";  ", "; ").split())
+
+
+def test_what_the_hook_shows_is_the_source() -> None:
+    shown = paper_and_code.columns("- Code: [`softmax_values`](../../autograd/ops/softmax.py)\n")
+    from autograd.ops.softmax import softmax_values
+
+    assert inspect.getsource(softmax_values).rstrip() in shown
+    method = paper_and_code.source_of("minitransformer/inference/search.py", "SearchConfig.length_penalty")
+    assert method.startswith("def length_penalty(self, length")
+    with pytest.raises(LookupError, match=r"defines no softmax_valued"):
+        paper_and_code.source_of("autograd/ops/softmax.py", "softmax_valued")
+
+
+def test_the_reference_has_every_command_option_and_setting() -> None:
+    commands, settings = options.commands(), options.settings()
+    assert re.findall(r"^## (\w+)$", commands, re.MULTILINE) == list(COMMANDS)
+    assert {"score bleu", "reproduce table3"} <= set(re.findall(r"^### (.+)$", commands, re.MULTILINE))
+    rows = re.findall(r"^\| `(.*?)` \| (.*?) \| (.*?) \| (.*) \|$", commands + settings, re.MULTILINE)
+    assert len(rows) > 150
+    assert [name for name, _, _, text in rows if not re.search(r"[a-z]{3}", text)] == []
+    assert ("--beam", "integer", "`4`") in {row[:3] for row in rows}
+    assert ("warmup_steps", "integer", "`4000`") in {row[:3] for row in rows}
+    assert ("HYPOTHESIS", "path", "required") in {row[:3] for row in rows}
+    assert "One of `paper`, `linear`." in settings
+
+
+def test_the_reference_has_the_presets_with_their_parameters() -> None:
+    assert re.search(r"^\| `base` \| 6 \| 512 \| 2,048 \| 8 \| 64 \| 0\.1 \| 37,000 \| 63,0\d\d,\d{3} \|$",
+                     options.presets(), re.MULTILINE)  # fmt: skip
+
+
+def test_autograd_in_an_hour_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (DOCS / "learn/autograd.md").read_text("utf-8")
+    names: dict[str, object] = {"__name__": "learn"}
+    before = dict(operations)
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+                exec(compile(block, "autograd.md", "exec"), names)
+    finally:
+        operations.clear()
+        operations.update(before)
+    *printed, line = capsys.readouterr().out.splitlines()
+    (square,) = re.findall(r"# (square: .*) …", text)
+    for output, promised in zip(printed, ["12.0 (4.0, 3.0)", "10.0 3.0", "[10.] [3.]", square], strict=True):
+        assert output.startswith(promised)
+        assert f"# {promised}" in text
+    assert [float(number) for number in line.split()] == pytest.approx([2, 1], abs=1e-6)
+
+
+class Links(HTMLParser):
+    """The addresses that a page loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        is_loaded = tag in ("script", "img", "iframe") or (tag == "link" and values.get("rel") != "canonical")
+        self.loaded += [value for name in ("src", "href") if is_loaded and (value := values.get(name))]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning, such as those of broken links and of docstrings that cannot be read."""
+    pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
+    folder = tmp_path_factory.mktemp("documentation") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    return folder
+
+
+@pytest.mark.slow
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 100
+    for page in pages:
+        links = Links()
+        links.feed(page.read_text("utf-8"))
+        assert [link for link in links.loaded if re.match(r"(https?:)?//", link)] == [], page
+    shown = (site / "learn/paper-and-code.html").read_text("utf-8")
+    assert "class MultiHeadAttention" in re.sub(r"<[^>]*>", "", shown)
+
+
+@pytest.mark.slow
+def test_a_search_finds_pages_that_are_opened_from_disk(site: Path, tmp_path: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here (Debian: apt install chromium)")
+    browser = Browser(tmp_path)
+    try:
+        browser.open(f"file://{site}/index.html")
+        browser.evaluate("document.querySelector('[for=__search]').click(), 1")
+        browser.evaluate("""(() => {
+            const input = document.querySelector('.md-search__input');
+            input.focus();
+            input.value = 'label smoothing';
+            input.dispatchEvent(new Event('input', {bubbles: true}));
+            input.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));
+        })()""")
+        end = time.monotonic() + 30
+        while "matching documents" not in browser.evaluate("document.querySelector('.md-search-result').innerText"):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        requested = [
+            e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"
+        ]
+        assert [url for url in requested if not url.startswith(("file:", "data:"))] == []
+    finally:
+        browser.close()
