@@ -1,0 +1,65 @@
+"""The notebooks run, and print what they show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from executed import NOTEBOOKS, ROOT, executed
+from nbformat import NotebookNode
+from small_run import write_parallel_text
+
+from minitransformer import DataConfig, ModelConfig, RunConfig, TrainingConfig, train
+
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def shown(notebook: NotebookNode) -> list[tuple[str, str]]:
+    """The format of each output, and its text; of a picture, which depends on the machine, the size.
+
+    Without warnings on stderr: a machine may have no C compiler.
+    """
+    outputs = [
+        output for cell in notebook.cells for output in cell.get("outputs", []) if output.get("name") != "stderr"
+    ]
+    assert {output.output_type for output in outputs} <= {"stream", "display_data", "execute_result"}
+    pairs = [
+        (output.name, output.text) if "text" in output else (min(output.data), output.data["text/plain"])
+        for output in outputs
+    ]
+    return [(kind, " ".join(text.split())) for kind, text in pairs]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_prints_what_it_shows(path: Path) -> None:
+    """Words are the same; numbers are within 10 % or 0.05, because rounding in training differs between processors."""
+    stored, new = shown(nbformat.read(path, as_version=4)), shown(executed(path))
+    assert [(kind, NUMBER.sub("#", text)) for kind, text in new] == [
+        (kind, NUMBER.sub("#", text)) for kind, text in stored
+    ]
+    for (_, text), (_, expected) in zip(new, stored, strict=True):
+        numbers, expected_numbers = ([float(number) for number in NUMBER.findall(each)] for each in (text, expected))
+        assert numbers == pytest.approx(expected_numbers, rel=0.1, abs=0.05), text
+
+
+def test_the_notebook_on_heads_reads_a_trained_run(tmp_path: Path) -> None:
+    write_parallel_text(tmp_path, "train", 60, seed=1)
+    data = DataConfig(raw=tmp_path, train_source=("train.en",), train_target=("train.de",), vocabulary_size=40)
+    model = ModelConfig(n_layers=1, n_decoder_layers=2, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8)
+    training = TrainingConfig(max_updates=40, batch_tokens=300, n_micro_batches=2, warmup_steps=20)
+    run = train(RunConfig(tmp_path / "run", data, model, training)).run
+    changes = {"RUN = None": f"RUN = {str(run)!r}", "The small dog sees three red houses.": "one two three"}
+    notebook = executed(ROOT / "docs" / "notebooks" / "attention_heads.ipynb", changes)
+    texts = "".join(text for _, text in shown(notebook))
+    assert "one two three →" in texts
+    assert "decoder, layer 2" in texts
+    assert "encoder, layer 2" not in texts.replace("encoder-decoder", "")
+
+
+def test_notebooks_use_public_names_only() -> None:
+    cells = [cell for path in NOTEBOOKS for cell in nbformat.read(path, as_version=4).cells]
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    assert "import" in code
+    assert re.findall(r"(?:import|\.)\s*_\w+", code) == []
