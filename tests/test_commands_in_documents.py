@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from consoles import DOCUMENTS, ROOT, calls_in, commands_of, shown_in, steps_of
+from consoles import DOCUMENTS, ROOT, calls_in, commands_of, is_definition, shown_in, steps_of
 from small_run import NUMBERS, SMALL_MODEL, write_parallel_text
 
 from cli.completion import OPTIONS
@@ -99,6 +99,8 @@ if {{"--help", "--verify-resume"}} & set(words):
 if "--init-from" in words:  # sizes are the other model's
     pairs = zip(appended[::2], appended[1::2])
     appended = [each for pair in pairs if pair[0].startswith("--training") for each in pair]
+if "--data.vocabulary-size 500 " in " ".join(words):  # small already
+    appended = [each for each in appended if each not in {vocabulary!r}]
 if appended and "--data.train-source" not in words:  # for the demonstration
     appended += {text!r}
 words += appended
@@ -117,7 +119,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "bin").mkdir()
     for name in ["minitransformer", *(f"minitransformer-{name}" for name in OPTIONS)]:
         shim = folder / "bin" / name
-        text = SHIM.format(python=sys.executable, root=str(ROOT), name=name, smaller=SMALLER, text=TEXT)
+        text = SHIM.format(
+            python=sys.executable, root=str(ROOT), name=name, smaller=SMALLER, vocabulary=VOCABULARY, text=TEXT
+        )
         shim.write_text(text, encoding="utf-8")
         shim.chmod(0o755)
     for name in ("train", "valid", "test", "news", "web", "captions", "book", "val", "text"):
@@ -175,12 +179,16 @@ def is_run(text: str) -> bool:
 def test_the_commands_of_a_document_run_from_top_to_bottom(document: Path, trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "user"
     shutil.copytree(trained, folder, symlinks=True)
+    defined = ""
     for kind, text in steps_of(document):
         if not is_run(text):
             continue
+        if is_definition(text):
+            defined += f"{text}\n"
+            continue
         if kind == "python":
             (folder / "example.py").write_text(text, encoding="utf-8")
-        shell(folder, text if kind == "console" else f'PYTHONPATH="{ROOT}" python example.py')
+        shell(folder, defined + text if kind == "console" else f'PYTHONPATH="{ROOT}" python example.py')
 
 
 def test_nothing_is_left_out_without_need() -> None:

@@ -36,6 +36,11 @@ def commands_of(document: Path) -> list[str]:
     return [text for kind, text in steps_of(document) if kind == "console"]
 
 
+def is_definition(command: str) -> bool:
+    """Return whether a command only defines a variable of the shell, for the commands after it."""
+    return re.fullmatch(r'\w+="[^"]*"', command) is not None
+
+
 def shown_in(document: Path) -> list[str]:
     """Return the commands of a document, and besides lines of scripts and commands within sentences and tables."""
     text = document.read_text("utf-8")
@@ -45,7 +50,10 @@ def shown_in(document: Path) -> list[str]:
     spans = re.findall(
         r"`((?:mpirun|srun|minitransformer)[^`]* --[^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     )
-    return [*commands_of(document), *scripts, *spans]
+    shown = [*commands_of(document), *scripts, *spans]
+    for name, _, value in [command.partition("=") for command in shown if is_definition(command)]:
+        shown = [command.replace(f"${name}", value.strip('"')) for command in shown]
+    return shown
 
 
 def _commands(block: str) -> Iterator[str]:
@@ -56,6 +64,8 @@ def _commands(block: str) -> Iterator[str]:
             command = line.removeprefix("$ ")
             while command.endswith("\\") or not _is_complete(command):
                 command += "\n" + next(lines)
+            if here := re.search(r"<<'(\w+)'$", command):
+                command += "".join(f"\n{each}" for each in iter(lines.__next__, here[1])) + f"\n{here[1]}"
             yield command
 
 
