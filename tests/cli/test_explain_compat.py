@@ -50,7 +50,10 @@ def test_a_trained_model_is_measured_on_its_validation_data(
     model = Transformer.load(trained.run)
     batch = Batch.from_token_ids(sources, targets)
     measured = list(effects(model.config, batch, "fairseq", weights=model.weights(), dtype="float64"))
-    assert len(measured) == len(CONVENTIONS["fairseq"].model)
+    switches = CONVENTIONS["fairseq"].model
+    assert [each.switch for each in measured] == [
+        name for name, value in switches.items() if getattr(model.config, name) != value
+    ]
     for effect in measured:
         change = re.escape(f"{effect.largest_change:.2g}")
         line = f"\n{effect.switch} .* {effect.loss_before:.6f} → {effect.loss_after:.6f} +{change}\n"

@@ -48,7 +48,7 @@ def test_a_model_that_was_written_is_certified_by_the_command(name: str, joint: 
     assert found["equal_greedy"] == 1
     assert found["equal_beam_4"] == (None if name == "onnx" else 1)
     assert found["equal_sources"] in (None, 1)
-    assert "certificate.json: minitransformer 0.1.0 and " in output
+    assert "certificate.json: minitransformer 1.0.0 and " in output
     assert found["weights"]
 
 
