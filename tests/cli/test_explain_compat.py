@@ -59,7 +59,6 @@ def test_a_trained_model_is_measured_on_its_validation_data(
         line = f"\n{effect.switch} .* {effect.loss_before:.6f} → {effect.loss_after:.6f} +{change}\n"
         assert re.search(line, output), effect
     assert re.search(r"\nlayer_norm_eps +1e-06 +1e-05 ", output)
-    assert re.search(r"\nattention_gain +0\.7071 +0\.7071 ", output)
     assert re.search(r"\nattention_bias +no +yes ", output)
 
 
