@@ -34,11 +34,11 @@ FREE = (
 def demo_training() -> TrainingConfig:
     """Return the demonstration's training."""
     return TrainingConfig(
-        max_updates=1_800,
-        batch_tokens=2_000,
-        warmup_steps=400,
-        validate_every=400,
-        checkpoint_every=100,
+        max_updates=3_600,
+        batch_tokens=1_000,
+        warmup_steps=600,
+        validate_every=900,
+        checkpoint_every=200,
     )
 
 

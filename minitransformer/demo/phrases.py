@@ -12,7 +12,7 @@ from minitransformer.demo.numbers import in_digits, in_words
 from minitransformer.demo.words import DETERMINERS, PRONOUNS, Adjective, Determiner, Noun, Pronoun, Text
 
 NAMES = (*words.NAMES["female"], *words.NAMES["male"])
-PERSONAL = [PRONOUNS[word] for word in ("I", "he", "she", "we", "they", "you")]
+PERSONAL = [PRONOUNS[word] for word in ("I", "he", "she", "we", "they", "you", "you")]
 _MINE = [DETERMINERS[word] for word in ("my", "his", "her", "our", "their", "your")]
 _NOUNS_ONLY = ("no", "which", "how many", "antecedent")
 

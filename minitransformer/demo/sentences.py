@@ -22,7 +22,7 @@ from minitransformer.demo.german import german_sentence
 from minitransformer.demo.meaning import Clause, Compound, NounPhrase, Role, Sentence
 from minitransformer.demo.numbers import fill
 from minitransformer.demo.phrases import NAMES, bare, name, noun_phrase, participant, relative_pronoun, weighted
-from minitransformer.demo.words import BE, PRONOUNS, Text, Verb, texts, verb
+from minitransformer.demo.words import BE, MODALS, PRONOUNS, Text, Verb, texts, verb
 
 MAX_WORDS = 25
 """The longest English sentence, in words."""
@@ -132,6 +132,11 @@ def asked(random: Random, question: Clause, front: Role | None = "subject") -> C
     return replace(question, question=True, front=front)
 
 
+def to_you(random: Random) -> Clause:
+    """Draw a clause about what "you" do."""
+    return clauses.clause_of(random, PRONOUNS["you"], random.choice(_BY_PEOPLE))
+
+
 def place_question(random: Random) -> Clause:
     """Draw a question about the place of somebody or something."""
     sought = participant(random, "living reading clothing object device", "known")
@@ -179,7 +184,9 @@ PATTERNS: list[tuple[int, Callable[[Random], Sentence]]] = [
     (6, lambda r: relative(r, "subject")),
     (5, lambda r: relative(r, "object")),
     (6, coordination),
-    (9, lambda r: asked(r, clause(r), None)),
+    (8, lambda r: asked(r, clause(r), None)),
+    (4, lambda r: asked(r, to_you(r), None)),
+    (3, lambda r: asked(r, replace(to_you(r), modal=MODALS["can"]), None)),
     (2, lambda r: asked(r, description(r, "known"), None)),
     (2, lambda r: asked(r, clause(r, _BY_PEOPLE, "who"))),
     (1, lambda r: asked(r, clause(r, _TO_THINGS, "known", "what", place_rate=0), "object")),
