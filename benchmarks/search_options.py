@@ -1,4 +1,4 @@
-"""How well are words aligned, beginnings continued, and what does an ensemble gain?
+"""Measure how well words are aligned and beginnings continued, and what an ensemble gains.
 
     python benchmarks/search_options.py RUN [RUN …] [--source FILE --reference FILE] [--sentences 1000]
 
@@ -16,12 +16,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import numpy as np
-
 from minitransformer.demo import demo_corpus
 from minitransformer.demo.words import COLOURS, MOODS, NOUNS, QUALITIES
 from minitransformer.evaluation.bleu import bleu
-from minitransformer.inference.alignment import words_of_source, words_of_target
+from minitransformer.inference.alignment import links_of, words_of_source, words_of_target
 from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.prefix import NO_PREFIX
 from minitransformer.inference.translator import Translator
@@ -66,9 +64,8 @@ def measure_alignment(translator: Translator, pairs: list[tuple[str, str]]) -> N
         columns = words_of_source(tokenizer, source)
         layers = attention_weights(translator.model, ids, target_ids).encoder_decoder.mean(axis=1)
         for layer, weights in enumerate(layers, 1):
-            of_words = np.zeros((rows.max() + 1, columns.max() + 1))
-            np.add.at(of_words, (rows[:, None], columns[None, :]), weights[: len(target_ids), : len(ids)])
-            right[layer] = right.get(layer, 0) + sum(int(of_words[j].argmax()) == i for j, i in known.items())
+            links = links_of(weights[: len(target_ids), : len(ids)], columns, rows)
+            right[layer] = right.get(layer, 0) + sum((i, j) in links for j, i in known.items())
     for layer, n_right in right.items():
         print(f"  layer {layer}: {n_right / n_links:.1%} of {n_links:,} links")
 
@@ -101,7 +98,7 @@ def main() -> None:
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--sentences", type=int, default=1_000)
     options = parser.parse_args()
-    pairs = demo_corpus().test
+    pairs = demo_corpus(n_train=0).test
     if options.source:
         texts = (path.read_text(encoding="utf-8").splitlines() for path in (options.source, options.reference))
         pairs = list(zip(*texts, strict=True))

@@ -1,4 +1,4 @@
-"""How fast does the server answer many users at once, against one after the other?
+"""Measure the server with many users at once, against one after the other.
 
     pip install -e ".[serve]"
     python benchmarks/serving.py [--run runs/demo] [--requests 1000] [--at-once 32] [--idle 0]
@@ -33,9 +33,9 @@ SERVE = "import sys, cli.serve; sys.exit(cli.serve.main())"
 
 @dataclass
 class Tally:
-    """What users saw: an answer, or None, for each sentence, and the seconds that it took."""
+    """The answers to one round of requests, None if lost, and the seconds that they took."""
 
-    answers: dict[str, str | None] = field(default_factory=dict)
+    answers: dict[str, str | None]
     seconds: list[float] = field(default_factory=list)
     total: float = 0.0
 
@@ -54,7 +54,6 @@ async def user(port: int, sentences: Iterator[str], tally: Tally) -> None:
     """Send sentences on one connection, one after the other, as long as there are any."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for sentence in sentences:
-        tally.answers[sentence] = None
         body = json.dumps({"q": sentence, "source": "en", "target": "de"}).encode()
         start = time.perf_counter()
         writer.write(
@@ -74,8 +73,10 @@ async def user(port: int, sentences: Iterator[str], tally: Tally) -> None:
 async def measured(port: int, sentences: Sequence[str], n_users: int, n_idle: int) -> Tally:
     """Let so many users share the sentences."""
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(n_idle)]
-    tally, left, start = Tally(), iter(sentences), time.perf_counter()
-    await asyncio.gather(*(user(port, left, tally) for _ in range(n_users)), return_exceptions=True)
+    tally, left, start = Tally(dict.fromkeys(sentences)), iter(sentences), time.perf_counter()
+    ends = await asyncio.gather(*(user(port, left, tally) for _ in range(n_users)), return_exceptions=True)
+    for failure in filter(None, ends):
+        print(f"a user lost the connection: {failure!r}")
     tally.total = time.perf_counter() - start
     for _, writer in idle:
         writer.close()
@@ -93,7 +94,7 @@ def main() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     describe_machine()
-    sentences = [source for source, _ in demo_corpus(n_test=options.requests).test]
+    sentences = [source for source, _ in demo_corpus(n_train=0, n_test=options.requests).test]
     expected = dict(zip(sentences, Translator.load(options.run).translate(sentences), strict=True))
     words = ["--run", str(options.run), "--port", "0", "--source", "en", "--target", "de"]
     command = [sys.executable, "-c", SERVE, *words, "--requests-per-minute", "1000000"]

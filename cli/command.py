@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, TextIO, cast
 
 from autograd import DeviceError
+from cli.entry import INTERRUPTED
 from minitransformer.system.errors import UserError
 from minitransformer.system.memory import keep_freed_memory
 from parallel.agreement import DisagreementError
@@ -78,7 +79,7 @@ def _status_of(main: Callable[[], int | None]) -> int:
         return 1
     except KeyboardInterrupt:
         say("interrupted")
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has closed it, as "head" does
         return 141
 

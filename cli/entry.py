@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
 import sys
-import threading
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -45,8 +43,7 @@ def main() -> int:
         sys.argv[0] = "minitransformer"
         return start("completion")
     else:
-        similar = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {similar[0]!r}?" if similar else f"the commands are {', '.join(COMMANDS)}"
+        hint = import_module("minitransformer.config.checks").suggestion(name, list(COMMANDS))
         print(f"error: unknown command {name!r}; {hint}", file=sys.stderr)
         return 2
     return 0
@@ -81,7 +78,7 @@ def start(name: str) -> int:
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     status = int(run())
-    if status == INTERRUPTED and threading.active_count() > 1:
+    if status == INTERRUPTED and import_module("minitransformer.system.threads").is_still_computing():
         os._exit(status)  # the interpreter's own exit waits for what a library still computes
     return status
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from cli.command import all_end_together, log_shown
 from cli.console import log_console
+from cli.entry import INTERRUPTED
 from cli.options import Common
 from cli.run_options import start_of
 from minitransformer.data.prepare import PreparedData, text_files
@@ -63,7 +64,7 @@ def reproduce_table3(options: Table3Options) -> int:
         )  # fmt: skip
         _require_text(experiment, options)
         if not _train_all(experiment, world, console):
-            return 130
+            return INTERRUPTED
         if world.rank == 0:
             corpus = str(options.corpus) if options.corpus else "the demonstration's corpus"
             tables = _tables(experiment, corpus)

@@ -19,7 +19,7 @@ from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, WeightsDtype
 from minitransformer.serve.languages import languages_of
 from minitransformer.serve.translation_queue import TranslationQueue
-from minitransformer.serve.wishes import Limits
+from minitransformer.serve.translation_request import Limits
 from minitransformer.system.errors import install_extra
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
@@ -68,6 +68,11 @@ class ServeOptions(Common):
         require_threads(self.threads)
         if not 0 <= self.port <= 65_535:
             raise ConfigError(f"--port must be between 0 and 65535; got {self.port}")
+        if self.proxy is not None:
+            try:
+                ipaddress.ip_network(self.proxy)
+            except ValueError as error:
+                raise ConfigError(f"--proxy must be an IP address or a network; got {self.proxy}") from error
         for name in ("longest_text", "requests_per_minute", "most_waiting"):
             if not 1 <= getattr(self, name) <= 1_000_000:
                 option = name.replace("_", "-")
@@ -86,8 +91,10 @@ def serve(arguments: Sequence[str]) -> int:
     search = SearchConfig(beam=options.beam, alpha=options.alpha)
     with _extra_needed():
         from minitransformer.serve.app import create_app  # noqa: PLC0415
+        from minitransformer.serve.guard import is_loopback  # noqa: PLC0415
         from minitransformer.serve.metrics import Metrics  # noqa: PLC0415
         from minitransformer.serve.server import address_of, listen, run_server  # noqa: PLC0415
+    is_local = is_loopback(options.host)
     languages = languages_of(options.run, options.source, options.target)
     choose_kernels(options.kernels)
     translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
@@ -106,9 +113,11 @@ def serve(arguments: Sequence[str]) -> int:
             metrics,
             per_minute=options.requests_per_minute,
             allowed_origins=options.allow_origin,
+            local_only=is_local and options.proxy is None,
         )
         say(f"{address_of(listening)} translates {languages.source.name} to {languages.target.name}; Ctrl-C ends it")
-        _warn_of_host(options.host)
+        if not is_local:
+            say(f"warning: everybody who reaches {options.host} can use it, without a password and unencrypted")
         try:
             run_server(app, listening, proxy=options.proxy)
         except KeyboardInterrupt:
@@ -135,12 +144,3 @@ def _end(queue: TranslationQueue) -> None:
     if not queue.close(1):
         say("warning: a translation that nobody waits for was cut off")
         os._exit(1)
-
-
-def _warn_of_host(host: str) -> None:
-    try:
-        is_local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_local = host == "localhost"
-    if not is_local:
-        say(f"warning: everybody who reaches {host} can use it, without a password and unencrypted")

@@ -10,6 +10,7 @@ import tyro
 
 from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
+from cli.entry import INTERRUPTED
 from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
 from minitransformer.training.callbacks import Callback, ProgressBar
@@ -63,7 +64,7 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
         return 0
     callbacks: list[Callback] = [bar, TensorBoard(options.run)] if options.tensorboard and world.rank == 0 else [bar]
     if not train_run(options, world=world, callbacks=callbacks).is_complete:
-        return 130
+        return INTERRUPTED
     is_treebank = options.data.is_treebank
     use = "parse with minitransformer-parse" if is_treebank else "translate with minitransformer-translate"
     bar.print(f"done: {use} --run {options.run}")

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from browser import CHROMIUM, Browser
 from hypothesis import Phase, settings
 
 from autograd.kernel_choice import at_first_use
@@ -41,3 +42,13 @@ def logged() -> Iterator[list[str]]:
     lines: list[str] = []
     with log_shown(lines.append):
         yield lines
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A headless Chromium for the tests of a module."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here (Debian: apt install chromium)")
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()

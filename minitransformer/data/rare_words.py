@@ -73,8 +73,7 @@ class WordEncoder:
     """
 
     def __init__(self, vocabulary: sentencepiece.SentencePieceProcessor) -> None:
-        self._id = vocabulary.piece_to_id
-        self._pieces = [str(vocabulary.id_to_piece(i)) for i in range(vocabulary.get_piece_size())]
+        self._vocabulary, self._id = vocabulary, vocabulary.piece_to_id
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of lines whose words are separated by blanks.
@@ -85,9 +84,8 @@ class WordEncoder:
 
     def classes(self) -> list[int]:
         """Return for each id of the vocabulary the id of the word's class, or the id itself if it is no word."""
-        return [
-            self._first_of(*_class_pieces(piece[1:])) if _is_word(piece) else i for i, piece in enumerate(self._pieces)
-        ]
+        pieces = (str(self._vocabulary.id_to_piece(i)) for i in range(self._vocabulary.get_piece_size()))
+        return [self._first_of(*_class_pieces(piece[1:])) if _is_word(piece) else i for i, piece in enumerate(pieces)]
 
     def _id_of(self, word: str) -> int:
         return self._first_of(_BLANK + word, *_class_pieces(word))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from autograd.random import StreamId, random_words
+from autograd.random import StreamId, named_stream_id, uniform
 from minitransformer.data.rare_words import WordEncoder
 from minitransformer.data.store import FlatPairs, Pairs, TokenStore
 from minitransformer.data.tokenizer import Tokenizer
-
-_STREAM = 0x776F72642D64  # random stream id; no model uses it
 
 
 class WordDropout:
@@ -47,5 +45,6 @@ class WordDropout:
 
     def _dropped(self, epoch: int) -> np.ndarray:
         words = self._sources
-        drawn = random_words(np.empty(0), stream_id=StreamId(self._seed, _STREAM, epoch), count=len(words))
-        return np.where(drawn * 2.0**-64 < self._probability[words], self._class_of[words], words)
+        stream = named_stream_id(self._seed, "word dropout").stream
+        drawn = uniform(StreamId(self._seed, stream, epoch), (len(words),))
+        return np.where(drawn < self._probability[words], self._class_of[words], words)

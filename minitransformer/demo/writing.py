@@ -1,4 +1,4 @@
-"""How people write the sentences of the grammar: capitals, final marks, short forms, two sentences on a line."""
+"""Written forms of the grammar's sentences: capitals, final marks, short forms, two sentences on a line."""
 
 import re
 from collections.abc import Sequence

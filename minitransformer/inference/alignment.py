@@ -19,6 +19,7 @@ from autograd.array import FloatArray, IntArray
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.attention import source_attention_weights
 from minitransformer.inference.prefix import Prefix, Prefixer
+from minitransformer.inference.words import word_starts
 from minitransformer.model.batch import Ids
 from minitransformer.model.transformer import Transformer
 
@@ -41,7 +42,11 @@ def word_links(
     if not (len(source) and len(target)):
         return ()
     of_models = [_weights(model, source, target) for model in models]
-    weights = sum(of_models[1:], of_models[0])
+    return links_of(sum(of_models[1:], of_models[0]), source_words, target_words)
+
+
+def links_of(weights: FloatArray, source_words: IntArray, target_words: IntArray) -> Links:
+    """Link each target word to the source word of the greatest weight, given weights (T, S) between pieces."""
     of_words: FloatArray = np.zeros((target_words.max() + 1, source_words.max() + 1))
     np.add.at(of_words, (target_words[:, None], source_words[None, :]), weights)
     return tuple((int(of_words[word].argmax()), int(word)) for word in np.unique(target_words))
@@ -65,8 +70,9 @@ def words_of_source(tokenizer: Tokenizer, line: str) -> IntArray:
     numbers = _words_of_ids(tokenizer.encode_source(words), tokenizer.encode_source([line])[0])
     if numbers is not None:
         return numbers
-    starts = np.array([piece.startswith("▁") for piece in tokenizer.source_pieces(line)])
-    return (starts.cumsum() - 1).clip(0, len(words) - 1)
+    pieces = tokenizer.source_pieces(line)
+    n_pieces = np.diff([*word_starts(pieces), len(pieces)])
+    return np.repeat(np.arange(len(n_pieces)), n_pieces).clip(0, len(words) - 1)
 
 
 def words_of_target(prefixer: Prefixer, ids: Sequence[int], prefix: Prefix) -> IntArray:

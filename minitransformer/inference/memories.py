@@ -11,7 +11,6 @@ from typing import Any
 
 from minitransformer.config import ConfigError
 from minitransformer.config.data import is_memory
-from minitransformer.data.survey import content
 from minitransformer.data.tmx import CLOSING, languages_of, opening, read_segments, unit_of
 from minitransformer.inference.stream import LineTranslator, groups_of_file
 
@@ -89,9 +88,8 @@ class MemoryTranslator:
 
         Returns the units and, if there is a file for them, the alignments of all lines.
         """
-        sources = (content(line, number) for number, line in enumerate(lines, n_before + 1))
-        texts = (source.decode("utf-8", errors="replace").strip() for source in sources)
-        translated, *alignments = self.translate(lines, n_before)
+        texts = self.translate.texts_of(lines, n_before)
+        translated, *alignments = self.translate.outputs_of(texts, n_before)
         pairs = zip(texts, translated.decode().split("\n"), strict=False)  # the last one ends with a line feed, too
         return [b"".join(unit_of(self.languages, pair) for pair in pairs if pair[0]), *alignments]
 

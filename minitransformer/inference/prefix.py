@@ -119,9 +119,11 @@ class Prefixer:
             given, rest = ids, "▁"
         else:
             rest = "".join(last)
-        if len(given) + len(rest) > self.longest:
+        if len(ids) > self.longest:
             decoded = self.decoded(ids[: self.longest])
             return Prefix(decoded, decoded, ids[: self.longest])
+        if len(given) + len(rest) > self.longest:  # no room if each character of the rest were a piece
+            given, rest = ids, ""
         return Prefix(" ".join(words), self.decoded(ids), given, rest)
 
     def is_cut(self, text: str) -> bool:

@@ -159,7 +159,14 @@ class LineTranslator:
 
         Returns the translations and, if there is a file for them, the alignments.
         """
-        texts = [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
+        return self.outputs_of(self.texts_of(lines, n_before), n_before)
+
+    def texts_of(self, lines: Sequence[bytes], n_before: int) -> list[str]:
+        """Decode a group of lines as they are translated; see ``decoded``."""
+        return [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
+
+    def outputs_of(self, texts: Sequence[str], n_before: int) -> list[bytes]:
+        """Translate decoded lines; returns the same as a call with the lines themselves."""
         if self.splitter is None:
             outputs = self._by_lines(texts, n_before)
         else:
@@ -198,7 +205,6 @@ class LineTranslator:
 
     def facts(self) -> dict[str, Any]:
         """Return all settings, and the model's checksum, on which the output depends."""
-        split = {} if self.splitter is None else {"split_sentences": self.splitter.language}
         return {
             **dataclasses.asdict(self.search),
             "n_best": self.n_best,
@@ -206,7 +212,7 @@ class LineTranslator:
             "prefix": self.prefixes and self.prefixes.checksum(),
             "sampling": self.sampling and dataclasses.asdict(self.sampling),
             "alignments": self.alignments and str(self.alignments),
-            **split,
+            "split_sentences": self.splitter and self.splitter.language,
         }
 
     def _formatted(self, translations: Sequence[Translation], number: int) -> str:

@@ -158,10 +158,10 @@ class Translator:
             config = dataclasses.replace(config, beam=config.n_best)
 
         def search(batch: IntArray) -> list[list[Hypothesis]]:
-            some, constraint, n_given = [sources[i] for i in batch], constraint_of(batch), None
-            if any(begun[i].n_tokens for i in batch):
+            some, n_given = [sources[i] for i in batch], [begun[i].n_tokens for i in batch]
+            constraint: Constraint | None = constraint_of(batch)
+            if any(n_given):
                 constraint = PrefixConstraint([begun[i] for i in batch], self.prefixer.pieces)
-                n_given = [begun[i].n_tokens for i in batch]
             if sampling:
                 numbers = [n_before + int(i) for i in batch]
                 return sample(self.models, some, config, sampling, numbers, advance, constraint, n_given)

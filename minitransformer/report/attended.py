@@ -14,6 +14,7 @@ from minitransformer.data.rare_words import words_of
 from minitransformer.inference.attention import AttentionWeights, attention_weights
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.translator import Translator
+from minitransformer.inference.words import word_starts
 from minitransformer.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.parsing.parser import PARSING
 from minitransformer.report.errors import ReportError
@@ -119,11 +120,6 @@ def _found(translator: Translator, source_ids: list[int], sentence: str, search:
 def shown_pieces(pieces: Sequence[str]) -> list[str]:
     """Format subwords for display: drop sentencepiece's mark "▁"; put a dot before a piece that continues a word."""
     return [(piece.removeprefix("▁") or "▁") if piece.startswith("▁") else f"·{piece}" for piece in pieces]
-
-
-def word_starts(pieces: Sequence[str]) -> list[int]:
-    """Return the index of the first piece of every word; words are separated by blanks, sentencepiece's mark "▁"."""
-    return [i for i, piece in enumerate(pieces) if i == 0 or piece.startswith("▁")]
 
 
 def _check_length(name: str, ids: Sequence[Any], longest: int) -> None:

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from minitransformer.report.colours import FAINT, head_colours
 from minitransformer.report.curves import shown_panels
+from minitransformer.report.errors import ReportError
 from minitransformer.report.run_record import RunRecord
 
 COLUMNS, WIDTH, HEIGHT = 2, 4.6, 2.7  # panels in a row; inches of a panel
@@ -15,8 +16,13 @@ STYLES = {"training": "-", "validation": "--"}
 
 
 def run_picture(runs: Sequence[RunRecord]) -> Figure:
-    """Draw a panel for every figure that the runs have logged, over updates; a colour for every run."""
+    """Draw a panel for every figure that the runs have logged, over updates; a colour for every run.
+
+    Raises: ReportError if they have logged none.
+    """
     panels = list(shown_panels(runs))
+    if not panels:
+        raise ReportError(f"{', '.join(run.name for run in runs)}: the log has no figures yet; wait for the first ones")
     n_rows = -(-len(panels) // COLUMNS)
     figure = Figure(figsize=(COLUMNS * WIDTH, n_rows * HEIGHT + 0.5), layout="constrained")
     colours = head_colours(len(runs))

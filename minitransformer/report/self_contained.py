@@ -13,15 +13,20 @@ from typing import Any
 
 
 def self_contained_page(folder: str, scripts: Sequence[str], title: str, data: Any) -> str:
-    """Return the page whose parts are in ``folder``, with its data and a policy that allows only its style and script.
+    """Return the page whose body, style and scripts are in ``folder``, with its data.
 
-    Words of the data are data only: scripts insert them as text, and in the file they are escaped so that no word can
-    end its HTML element.
+    A policy allows only this style and this script.  Words of the data are data only: scripts insert them as text, and
+    in the file they are escaped so that no word can end its HTML element.
     """
     style = _part("shared", "base.css") + _part(folder, "page.css")
     script = _part("shared", "base.js") + "".join(_part(folder, name) for name in scripts)
-    return Template(_part(folder, "page.html")).substitute(
-        policy=_policy(script, style), title=html.escape(title), style=style, data=embedded_json(data), script=script
+    return Template(_part("shared", "frame.html")).substitute(
+        policy=_policy(script, style),
+        title=html.escape(title),
+        style=style,
+        body=_part(folder, "page.html"),
+        data=embedded_json(data),
+        script=script,
     )
 
 

@@ -23,12 +23,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from minitransformer.serve.alignment import TooLongError, alignment
 from minitransformer.serve.guard import Guard
 from minitransformer.serve.languages import Languages
 from minitransformer.serve.metrics import MEDIA_TYPE, Metrics
 from minitransformer.serve.translation_queue import STOPPING, OverloadedError, TranslationQueue
-from minitransformer.serve.wishes import Limits, RequestError, answer_of, texts_of, wish_of
+from minitransformer.serve.translation_request import Limits, RequestError, answer_of, request_of, texts_of
+from minitransformer.serve.word_attention import TooLongError, word_attention
 
 CLOSING_SECONDS = 5.0  # for the batch that is being translated when the server stops
 Result = TypeVar("Result")
@@ -43,12 +43,14 @@ def create_app(
     *,
     per_minute: int,
     allowed_origins: Collection[str] = (),
+    local_only: bool = False,
 ) -> ASGIApp:
     """Return the application, which closes the queue when it ends.
 
     Args:
         per_minute: the greatest number of POST requests of a client in a minute.
         allowed_origins: origins of other pages that may use the API, such as "https://example.org"; "*" is all.
+        local_only: refuse pages that came from another host than this machine, for a server on a loopback address.
     """
     endpoints = _Endpoints(queue, languages, limits, metrics)
     metrics.watch_queue(queue.__len__)
@@ -75,6 +77,7 @@ def create_app(
         most_bytes=limits.body_bytes,
         per_minute=per_minute,
         allowed_origins=allowed_origins,
+        local_only=local_only,
     )
 
 
@@ -110,22 +113,22 @@ class _Endpoints:
 
     async def translate(self, request: Request) -> Response:
         """Translate a text, or a list of texts."""
-        wish = wish_of(await _fields(request), self.languages, self.limits)
-        lines = [line for text in wish.lines for line in text if line]
-        if self.queue.translator.cut(lines):
-            longest = self.queue.translator.longest_source
-            raise RequestError(413, f"Invalid request: a line has more than {longest} tokens; split it")
+        wanted = request_of(await _fields(request), self.languages, self.limits)
+        lines = [line for text in wanted.lines for line in text if line]
         if len(lines) > self.queue.most_waiting:
             raise RequestError(413, f"Invalid request: more than {self.queue.most_waiting} lines")
-        results = iter(await _results(self.queue.translate(lines, 1 + wish.alternatives), request))
-        found = [[next(results) if line else [] for line in text] for text in wish.lines]
-        return JSONResponse(answer_of(wish, found))
+        if await asyncio.to_thread(self.queue.translator.cut, lines):  # long texts take time; others must not wait
+            longest = self.queue.translator.longest_source
+            raise RequestError(413, f"Invalid request: a line has more than {longest} tokens; split it")
+        results = iter(await _results(self.queue.translate(lines, 1 + wanted.alternatives), request))
+        found = [[next(results) if line else [] for line in text] for text in wanted.lines]
+        return JSONResponse(answer_of(wanted, found))
 
     async def attention(self, request: Request) -> Response:
         """Return how much each word of a translation attends to each word of its source."""
         fields = await _fields(request)
         source, target = (" ".join(texts_of(fields, name, self.limits)) for name in ("q", "translation"))
-        work = self.queue.call(lambda: alignment(self.queue.translator, source, target))
+        work = self.queue.call(lambda: word_attention(self.queue.translator, source, target))
         try:
             (found,) = await _results([work], request)
         except TooLongError as error:

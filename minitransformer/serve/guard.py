@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -64,9 +65,10 @@ class Guard:
         most_bytes: int,
         per_minute: int,
         allowed_origins: Collection[str],
+        local_only: bool,
     ) -> None:
         self._app, self._metrics, self._paths, self._most_bytes = app, metrics, paths, most_bytes
-        self._rate, self._allowed_origins = RateLimit(per_minute), allowed_origins
+        self._rate, self._allowed_origins, self._local_only = RateLimit(per_minute), allowed_origins, local_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -90,7 +92,7 @@ class Guard:
                 error = {"error": "the translation took too long; send less text, or try again later"}
                 await JSONResponse(error, 503, {"Retry-After": "10"})(scope, receive, answer)
         except Exception as error:  # answered with status 500 by the application
-            _log.error(f"{self._path(scope)}: {type(error).__name__} in {_place(error)}")
+            _log.error(f"{self._path(scope)}: {type(error).__name__} in {_location(error)}")
         finally:
             self._metrics.count_request(self._path(scope), status, time.monotonic() - start)
 
@@ -111,10 +113,15 @@ class Guard:
         return None
 
     def _is_allowed(self, origin: str | None, host: str) -> bool:
-        """Return whether a page of this origin may ask; programs that are no browsers send none."""
+        """Return whether a page of this origin may ask; programs that are no browsers send none.
+
+        A name that somebody else owns may lead to a loopback address, too ("DNS rebinding").  So it is not enough for a
+        server of this machine alone that the page has come from the address that it asks.
+        """
         if origin is None or "*" in self._allowed_origins or origin in self._allowed_origins:
             return True
-        return origin.partition("://")[2] == host
+        address = origin.partition("://")[2]
+        return address == host and (not self._local_only or is_loopback(urlsplit(f"//{address}").hostname or ""))
 
 
 class _LimitedBody:
@@ -145,6 +152,14 @@ class _LimitedBody:
         return message
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _network(client: str) -> str:
     """Return the network of an address: a customer has one IPv4 address, or 64 bits of IPv6 addresses."""
     try:
@@ -154,7 +169,7 @@ def _network(client: str) -> str:
     return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else client
 
 
-def _place(error: Exception) -> str:
+def _location(error: Exception) -> str:
     """Return where an error occurred, without its message, which may contain what a user has typed."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.name}, {frame.filename}:{frame.lineno}"

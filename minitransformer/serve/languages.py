@@ -69,7 +69,7 @@ def languages_of(run: Path, source: str | None, target: str | None) -> Languages
                 f"{run}: the names of its training text do not say its {side} language: set {side} to a code, such"
                 " as en"
             )
-    return Languages(*(Language(str(code).lower()) for code in codes))
+    return Languages(*(Language(str(code).lower().replace("_", "-")) for code in codes))
 
 
 def _data_settings(run: Path) -> Mapping[str, Any]:
@@ -82,11 +82,16 @@ def _data_settings(run: Path) -> Mapping[str, Any]:
 
 
 def _code_of(data: Mapping[str, Any], side: str) -> str | None:
-    """Return the language in which all training files of a side end ("train.en.gz"); the demonstration has none."""
-    files = data.get(f"train_{side}")
-    if files == []:
+    """Return the language that ``data.languages`` names, or in which all training files of a side end ("train.en.gz").
+
+    The demonstration has no files.
+    """
+    if data.get("train_source") == []:
         return {"source": "en", "target": "de"}[side]
-    if not isinstance(files, list):
+    if isinstance(languages := data.get("languages"), list) and len(languages) == 2:
+        return str(languages[side == "target"])
+    files = data.get(f"train_{side}")
+    if not isinstance(files, list) or not files:
         return None
     paths = [Path(str(file)) for file in files]
     found = {(path.with_suffix("") if path.suffix in COMPRESSED else path).suffix.removeprefix(".") for path in paths}

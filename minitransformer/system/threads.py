@@ -22,6 +22,7 @@ Result = TypeVar("Result")
 SECONDS_TO_END = 0.2
 
 _this_thread = local()
+_left_alone: list[Thread] = []  # threads of on_a_thread whose callers Ctrl-C has ended
 
 
 class UnwantedError(Exception):
@@ -77,15 +78,21 @@ def on_a_thread(work: Callable[[], Result]) -> Result:
             result.set_exception(error)
 
     thread = Thread(target=compute, daemon=True)
-    thread.start()
     try:
+        thread.start()
         while thread.is_alive():
             thread.join(SECONDS_TO_END)  # a signal that another thread receives does not end a wait
     except KeyboardInterrupt:
         unwanted.set()
         thread.join(SECONDS_TO_END)
+        _left_alone.append(thread)
         raise
     return result.result()
+
+
+def is_still_computing() -> bool:
+    """Return whether a thread still computes what nobody has waited for since Ctrl-C."""
+    return any(thread.is_alive() for thread in _left_alone)
 
 
 def require_wanted() -> None:

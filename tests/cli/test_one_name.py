@@ -59,7 +59,7 @@ def test_the_first_word_names_the_command_and_the_others_are_its_options(
     [
         ("trian", "unknown command 'trian'; did you mean 'train'?"),
         ("--train", "unknown command '--train'; did you mean 'train'?"),
-        ("xyz", "unknown command 'xyz'; the commands are train, translate, serve, score"),
+        ("xyz", "unknown command 'xyz'; known here: train, translate, serve, score"),
     ],
 )
 def test_an_unknown_command_is_answered_with_the_similar_one_or_all(

@@ -11,7 +11,7 @@ from translated_files import FileOperations, PowerCutError, Uppercase
 
 from cli.translate import translate
 from minitransformer.config import ConfigError
-from minitransformer.data.survey import CorpusError
+from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.data.tmx import CLOSING, opening, read_memory, unit_of
 from minitransformer.inference.memories import MemoryTranslator
 from minitransformer.inference.resumable import ResumeError, translate_file
@@ -37,6 +37,12 @@ def test_a_text_becomes_a_memory(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("".join(line + "\n" for line in LINES))
     shouted(tmp_path, resume=False)
     assert list(read_memory(tmp_path / "out.tmx")) == PAIRS
+
+
+def test_a_unit_has_the_text_that_was_translated_not_what_was_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("a" * (LONGEST_LINE + 10) + "\n")
+    shouted(tmp_path, resume=False)
+    assert list(read_memory(tmp_path / "out.tmx")) == [("a" * LONGEST_LINE, "A" * LONGEST_LINE)]
 
 
 def test_an_empty_text_becomes_an_empty_memory(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from minitransformer.serve.app import create_app
 from minitransformer.serve.languages import Language, Languages
 from minitransformer.serve.metrics import Metrics
 from minitransformer.serve.translation_queue import TranslationQueue
-from minitransformer.serve.wishes import Limits
+from minitransformer.serve.translation_request import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = Languages(Language("en"), Language("de"))
@@ -88,7 +88,7 @@ def client_of(
         yield client
 
 
-def wish(q: Any, **more: Any) -> dict[str, Any]:
+def form(q: Any, **more: Any) -> dict[str, Any]:
     return {"q": q, "source": "en", "target": "de", **more}
 
 

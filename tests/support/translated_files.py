@@ -59,6 +59,9 @@ class Uppercase(LineTranslator):
         numbers = "".join(f"{n}-{n}\n" for n in range(n_before, n_before + len(lines)))
         return [output] if self.alignments is None else [output, numbers.encode()]
 
+    def outputs_of(self, texts: Sequence[str], n_before: int) -> list[bytes]:
+        return self([text.encode() for text in texts], n_before)
+
     def facts(self) -> dict[str, Any]:
         return {"n_best": self.n_best, "alignments": self.alignments and str(self.alignments)}
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from minitransformer.system.errors import UserError
+from minitransformer.system.errors import UserError, install_extra
 from minitransformer.training.callbacks.callback import Callback, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 
@@ -33,7 +33,7 @@ class TensorBoard(Callback):
             from tensorboardX.proto import event_pb2, summary_pb2  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise TensorBoardError(
-                'events for TensorBoard are written by tensorboardX; in the clone, pip install -e ".[tensorboard]"'
+                f"events for TensorBoard are written by tensorboardX: {install_extra('tensorboard')}"
             ) from error
         self._open, self._events, self._summaries = EventsWriter, event_pb2, summary_pb2
         self._folder = run / "tensorboard"

@@ -173,6 +173,16 @@ def test_a_beginning_that_is_too_long_is_cut(translator: Translator, monkeypatch
     assert text.startswith(translator.tokenizer.decode_target([ids])[0])
 
 
+def test_a_beginning_that_just_fits_is_kept_as_given(translator: Translator) -> None:
+    """Its last word is then spelt by its own pieces only: one piece for each character would not fit."""
+    text = "ein  жHund"
+    n_tokens = len(translator.prefixer.ids_of(text))
+    prefixer = Prefixer(translator.tokenizer, longest=n_tokens)
+    prefix = prefixer(text)
+    assert not prefixer.is_cut(text)
+    assert (prefix.text, prefix.rest, len(prefix.ids)) == ("ein жHund", "", n_tokens)
+
+
 def test_there_is_a_beginning_for_each_line() -> None:
     each, one = Prefixes(["a", "", "c"], Path("pre.de")), Prefixes(["x"])
     assert (each.of_lines(1, 2), one.of_lines(5, 2)) == (["", "c"], ["x", "x"])

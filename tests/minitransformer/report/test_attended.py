@@ -13,7 +13,7 @@ from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.attention import attention_weights
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.parsing.linear import linearised, tree_of
-from minitransformer.report.attended import attended_pair, shown_pieces, word_starts
+from minitransformer.report.attended import attended_pair, shown_pieces
 from minitransformer.report.errors import ReportError
 from minitransformer.report.merging import merge_words
 
@@ -86,11 +86,6 @@ def test_pieces_are_shown_as_words_and_what_continues_them() -> None:
     assert shown_pieces(["▁h", "ous", "es", "▁", ",", "▁▁", "▁<script>"]) == [
         "h", "·ous", "·es", "▁", "·,", "▁", "<script>",
     ]  # fmt: skip
-
-
-def test_words_begin_at_blanks() -> None:
-    assert word_starts(["▁h", "ous", "es", "▁", ",", "▁▁", "▁a"]) == [0, 3, 5, 6]
-    assert word_starts(["no", "mark", "▁a"]) == [0, 2]
 
 
 def test_the_words_of_a_pair_begin_where_the_text_has_blanks(translator: Translator) -> None:

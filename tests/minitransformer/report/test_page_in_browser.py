@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from attended import ODD_PAIR, ODD_WORDS, pair_of
-from browser import CHROMIUM, Browser
+from browser import Browser
 from matplotlib.image import imread
 
 from minitransformer.inference.attention import without_key
 from minitransformer.report.colours import head_colours
 from minitransformer.report.page import attention_page
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt install chromium)")
-
 PAIR = pair_of(["the", "small", "dog", "sees"], ["der", "kleine", "Hund", "sieht", "ihn"])
 PIECES = pair_of(["the", "h", "·ous", "·es"], ["die", "H", "·äuser", "·<script>"], n_layers=3)
 WORDS = '[...document.querySelectorAll("#{} button")].map((button) => button.textContent)'
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browser import CHROMIUM, Browser
+from browser import Browser
 from logged_runs import ODD, finish, training_line, write_logged_run
 from matplotlib.image import imread
 
 from minitransformer.report.colours import head_colours
 from minitransformer.report.run_page import run_page
 from minitransformer.report.run_record import read_runs
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt install chromium)")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
 
 
 @pytest.fixture(scope="module")

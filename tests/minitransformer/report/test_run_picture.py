@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from logged_runs import LOG, finish, training_line, write_logged_run
 from matplotlib.colors import to_hex
 
 from minitransformer.report.colours import head_colours
+from minitransformer.report.errors import ReportError
 from minitransformer.report.run_picture import run_picture
 from minitransformer.report.run_record import read_runs
 from minitransformer.report.saving import save_picture
@@ -38,3 +40,10 @@ def test_the_same_runs_give_the_same_bytes_also_when_a_log_scale_is_impossible(t
         save_picture(run_picture(read_runs([run])), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert "Peak memory" in (tmp_path / "a.svg").read_text()
+
+
+def test_a_log_without_figures_is_an_error(tmp_path: Path) -> None:
+    run = write_logged_run(tmp_path / "run")
+    (run / "metrics.jsonl").write_text('{"kind": "training", "step": 1}\n')
+    with pytest.raises(ReportError, match="run: the log has no figures yet"):
+        run_picture(read_runs([run]))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
 import pytest
-from serving import ScriptedTranslator, client_of, small_translator, wish
+from serving import ScriptedTranslator, client_of, form, small_translator
 
+from minitransformer import Transformer, Translator
 from minitransformer.inference.attention import attention_weights, without_key
 from minitransformer.inference.search import SearchConfig
-from minitransformer.serve import alignment
+from minitransformer.serve import word_attention
 from minitransformer.serve.translation_queue import TranslationQueue
 
 JSON_BODY = {"Content-Type": "application/json"}
@@ -31,28 +33,28 @@ def real() -> Iterator[Any]:
 
 def test_a_model_translates(real: Any) -> None:
     (expected,) = small_translator().n_best(["one two"], SearchConfig(beam=4, n_best=3), n_threads=1)
-    answer = real.post("/translate", json=wish("one two", alternatives=2)).json()
+    answer = real.post("/translate", json=form("one two", alternatives=2)).json()
     assert [answer["translatedText"], *answer["alternatives"]] == [t.text for t in expected]
     assert answer["scores"] == pytest.approx([t.score for t in expected], abs=1e-3)
 
 
 @pytest.mark.parametrize("how", ["json", "data", "files"])
 def test_json_and_both_kinds_of_form(client: Any, how: str) -> None:
-    fields = wish("one\n\ntwo")
+    fields = form("one\n\ntwo")
     given = {name: (None, value) for name, value in fields.items()} if how == "files" else fields
     answer = client.post("/translate", **{how: given})
     assert (answer.status_code, answer.json()) == (200, {"translatedText": "ONE\n\nTWO"})
 
 
 def test_a_list_gives_lists(client: Any) -> None:
-    answer = client.post("/translate", json=wish(["one", "", "two\nsix"], alternatives=1)).json()
+    answer = client.post("/translate", json=form(["one", "", "two\nsix"], alternatives=1)).json()
     assert answer["translatedText"] == ["ONE", "", "TWO\nSIX"]
     assert answer["alternatives"] == [["ONE!"], [], ["TWO!\nSIX!"]]
 
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "\x00\x1b[31m", "שלום \u202e!", "🙂" * 100, "&lt;b&gt;"])
 def test_any_text_comes_back_as_data(client: Any, text: str) -> None:
-    answer = client.post("/translate", json=wish(text))
+    answer = client.post("/translate", json=form(text))
     assert answer.json() == {"translatedText": text.upper()}
     assert answer.headers["content-type"] == "application/json"
 
@@ -92,11 +94,11 @@ def test_a_file_in_a_form_is_refused(client: Any) -> None:
     ("text", "status"), [("a " * 21, 413), ("a\n" * 9, 413), ("a" * 201, 413), ("a" * 200, 200), (" \n" * 99, 200)]
 )
 def test_limits_of_length(client: Any, text: str, status: int) -> None:
-    assert client.post("/translate", json=wish(text)).status_code == status
+    assert client.post("/translate", json=form(text)).status_code == status
 
 
 def test_a_failure_is_one_message_without_the_text(client: Any, logged: list[str]) -> None:
-    answer = client.post("/translate", json=wish("fail secretly"))
+    answer = client.post("/translate", json=form("fail secretly"))
     assert (answer.status_code, answer.json()) == (500, {"error": "the translation failed"})
     assert [line for line in logged if "secretly" in line] == []
     assert logged[0] == "warning: a request failed: FloatingPointError"
@@ -140,12 +142,21 @@ def test_the_page_names_its_languages_and_no_other_address(client: Any) -> None:
         assert not any(word in text for word in ("http:", "https:", "//cdn", "@import", "innerHTML", "style="))
 
 
+def test_a_name_that_leads_to_this_machine_is_refused_if_the_server_is_for_it_alone() -> None:
+    with client_of(ScriptedTranslator(), local_only=True) as client:
+        hosts = {"localhost:5000": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example:5000": 403}
+        for host, status in hosts.items():
+            headers = {"Host": host, "Origin": f"http://{host}"}
+            assert client.post("/translate", json=form("one"), headers=headers).status_code == status
+        assert client.post("/translate", json=form("one"), headers={"Host": "evil.example"}).status_code == 200
+
+
 def test_pages_of_other_origins_are_refused_unless_allowed(client: Any) -> None:
     for origin, status in (("http://testserver", 200), ("https://evil.example", 403), ("null", 403)):
-        assert client.post("/translate", json=wish("one"), headers={"Origin": origin}).status_code == status
+        assert client.post("/translate", json=form("one"), headers={"Origin": origin}).status_code == status
     with client_of(ScriptedTranslator(), allowed_origins=("https://good.example",)) as open_to_one:
         for origin, status in (("https://good.example", 200), ("https://evil.example", 403)):
-            answer = open_to_one.post("/translate", json=wish("one"), headers={"Origin": origin})
+            answer = open_to_one.post("/translate", json=form("one"), headers={"Origin": origin})
             assert answer.status_code == status
             allowed = answer.headers.get("access-control-allow-origin")
             assert allowed == (origin if status == 200 else None)
@@ -153,13 +164,13 @@ def test_pages_of_other_origins_are_refused_unless_allowed(client: Any) -> None:
         preflight = open_to_one.options("/translate", headers={"Origin": "https://good.example", **asked})
         assert preflight.status_code == 200
     with client_of(ScriptedTranslator(), allowed_origins=("*",)) as open_to_all:
-        answer = open_to_all.post("/translate", json=wish("one"), headers={"Origin": "null"})
+        answer = open_to_all.post("/translate", json=form("one"), headers={"Origin": "null"})
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "*")
 
 
 def test_one_request_too_many_is_told_when_to_come_back() -> None:
     with client_of(ScriptedTranslator(), per_minute=2) as client:
-        answers = [client.post("/translate", json=wish("one")) for _ in range(4)]
+        answers = [client.post("/translate", json=form("one")) for _ in range(4)]
         assert 429 in [answer.status_code for answer in answers[2:]]  # another minute may have begun once
         refused = next(answer for answer in answers if answer.status_code == 429)
         assert 1 <= int(refused.headers["retry-after"]) <= 60
@@ -183,7 +194,10 @@ def fill(queue: TranslationQueue) -> Event:
 def test_a_full_queue_is_status_503() -> None:
     with client_of(ScriptedTranslator()) as client:
         may_go_on = fill(client.queue)
-        for path, fields in (("/translate", wish("one")), ("/attention", {"q": "one", "translation": "eins"})):
+        for path, fields in (
+            ("/translate", form("one")),
+            ("/attention", {"q": "one", "translation": "eins"}),
+        ):
             answer = client.post(path, json=fields)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert "minitransformer_waiting 8.0" in client.get("/metrics").text
@@ -193,14 +207,14 @@ def test_a_full_queue_is_status_503() -> None:
 def test_a_stopping_server_is_status_503() -> None:
     with client_of(ScriptedTranslator()) as client:
         assert client.queue.close(10)
-        answer = client.post("/translate", json=wish("one"))
+        answer = client.post("/translate", json=form("one"))
         assert (answer.status_code, answer.json()) == (503, {"error": "the server is stopping"})
         assert client.get("/health").status_code == 503
 
 
 def test_metrics_count_requests_by_path_and_status_and_hold_no_text() -> None:
     with client_of(ScriptedTranslator()) as client:
-        client.post("/translate", json=wish(["private words", "two"]))
+        client.post("/translate", json=form(["private words", "two"]))
         client.post("/translate", json={})
         client.get("/private-path")
         text = client.get("/metrics").text
@@ -229,9 +243,18 @@ def test_attention_between_words_is_that_between_their_pieces(real: Any) -> None
         assert row == pytest.approx(wanted, abs=1e-3)
 
 
+def test_a_text_beyond_the_positions_of_the_model_has_no_attention() -> None:
+    translator = small_translator()
+    config = replace(translator.model.config, positions="learned", max_positions=6)
+    with client_of(Translator(Transformer(config), translator.tokenizer)) as client:
+        for text in ("one", "one two three four five six"):
+            answer = client.post("/attention", json={"q": "one", "translation": text})
+            assert answer.status_code == (200 if text == "one" else 413)
+
+
 def test_attention_of_nothing_and_of_too_much(real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = real.post("/attention", json={"q": " ", "translation": " "})
     assert empty.json() == {"source": [], "translation": [], "weights": []}
     assert real.post("/attention", json={"q": "one"}).status_code == 400
-    monkeypatch.setattr(alignment, "MOST_TOKENS", 2)
+    monkeypatch.setattr(word_attention, "MOST_TOKENS", 2)
     assert real.post("/attention", json={"q": "one two three", "translation": "eins"}).status_code == 413

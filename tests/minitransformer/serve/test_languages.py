@@ -54,3 +54,10 @@ def test_what_is_no_code_and_what_is_no_translator_is_refused(tmp_path: Path) ->
         codes(tmp_path, "English <b>", "de")
     with pytest.raises(ConfigError, match="minitransformer-parse"):
         codes(run_of(tmp_path, train_trees=["train.mrg"]), "en", "de")
+
+
+def test_memories_are_in_the_languages_that_the_run_names(tmp_path: Path) -> None:
+    run = run_of(tmp_path, train_source=["m.tmx"], languages=["en_US", "fr"])
+    assert codes(run) == ("en-us", "fr")
+    with pytest.raises(ConfigError, match="source language"):
+        codes(run_of(tmp_path, train_source=["m.tmx"]))

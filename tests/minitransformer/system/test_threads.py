@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 import pytest
 
-from minitransformer.system.threads import map_in_threads, on_a_thread, require_wanted
+from minitransformer.system.threads import is_still_computing, map_in_threads, on_a_thread, require_wanted
 
 
 def test_ctrl_c_ends_the_work_on_threads() -> None:
@@ -50,7 +50,11 @@ def test_ctrl_c_ends_the_wait_for_a_thread_that_calls_no_python() -> None:
     with pytest.raises(KeyboardInterrupt):
         on_a_thread(compute_outside_python)
     assert time.monotonic() - start < 1
+    assert is_still_computing()
     may_end.set()
+    while is_still_computing():
+        assert time.monotonic() - start < 5
+        time.sleep(0.001)
 
 
 def test_ctrl_c_ends_work_on_a_thread_that_asks_whether_it_is_wanted() -> None:

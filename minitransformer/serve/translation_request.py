@@ -39,12 +39,12 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Wish:
+class TranslationRequest:
     """Texts to translate."""
 
     texts: tuple[str, ...]
     is_list: bool
-    """Whether the texts were sent as a list; then the answer is a list, too."""
+    """True if the texts came as a list; then the answer is a list, too."""
     alternatives: int = 0
 
     @property
@@ -53,13 +53,14 @@ class Wish:
         return [[line.strip() for line in text.splitlines()] for text in self.texts]
 
 
-def wish_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) -> Wish:
+def request_of(fields: Mapping[str, Any], languages: Languages, limits: Limits) -> TranslationRequest:
     """Return what the fields of a JSON object or a form ask for.  Raises: RequestError."""
     _check_languages(fields, languages)
     if fields.get("format") not in (None, "", "text"):
         raise RequestError(400, f"{_short(fields['format'])} format is not supported: send text")
     texts = texts_of(fields, "q", limits)
-    return Wish(tuple(texts), isinstance(fields["q"], list), _alternatives(fields.get("alternatives"), limits))
+    alternatives = _alternatives(fields.get("alternatives"), limits)
+    return TranslationRequest(tuple(texts), isinstance(fields["q"], list), alternatives)
 
 
 def texts_of(fields: Mapping[str, Any], name: str, limits: Limits) -> Sequence[str]:
@@ -79,7 +80,7 @@ def texts_of(fields: Mapping[str, Any], name: str, limits: Limits) -> Sequence[s
     return texts
 
 
-def answer_of(wish: Wish, found: Sequence[Sequence[Sequence[Translation]]]) -> dict[str, Any]:
+def answer_of(wanted: TranslationRequest, found: Sequence[Sequence[Sequence[Translation]]]) -> dict[str, Any]:
     """Return the answer, with the alternatives if any were asked for.
 
     Scores are log-probabilities divided by the length penalty, and are added over lines.
@@ -87,12 +88,12 @@ def answer_of(wish: Wish, found: Sequence[Sequence[Sequence[Translation]]]) -> d
     Args:
         found: for each text, for each line, its translations, best first; none of an empty line.
     """
-    ranked = [_ranked(lines, wish.alternatives) for lines in found]
+    ranked = [_ranked(lines, wanted.alternatives) for lines in found]
     answer: dict[str, Any] = {"translatedText": [texts[0][0] for texts in ranked]}
-    if wish.alternatives:
+    if wanted.alternatives:
         answer["alternatives"] = [[text for text, _ in texts[1:]] for texts in ranked]
         answer["scores"] = [[score for _, score in texts] for texts in ranked]
-    return answer if wish.is_list else {name: values[0] for name, values in answer.items()}
+    return answer if wanted.is_list else {name: values[0] for name, values in answer.items()}
 
 
 def _ranked(lines: Sequence[Sequence[Translation]], alternatives: int) -> list[tuple[str, float]]:
