@@ -24,7 +24,7 @@ def test_the_trained_demonstration_answers_what_readme_shows(tmp_path: Path) -> 
     assert n_right(translator, demonstrated()) >= len(demonstrated()) - 1
     bare = [pair for pair in SHOWCASE if not pair[0].endswith("?")]
     assert n_right(translator, bare) >= len(bare) - 1
-    assert json.loads((run / "results.json").read_text())["test"]["bleu"] >= 93
+    assert json.loads((run / "results.json").read_text())["test"]["bleu"] >= 95
 
 
 def n_right(translator: Translator, pairs: Sequence[tuple[str, str]]) -> int:
