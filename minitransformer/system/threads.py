@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Event, Thread, local
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 SECONDS_TO_END = 0.2
 
 _this_thread = local()
-_left_alone: list[Thread] = []  # threads of on_a_thread whose callers Ctrl-C has ended
+_left_alone: list[Future[Any]] = []  # work of on_a_thread whose callers Ctrl-C has ended
 
 
 class UnwantedError(Exception):
@@ -77,22 +77,21 @@ def on_a_thread(work: Callable[[], Result]) -> Result:
         except BaseException as error:
             result.set_exception(error)
 
-    thread = Thread(target=compute, daemon=True)
     try:
-        thread.start()
-        while thread.is_alive():
-            thread.join(SECONDS_TO_END)  # a signal that another thread receives does not end a wait
+        Thread(target=compute, daemon=True).start()
+        while not result.done():  # Thread.join would call an interrupted thread dead before Python 3.13 (bpo-46726)
+            wait([result], SECONDS_TO_END)  # a signal that another thread receives does not end a wait
     except KeyboardInterrupt:
         unwanted.set()
-        thread.join(SECONDS_TO_END)
-        _left_alone.append(thread)
+        wait([result], SECONDS_TO_END)
+        _left_alone.append(result)
         raise
     return result.result()
 
 
 def is_still_computing() -> bool:
     """Return whether a thread still computes what nobody has waited for since Ctrl-C."""
-    return any(thread.is_alive() for thread in _left_alone)
+    return not all(result.done() for result in _left_alone)
 
 
 def require_wanted() -> None:

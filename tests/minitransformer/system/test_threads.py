@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from threading import Event, Thread
+from threading import Event, Thread, main_thread
 
 import pytest
 
@@ -43,7 +43,8 @@ def test_ctrl_c_ends_the_wait_for_a_thread_that_calls_no_python() -> None:
 
     def interrupt() -> None:
         has_begun.wait()
-        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)  # until the main thread waits
+        signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
 
     Thread(target=interrupt).start()
     start = time.monotonic()
