@@ -16,10 +16,10 @@ import numpy as np
 from minitransformer.convert.certificate import BEAM, GREEDY, OtherSide, Sentence
 from minitransformer.convert.ctranslate2_vocabulary import Symbols, read_vocabularies
 from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.pieces import SPACE, words_of
+from minitransformer.convert.pieces import words_of
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.model.symbols import END, START, UNKNOWN
+from minitransformer.model.symbols import BLANK, END, START, UNKNOWN
 from minitransformer.system.files import read_json
 
 
@@ -87,7 +87,7 @@ class CTranslate2Side:
         self._translator = ctranslate2.Translator(str(directory), intra_threads=1)
         known = {word for side in read_vocabularies(directory, Symbols()) for word in side.words}
         self._source_words, self._target_words = (
-            [word if word in known else SPACE + word for word in words_of(model)]  # language codes have both spellings
+            [word if word in known else BLANK + word for word in words_of(model)]  # language codes have both spellings
             for model in (tokenizer.models[0], tokenizer.models[-1])
         )
 

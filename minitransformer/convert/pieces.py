@@ -14,10 +14,9 @@ from typing import Any
 import sentencepiece
 
 from minitransformer.convert.parts import ConversionError
-from minitransformer.model.symbols import END, START, UNKNOWN
+from minitransformer.model.symbols import BLANK, END, START, UNKNOWN
 from minitransformer.system.errors import install_extra
 
-SPACE = "▁"  # how sentencepiece writes a blank
 LANGUAGE_CODE = re.compile(r">>[^<>\s]+<<")  # the first word of a source line in multilingual OPUS-MT models
 
 
@@ -83,7 +82,7 @@ def with_ids_of(model: bytes, words: Sequence[str]) -> bytes:
     is_unigram = old.trainer_spec.model_type == old.trainer_spec.UNIGRAM
     for word in words:
         if LANGUAGE_CODE.fullmatch(word):
-            message.pieces.add(piece=SPACE + word, score=0.0, type=kinds.USER_DEFINED)
+            message.pieces.add(piece=BLANK + word, score=0.0, type=kinds.USER_DEFINED)
         elif word in pieces:
             message.pieces.append(pieces[word])
         else:
@@ -117,7 +116,7 @@ def word_model(words: Sequence[str]) -> bytes:
     Raises: ConversionError if the words are sentencepiece's, because lines must then be split by its model.
     """
     message = _format().ModelProto()
-    marked = [word for word in words[END + 1 :] if SPACE in word or not word]
+    marked = [word for word in words[END + 1 :] if BLANK in word or not word]
     if marked:
         raise ConversionError(
             f"vocabulary: {len(marked)} words are pieces of sentencepiece, such as {marked[0]!r}: the models that split"
@@ -126,7 +125,7 @@ def word_model(words: Sequence[str]) -> bytes:
     message.trainer_spec.model_type = message.trainer_spec.WORD
     message.normalizer_spec.name = "identity"
     for word in words:
-        message.pieces.add(piece=SPACE + word, score=0.0)
+        message.pieces.add(piece=BLANK + word, score=0.0)
     _set_symbols(message)
     return bytes(message.SerializeToString())
 
@@ -136,7 +135,7 @@ def _set_symbols(message: Any) -> None:
     kinds = message.SentencePiece
     for number, kind in ((UNKNOWN, kinds.UNKNOWN), (START, kinds.CONTROL), (END, kinds.CONTROL)):
         message.pieces[number].type = kind
-        message.pieces[number].piece = message.pieces[number].piece.removeprefix(SPACE)
+        message.pieces[number].piece = message.pieces[number].piece.removeprefix(BLANK)
     spec = message.trainer_spec
     spec.unk_id, spec.bos_id, spec.eos_id, spec.pad_id, spec.vocab_size = UNKNOWN, START, END, -1, len(message.pieces)
     spec.unk_piece, spec.bos_piece, spec.eos_piece = (message.pieces[i].piece for i in (UNKNOWN, START, END))

@@ -18,6 +18,7 @@ from autograd.array import IntArray
 from autograd.random import StreamId, random_words
 from minitransformer.data.store import SIDES, FlatPairs, Pairs, TokenStore
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.model.symbols import BLANK
 
 DRAWS = 32  # segmentations that are drawn of each word at most; an epoch chooses among them for each occurrence
 _LONGEST_WORD = 100  # characters: segmentation takes time with the square of the length
@@ -93,7 +94,7 @@ class _Side:
         self._ids = {piece: i for i, piece in enumerate(self._pieces) if not special[i]}
         self._ranks = {piece: -float(model.get_score(i)) for piece, i in self._ids.items()}
         self._rate, self._id, self._longest = rate, id_, int(lengths.max(initial=0))
-        begins = np.array([piece.startswith("▁") for piece in self._pieces])[tokens]
+        begins = np.array([piece.startswith(BLANK) for piece in self._pieces])[tokens]
         sentence_starts = np.cumsum(lengths) - lengths
         begins[sentence_starts[lengths > 0]] = True
         starts = np.flatnonzero(begins)

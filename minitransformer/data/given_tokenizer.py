@@ -17,11 +17,10 @@ from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import Corpus
 from minitransformer.data.survey import CorpusError
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.model.symbols import END, UNKNOWN
+from minitransformer.model.symbols import BLANK, END, UNKNOWN
 
 _log = logging.getLogger(__name__)
 TOKENIZER_SETTINGS = ("tokenizer", "vocabulary_size", "joint_vocabulary")  # of data
-_BLANK = "▁"  # sentencepiece's mark before words
 _LINES_AT_ONCE = 10_000
 _MOST_NAMED = 20  # missing characters in a message
 
@@ -97,7 +96,7 @@ def _missing(model: sentencepiece.SentencePieceProcessor, lines: Iterable[str]) 
             if UNKNOWN in ids:
                 pieces = model.encode(line, out_type=str)
                 counts.update("".join(piece for piece, i in zip(pieces, ids, strict=True) if i == UNKNOWN))
-    del counts[_BLANK]
+    del counts[BLANK]
     return counts
 
 

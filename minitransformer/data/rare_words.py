@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 
-from minitransformer.model.symbols import UNKNOWN
+from minitransformer.model.symbols import BLANK, UNKNOWN
 
 LEAST_COUNT = 2  # words below this count are rare in training, too, so that the model learns their classes
-_BLANK = "▁"  # sentencepiece's mark before words
 _SHAPES = ("number", "digits", "capitals", "capital", "lower", "signs")
-# sentencepiece makes two pieces of each class, with and without _BLANK; a class without an ending is found with it.
+# sentencepiece makes two pieces of each class, with and without BLANK; a class without an ending is found with it.
 SHAPE_CLASSES = tuple(f"<rare:{shape}>" for shape in _SHAPES)
 
 
@@ -88,7 +87,7 @@ class WordEncoder:
         return [self._first_of(*_class_pieces(piece[1:])) if _is_word(piece) else i for i, piece in enumerate(pieces)]
 
     def _id_of(self, word: str) -> int:
-        return self._first_of(_BLANK + word, *_class_pieces(word))
+        return self._first_of(BLANK + word, *_class_pieces(word))
 
     def _first_of(self, *pieces: str) -> int:
         return next((i for i in map(self._id, pieces) if i != UNKNOWN), UNKNOWN)
@@ -96,11 +95,11 @@ class WordEncoder:
 
 def _class_pieces(word: str) -> tuple[str, str]:
     narrow, wide = rare_word_classes(word)
-    return _BLANK + narrow, wide
+    return BLANK + narrow, wide
 
 
 def _is_word(piece: str) -> bool:
-    return len(piece) > 1 and piece.startswith(_BLANK) and not piece.startswith(f"{_BLANK}<rare:")
+    return len(piece) > 1 and piece.startswith(BLANK) and not piece.startswith(f"{BLANK}<rare:")
 
 
 def is_of_words(vocabulary: sentencepiece.SentencePieceProcessor) -> bool:

@@ -23,7 +23,7 @@ from minitransformer.data.rare_words import (
     words_of,
 )
 from minitransformer.data.survey import CorpusError
-from minitransformer.model.symbols import END, START, UNKNOWN
+from minitransformer.model.symbols import BLANK, END, START, UNKNOWN
 from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
 from minitransformer.system.files import CheckpointError, atomic_write
 from minitransformer.system.threads import on_a_thread, require_wanted
@@ -120,7 +120,7 @@ class Tokenizer:
     @property
     def target_symbols(self) -> list[str]:
         """The symbol of each target id, if targets are sequences of symbols."""
-        return [self.target.id_to_piece(i).removeprefix("▁") for i in range(self.n_target_words)]
+        return [self.target.id_to_piece(i).removeprefix(BLANK) for i in range(self.n_target_words)]
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of source lines, without start and end symbols."""
@@ -134,7 +134,7 @@ class Tokenizer:
         If a character is not a piece, each of its bytes is written as in sentencepiece: "<0xC3>".
         """
         if self._words is not None:
-            return [f"▁{word}" for word in words_of(line)]
+            return [f"{BLANK}{word}" for word in words_of(line)]
         return list(self.source.encode(line, out_type=str))
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:

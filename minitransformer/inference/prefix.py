@@ -20,7 +20,7 @@ import numpy as np
 from autograd.array import BoolArray, IntArray
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.search import NEVER_GENERATED
-from minitransformer.model.symbols import END
+from minitransformer.model.symbols import BLANK, END
 from minitransformer.system.errors import UserError
 
 _NONE = -1  # no token is given at this step
@@ -112,11 +112,11 @@ class Prefixer:
         given = self.ids_of(" ".join(words[:-1]))
         last = [self.pieces[i] for i in ids[len(given) :]]
         if text[-1].isspace():
-            given, rest = ids, "▁"
+            given, rest = ids, BLANK
         elif ids[: len(given)] != given or not all(last):  # pieces that cross blanks, or bytes: there is no other way
             given, rest = ids, ""
-        elif not "".join(last).strip("▁"):  # the last word has only unknown characters
-            given, rest = ids, "▁"
+        elif not "".join(last).strip(BLANK):  # the last word has only unknown characters
+            given, rest = ids, BLANK
         else:
             rest = "".join(last)
         if len(ids) > self.longest:
@@ -203,5 +203,5 @@ class PrefixConstraint:
         start = bisect_left(self.by_piece, rest)
         longer = itertools.takewhile(lambda piece: piece.startswith(rest), self.by_piece[start:])
         shorter = (rest[:n] for n in range(1, len(rest)))
-        end = [END] if rest == "▁" else []
+        end = [END] if rest == BLANK else []
         return [self.ids_of[piece] for piece in (*shorter, *longer) if piece in self.ids_of] + end

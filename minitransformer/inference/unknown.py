@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from minitransformer.data.tokenizer import Tokenizer
-from minitransformer.model.symbols import UNKNOWN
+from minitransformer.model.symbols import BLANK, UNKNOWN
 
 N_NAMED = 10  # characters that the warning names
 _log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class UnknownCharacters:
                 continue
             self.n_lines += 1
             pieces = (piece for id, piece in zip(ids, tokenizer.source_pieces(line), strict=True) if id == UNKNOWN)
-            for character in "".join(pieces).replace("▁", ""):
+            for character in "".join(pieces).replace(BLANK, ""):
                 if len(self.first) <= N_NAMED:  # one more than is named, to know whether there are others
                     self.first[character] = None
 

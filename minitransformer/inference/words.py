@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from autograd.array import FloatArray
-
-WORD_MARK = "▁"  # with which sentencepiece begins a word
+from minitransformer.model.symbols import BLANK
 
 
 def word_starts(pieces: Sequence[str]) -> list[int]:
     """Return the index of each word's first piece; a mark of its own belongs to the word after it."""
-    marked = [piece.startswith(WORD_MARK) and (i == 0 or pieces[i - 1] != WORD_MARK) for i, piece in enumerate(pieces)]
+    marked = [piece.startswith(BLANK) and (i == 0 or pieces[i - 1] != BLANK) for i, piece in enumerate(pieces)]
     return [i for i, begins in enumerate(marked) if begins or i == 0]
 
 

@@ -1,5 +1,7 @@
-"""Ids that every vocabulary reserves.  There is no padding symbol, because batches are packed."""
+"""Ids that every vocabulary reserves, and sentencepiece's mark.  There is no padding symbol: batches are packed."""
 
 UNKNOWN = 0
 START = 1  # first input of the decoder
 END = 2  # last token of every source and of every target
+
+BLANK = "▁"  # how sentencepiece writes a blank; words begin with it

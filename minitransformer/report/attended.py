@@ -15,6 +15,7 @@ from minitransformer.inference.attention import AttentionWeights, attention_weig
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.translator import Translator
 from minitransformer.inference.words import word_starts
+from minitransformer.model.symbols import BLANK
 from minitransformer.parsing.brackets import BracketConstraint, BracketVocabulary
 from minitransformer.parsing.parser import PARSING
 from minitransformer.report.errors import ReportError
@@ -119,7 +120,7 @@ def _found(translator: Translator, source_ids: list[int], sentence: str, search:
 
 def shown_pieces(pieces: Sequence[str]) -> list[str]:
     """Format subwords for display: drop sentencepiece's mark "▁"; put a dot before a piece that continues a word."""
-    return [(piece.removeprefix("▁") or "▁") if piece.startswith("▁") else f"·{piece}" for piece in pieces]
+    return [(piece.removeprefix(BLANK) or BLANK) if piece.startswith(BLANK) else f"·{piece}" for piece in pieces]
 
 
 def _check_length(name: str, ids: Sequence[Any], longest: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from minitransformer.inference.attention import AttentionWeights
 from minitransformer.inference.words import weights_of_words
+from minitransformer.model.symbols import BLANK
 from minitransformer.report.attended import AttendedPair
 
 
@@ -35,5 +36,5 @@ def _joined(tokens: Sequence[str], starts: Sequence[int]) -> list[str]:
     words = []
     for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
         first, others = tokens[start], [token.removeprefix("·") for token in tokens[start + 1 : end]]
-        words.append("".join(others if first == "▁" and others else [first, *others]))
+        words.append("".join(others if first == BLANK and others else [first, *others]))
     return words

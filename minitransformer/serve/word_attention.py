@@ -10,7 +10,8 @@ import numpy as np
 from autograd.array import FloatArray
 from minitransformer.inference.attention import attention_weights, without_key
 from minitransformer.inference.translator import Translator
-from minitransformer.inference.words import WORD_MARK, weights_of_words, word_starts
+from minitransformer.inference.words import weights_of_words, word_starts
+from minitransformer.model.symbols import BLANK
 
 MOST_TOKENS = 256  # of a side: the work grows with the product of both, and more cannot be read
 
@@ -52,4 +53,4 @@ def word_attention(translator: Translator, source: str, target: str) -> WordAtte
 
 def _words(pieces: Sequence[str], starts: Sequence[int]) -> list[str]:
     ends = [*starts[1:], len(pieces)]
-    return ["".join(pieces[a:b]).replace(WORD_MARK, "") for a, b in zip(starts, ends, strict=True)]
+    return ["".join(pieces[a:b]).replace(BLANK, "") for a, b in zip(starts, ends, strict=True)]
