@@ -39,10 +39,13 @@ def average(arguments: Sequence[str]) -> int:
     """Average the checkpoints that the options name, and write the model."""
     options = parse_options(AverageOptions(), DESCRIPTION, arguments, 'to average a run, give "--run {file}"')
     found = checkpoints_of_updates(options.run)
+    if not found:
+        problem = "has no checkpoints" if options.run.is_dir() else "no such directory"
+        raise CheckpointError(f"{options.run}: {problem}; give the directory of a training run with --run")
     if not 1 <= options.last <= len(found):
-        remedy = f"choose --last from 1 to {len(found)}" if found else "train with minitransformer-train first"
         raise CheckpointError(
-            f"{options.run}: has {len(found)} checkpoints; cannot average the last {options.last}: {remedy}"
+            f"{options.run}: has {len(found)} checkpoints; cannot average the last {options.last}:"
+            f" choose --last from 1 to {len(found)}"
         )
     chosen = found[-options.last :]
     tokenizer = Tokenizer.load(options.run)

@@ -95,9 +95,9 @@ def serve(arguments: Sequence[str]) -> int:
         from minitransformer.serve.metrics import Metrics  # noqa: PLC0415
         from minitransformer.serve.server import address_of, listen, run_server  # noqa: PLC0415
     is_local = is_loopback(options.host)
-    languages = languages_of(options.run, options.source, options.target)
     choose_kernels(options.kernels)
     translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
+    languages = languages_of(options.run, options.source, options.target)
     with listen(options.host, options.port) as listening:
         queue = TranslationQueue(
             translator,

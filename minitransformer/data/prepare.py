@@ -173,7 +173,7 @@ def _write(
     }
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for reason, found in dropped.items():
-        _log.info(f"dropped as {reason}: {found.count:,} pairs ({found.locations})")
+        _log.info(f"pairs dropped as {reason}: {found.count:,} ({found.locations})")
     if unscored.count:
         _log.info(
             f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.locations})"

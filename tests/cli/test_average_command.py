@@ -56,3 +56,10 @@ def test_more_checkpoints_than_there_are_cannot_be_averaged(trained: Trained, tm
     with pytest.raises(CheckpointError, match=f"has 3 checkpoints; cannot average the last {n}"):
         average(["--run", str(trained.run), "--last", n, "--output", str(tmp_path / "mean")])
     assert not (tmp_path / "mean").exists()
+
+
+def test_where_no_checkpoints_are_it_says_which_directory_to_give(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"nowhere: no such directory; give the directory of a training run"):
+        average(["--run", str(tmp_path / "nowhere")])
+    with pytest.raises(CheckpointError, match=r"has no checkpoints; give the directory of a training run"):
+        average(["--run", str(tmp_path)])

@@ -213,7 +213,7 @@ def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["--run", "nowhere", "--source", "en", "--target", "de"], "nowhere: "),
+        (["--run", "nowhere"], "nowhere: "),
         (["nowhere"], '"--run nowhere"'),
         (["--port", "70000"], "--port must be between 0 and 65535"),
         (["--proxy", "*"], "--proxy must be an IP address or a network"),
