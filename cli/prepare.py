@@ -16,6 +16,7 @@ from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.prepare import prepare
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.parsing.treebank import corpus_of
+from minitransformer.training.run_data import has_begun
 
 DESCRIPTION = """Turn raw parallel text into token ids: train the subword tokenizer, encode, drop and count unusable
 pairs. The files and presets of minitransformer-train set the same options here: "run", and all in the table [data]."""
@@ -46,6 +47,11 @@ def main() -> int:
 def prepare_data(arguments: Sequence[str]) -> int:
     """Prepare the data that the options describe."""
     options = parse_run_options(PrepareOptions, DESCRIPTION, arguments)
+    if options.data.directory is None and has_begun(options.run):
+        raise ConfigError(
+            f"{options.run}: its training has begun, and cannot go on with other text; choose another directory with"
+            " --run, or with --data.directory"
+        )
     given = _given_tokenizer(options)
     if options.download:
         download(options.data)

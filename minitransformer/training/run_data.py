@@ -38,14 +38,15 @@ def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
 
 def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
     """Raise CheckpointError if the run began with a tokenizer other than that of the prepared data."""
-    if _has_begun(config.run) and not data.tokenizer.equals(Tokenizer.load(config.run)):
+    if has_begun(config.run) and not data.tokenizer.equals(Tokenizer.load(config.run)):
         raise CheckpointError(
             f"{config.data_directory}: was prepared with another tokenizer than {config.run} was trained with;"
             " set run to another directory"
         )
 
 
-def _has_begun(run: Path) -> bool:
+def has_begun(run: Path) -> bool:
+    """Return whether a training has written a checkpoint or a model in the directory of a run."""
     return bool(checkpoints(run)) or (run / WEIGHTS_FILE).exists()
 
 
@@ -53,7 +54,7 @@ def given_tokenizer(config: RunConfig) -> GivenTokenizer | None:
     """Return the tokenizer of the model from which a run begins; of a run that has begun, its own copy."""
     if config.init_from is None:
         return None
-    if _has_begun(config.run):
+    if has_begun(config.run):
         return GivenTokenizer(Tokenizer.load(config.run))
     return pretrained_tokenizer(config.init_from, config)
 
@@ -80,7 +81,7 @@ def open_or_prepare(config: RunConfig) -> PreparedData:
             " the new text, set run (or data.directory) to another directory; to go on with what was prepared, put the"
             " old text back or move the new one away: prepared data needs no text"
         )
-    if given and not (_has_begun(config.run) or given.is_of(data.tokenizer, data.manifest.get(ADDED))):
+    if given and not (has_begun(config.run) or given.is_of(data.tokenizer, data.manifest.get(ADDED))):
         extended = ", extended by the characters of the text" if given.extends else ""
         raise CheckpointError(
             f"{config.data_directory}: was prepared with another tokenizer; expected that of the model in"

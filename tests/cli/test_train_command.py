@@ -190,6 +190,13 @@ def test_prepared_data_is_what_training_would_have_made(trained: Trained, tmp_pa
     assert contents(tmp_path / "data") == contents(trained.run / "data")
 
 
+def test_the_prepared_data_of_a_run_that_has_begun_is_not_replaced(trained: Trained) -> None:
+    before = contents(trained.run)
+    with pytest.raises(ConfigError, match="its training has begun, and cannot go on with other text; choose another"):
+        prepare_data(["--run", str(trained.run), "--data.train-source", "other.en", "--data.train-target", "other.de"])
+    assert contents(trained.run) == before
+
+
 def test_a_run_that_another_process_trains_is_left_to_it(trained: Trained) -> None:
     with run_lock(trained.run, SerialCommunicator()):
         before = contents(trained.run)
