@@ -47,12 +47,12 @@ def main() -> int:
 def prepare_data(arguments: Sequence[str]) -> int:
     """Prepare the data that the options describe."""
     options = parse_run_options(PrepareOptions, DESCRIPTION, arguments)
+    given = _given_tokenizer(options)
     if options.data.directory is None and has_begun(options.run):
         raise ConfigError(
             f"{options.run}: its training has begun, and cannot go on with other text; choose another directory with"
             " --run, or with --data.directory"
         )
-    given = _given_tokenizer(options)
     if options.download:
         download(options.data)
     prepare(options.data, options.data.directory or options.run / "data", corpus_of, given)

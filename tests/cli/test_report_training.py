@@ -89,7 +89,7 @@ def test_the_guide_names_the_keys_of_the_log(trained: Trained) -> None:
 
 def test_the_guide_names_the_keys_of_the_results(trained: Trained) -> None:
     results = json.loads((trained.run / "results.json").read_text())
-    assert documented("key") == set(results) | {"test"}
+    assert documented("key") == set(results) | {"test", "pretrained"}
     for key in ("data", "validation"):
         (row,) = re.findall(rf"^\| `{key}` \| (.*) \|$", GUIDE, re.MULTILINE)
         assert set(re.findall(r"`(\w+)`", row)) - {"f1"} == set(results[key])
