@@ -50,8 +50,8 @@ def prepare_data(arguments: Sequence[str]) -> int:
     given = _given_tokenizer(options)
     if options.data.directory is None and has_begun(options.run):
         raise ConfigError(
-            f"{options.run}: its training has begun, and cannot go on with other text; choose another directory with"
-            " --run, or with --data.directory"
+            f"{options.run}: its training has begun, so its text is not prepared again; for other text choose another"
+            " directory with --run"
         )
     if options.download:
         download(options.data)

@@ -34,14 +34,14 @@ def shown(notebook: NotebookNode) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_prints_what_it_shows(path: Path) -> None:
-    """Words are the same; numbers are within 10 % or 0.1, because rounding in training differs between processors."""
+    """Words are the same; numbers are within 20 % or 0.05, because rounding in training differs between processors."""
     stored, new = shown(nbformat.read(path, as_version=4)), shown(executed(path))
     assert [(kind, NUMBER.sub("#", text)) for kind, text in new] == [
         (kind, NUMBER.sub("#", text)) for kind, text in stored
     ]
     for (_, text), (_, expected) in zip(new, stored, strict=True):
         numbers, expected_numbers = ([float(number) for number in NUMBER.findall(each)] for each in (text, expected))
-        assert numbers == pytest.approx(expected_numbers, rel=0.1, abs=0.1), text
+        assert numbers == pytest.approx(expected_numbers, rel=0.2, abs=0.05), text
 
 
 def test_the_notebook_on_heads_reads_a_trained_run(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_prepared_data_is_what_training_would_have_made(trained: Trained, tmp_pa
 
 def test_the_prepared_data_of_a_run_that_has_begun_is_not_replaced(trained: Trained) -> None:
     before = contents(trained.run)
-    with pytest.raises(ConfigError, match="its training has begun, and cannot go on with other text; choose another"):
+    with pytest.raises(ConfigError, match="its training has begun, so its text is not prepared again; for other text"):
         prepare_data(["--run", str(trained.run), "--data.train-source", "other.en", "--data.train-target", "other.de"])
     assert contents(trained.run) == before
 
