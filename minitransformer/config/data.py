@@ -103,6 +103,12 @@ class DataConfig:
         """True if targets are trees."""
         return bool(self.train_trees)
 
+    @property
+    def remedy_if_missing(self) -> str:
+        """What a user can do if a text file is missing."""
+        fetch = "fetch the files with minitransformer-prepare, the same options and --download, or "
+        return f"{fetch if self.sha256 else ''}set data.raw to the folder that holds them"
+
     def fingerprint(self) -> dict[str, Any]:
         """Return the fields that determine the prepared data, in the types that JSON has."""
         fields = json.loads(json.dumps(dataclasses.asdict(self), default=str))

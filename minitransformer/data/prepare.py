@@ -129,6 +129,8 @@ def prepare(
     process is writing it.
     """
     _log.info("reading the text" if not config.is_demo else "generating the demo corpus")
+    if missing := [path for path in text_files(config).values() if not path.exists()]:
+        raise CorpusError(f"{missing[0]}: not found; {config.remedy_if_missing}")
     files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
     corpus = open_corpus(config)
     _log_oddities(corpus)

@@ -162,7 +162,5 @@ def fingerprint_of_file(path: Path) -> dict[str, Any]:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
             return {"bytes": stream.tell(), "blake2b": digest}
-    except FileNotFoundError as error:
-        raise CorpusError(f"{path}: not found; set data.raw to the folder that holds the text files") from error
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read: {error}") from error

@@ -121,9 +121,9 @@ def test_text_that_is_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_p
     status, output = output_and_status(capsys, *options)
     assert status == 1
     assert "wrong data 4 files are missing" in output
-    assert "→ prepare the data with download set: they are fetched from data.download_from" in output
-    _, output = output_and_status(capsys, *options, "--data.download-from", "")
-    assert "→ set data.raw to their folder" in output
+    assert "→ fetch the files with minitransformer-prepare, the same options and --download, or set data.raw" in output
+    _, output = output_and_status(capsys, *options, "--data.sha256")
+    assert "→ set data.raw to the folder that holds them" in output
 
 
 def test_a_gpu_that_is_asked_for_and_missing_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

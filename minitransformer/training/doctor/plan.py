@@ -56,8 +56,7 @@ def data(config: RunConfig) -> Finding:
     missing = [name for name, path in text_files(config.data).items() if not path.exists()]
     if missing:
         found = f"{len(missing)} files are missing in {config.data.raw}, such as {missing[0]}"
-        downloadable = "prepare the data with download set: they are fetched from data.download_from"
-        return Finding("data", found, downloadable if config.data.download_from else "set data.raw to their folder")
+        return Finding("data", found, config.data.remedy_if_missing)
     source = "the demonstration's own corpus" if config.data.is_demo else f"the text in {config.data.raw}"
     remedy = _remedy_to_write(config.data.directory, "data.directory") if config.data.directory else ""
     return Finding("data", f"not prepared yet: training will first prepare it, from {source}", remedy)

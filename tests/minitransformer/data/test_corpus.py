@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from minitransformer.config import ConfigError, DataConfig
 from minitransformer.data.corpus import FileCorpus, read_pairs
 from minitransformer.data.sources import text_corpus
-from minitransformer.data.survey import LONGEST_LINE, CorpusError, Found, fingerprint_of_file, read_lines, survey
+from minitransformer.data.survey import LONGEST_LINE, CorpusError, Found, read_lines, survey
 
 ANY_TEXT = st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=30)
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {".txt": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -213,11 +213,6 @@ def test_plain_text_under_a_compressed_name_names_the_file(tmp_path: Path, suffi
 def test_missing_file_is_named_with_what_was_expected(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"nowhere: not found; expected a text file, plain, \.gz or \.xz"):
         list(read_lines(tmp_path / "nowhere"))
-
-
-def test_missing_file_of_a_corpus_is_named_with_the_option_that_says_where_to_look(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"nowhere: not found; set data\.raw to the folder"):
-        fingerprint_of_file(tmp_path / "nowhere")
 
 
 def test_directory_instead_of_a_file_is_named(tmp_path: Path) -> None:

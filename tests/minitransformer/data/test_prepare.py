@@ -59,6 +59,16 @@ def prepared(config: DataConfig) -> PreparedData:
     return prepare(config, config.directory)
 
 
+def test_a_missing_file_is_named_with_what_to_do(tmp_path: Path) -> None:
+    config = dataclasses.replace(config_of(tmp_path, GOOD), raw=tmp_path / "nowhere")
+    with pytest.raises(CorpusError, match=r"nowhere/en: not found; set data\.raw to the folder that holds them"):
+        prepared(config)
+    downloadable = dataclasses.replace(config, sha256=(f"en:{'0' * 64}",))
+    with pytest.raises(CorpusError, match=r"not found; fetch the files with minitransformer-prepare, the same options"):
+        prepared(downloadable)
+    assert not (tmp_path / "data").exists()
+
+
 def tokens(n: int) -> list[int]:
     return [3] * n
 
