@@ -12,6 +12,7 @@ from typing import BinaryIO
 from autograd.array import Device
 from autograd.kernel_choice import KernelChoice, choose_kernels
 from cli.command import run_command, say
+from cli.console import counting
 from cli.options import Common, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import RunConfig
@@ -70,19 +71,29 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     options = parse_options(ParseOptions(), DESCRIPTION, arguments, remedy)
     choose_kernels(options.kernels)
     search, parser = options.search, Parser.load(options.run, device=options.device)
-    if options.treebank is None and source.isatty():
+    is_typed = options.treebank is None and source.isatty()
+    if is_typed:
         say("type a sentence and press Enter; Ctrl-D ends")
     name, n_before = "line" if options.treebank is None else "tree", 0
-    for sentences in _groups(options, source):
-        for i in parser.cut(sentences):
-            warn_of_cut(f"{name} {n_before + 1 + i}", parser.translator)
-        n_before += len(sentences)
-        for tree in parser.parse(sentences, search, n_threads=options.threads):
-            target.write(f"{write_tree(tree)}\n".encode())
-        target.flush()
+    with counting("sentences", _n_sentences(options), shown=not (is_typed or target.isatty())) as advance:
+        advance(0)
+        for sentences in _groups(options, source):
+            for i in parser.cut(sentences):
+                warn_of_cut(f"{name} {n_before + 1 + i}", parser.translator)
+            n_before += len(sentences)
+            for tree in parser.parse(sentences, search, n_threads=options.threads, advance=advance):
+                target.write(f"{write_tree(tree)}\n".encode())
+            target.flush()
     if options.treebank is not None and n_before == 0:
         raise CorpusError(f"{options.treebank}: contains no tree; {EXPECTED_TREES}")
     return 0
+
+
+def _n_sentences(options: ParseOptions) -> int | None:
+    """Return the number of sentences, if the input can be read twice."""
+    if options.treebank is None or not options.treebank.is_file():
+        return None
+    return sum(1 for _ in read_trees(options.treebank))
 
 
 def _groups(options: ParseOptions, source: Source) -> Iterator[list[list[str]]]:

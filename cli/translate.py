@@ -14,6 +14,7 @@ import tyro
 from autograd.array import Device
 from autograd.kernel_choice import KernelChoice, choose_kernels
 from cli.command import run_command, say
+from cli.console import counting
 from cli.options import Common, as_text, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
@@ -27,6 +28,7 @@ from minitransformer.inference.sampling import Sampling
 from minitransformer.inference.sentences import SentenceSplitter
 from minitransformer.inference.stream import (
     LINES_AT_ONCE,
+    LinesDone,
     LineTranslator,
     Source,
     groups_of_lines,
@@ -176,7 +178,9 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
         else:
             if source.isatty():
                 say("type a sentence and press Enter; Ctrl-D ends")
-            translate_groups(translation, groups_of_lines(source, LINES_AT_ONCE), target)
+            groups = groups_of_lines(source, LINES_AT_ONCE)
+            with counting("lines", None, shown=not (source.isatty() or target.isatty())) as advance:
+                translate_groups(translation, groups, target, advance)
     finally:
         translation.unknown.log()
     return 0
@@ -186,18 +190,31 @@ def translate_input(
     translation: LineTranslator, path: Path, options: TranslateOptions, languages: Languages | None, target: BinaryIO
 ) -> None:
     """Translate the file ``path`` to the output that the options name, or else to ``target``."""
+    n_lines = None if is_memory(path) or not path.is_file() else lines_of(path, languages)
     if options.output:
-        translate_file(
-            MemoryTranslator(translation, languages) if languages and is_memory(options.output) else translation,
-            path,
-            options.output,
-            resume=options.resume,
-            lines_at_once=LINES_AT_ONCE,
-            languages=languages,
-        )
+        with counting("lines", n_lines, shown=True) as advance:
+            translate_file(
+                MemoryTranslator(translation, languages) if languages and is_memory(options.output) else translation,
+                path,
+                options.output,
+                resume=options.resume,
+                lines_at_once=LINES_AT_ONCE,
+                languages=languages,
+                advance=advance,
+            )
     else:
-        with groups_of_input(path, LINES_AT_ONCE, languages) as groups:
-            translate_groups(translation, groups, target)
+        shown = not target.isatty()  # a terminal shows the translations themselves
+        with (
+            groups_of_input(path, LINES_AT_ONCE, languages) as groups,
+            counting("lines", n_lines, shown=shown) as advance,
+        ):
+            translate_groups(translation, groups, target, advance)
+
+
+def lines_of(path: Path, languages: Languages | None) -> int:
+    """Return the number of lines of a file."""
+    with groups_of_input(path, LINES_AT_ONCE, languages) as groups:
+        return sum(map(len, groups))
 
 
 def prefixes_of(options: TranslateOptions, languages: Languages | None) -> Prefixes | None:
@@ -211,18 +228,20 @@ def prefixes_of(options: TranslateOptions, languages: Languages | None) -> Prefi
         return None
     prefixes = read_prefixes(options.prefix)
     if options.input:
-        with groups_of_input(options.input, LINES_AT_ONCE, languages) as groups:
-            prefixes.require_lines(sum(map(len, groups)))
+        prefixes.require_lines(lines_of(options.input, languages))
     return prefixes
 
 
-def translate_groups(translation: LineTranslator, groups: Iterable[list[bytes]], target: BinaryIO) -> None:
+def translate_groups(
+    translation: LineTranslator, groups: Iterable[list[bytes]], target: BinaryIO, advance: LinesDone
+) -> None:
     """Write the translations of each group of lines, and their alignments, as soon as they are computed."""
     n_lines = 0
     with alignments_file(translation.alignments) as alignments:
         targets = [target, *alignments]
+        advance(0)
         for lines in groups:
-            for file, text in zip(targets, translation(lines, n_lines), strict=True):
+            for file, text in zip(targets, translation(lines, n_lines, advance), strict=True):
                 file.write(text)
                 file.flush()
             n_lines += len(lines)

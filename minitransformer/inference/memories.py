@@ -12,7 +12,7 @@ from typing import Any
 from minitransformer.config import ConfigError
 from minitransformer.config.data import is_memory
 from minitransformer.data.tmx import CLOSING, languages_of, opening, read_segments, unit_of
-from minitransformer.inference.stream import LineTranslator, groups_of_file
+from minitransformer.inference.stream import LinesDone, LineTranslator, groups_of_file
 
 Languages = tuple[str, str]
 
@@ -83,13 +83,13 @@ class MemoryTranslator:
         """The file for word alignments, if there is one."""
         return self.translate.alignments
 
-    def __call__(self, lines: Sequence[bytes], n_before: int) -> list[bytes]:
+    def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:
         """Translate a group of lines; ``n_before`` lines of the input come before it.  Empty lines give no unit.
 
         Returns the units and, if there is a file for them, the alignments of all lines.
         """
         texts = self.translate.texts_of(lines, n_before)
-        translated, *alignments = self.translate.outputs_of(texts, n_before)
+        translated, *alignments = self.translate.outputs_of(texts, n_before, advance)
         pairs = zip(texts, translated.decode().split("\n"), strict=False)  # the last one ends with a line feed, too
         return [b"".join(unit_of(self.languages, pair) for pair in pairs if pair[0]), *alignments]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from minitransformer.inference.memories import Languages, MemoryTranslator, groups_of_input
-from minitransformer.inference.stream import LineTranslator
+from minitransformer.inference.stream import LinesDone, LineTranslator
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_record, try_lock, write_text
 
@@ -64,11 +64,12 @@ def translate_file(
     resume: bool,
     lines_at_once: int,
     languages: Languages | None = None,
+    advance: LinesDone = lambda n: None,
 ) -> None:
     """Translate a file; with ``resume``, continue where an earlier call was interrupted.
 
-    ``languages`` are needed if the source is a translation memory.  The bytes of the output do not depend on the number
-    of interruptions.
+    ``languages`` are needed if the source is a translation memory.  ``advance`` is first called with the number of
+    lines that were translated earlier.  The bytes of the output do not depend on the number of interruptions.
     Raises: ResumeError if an interrupted output exists and ``resume`` is not set; ResumeError if the output was made
         from another input, model or search, was changed, or is being written; CorpusError if the input cannot be read.
     """
@@ -89,9 +90,10 @@ def translate_file(
             run.begin_again()
         if run.n_lines and not run.done:
             _log.info(f"going on after line {run.n_lines:,}")
+        advance(run.n_lines)
         try:
             while group := list(itertools.islice(lines, lines_at_once)):
-                run.append(group, translate(group, run.n_lines))
+                run.append(group, translate(group, run.n_lines, advance))
         except KeyboardInterrupt:
             _log.info(f"interrupted after line {run.n_lines:,}; to continue from there, start it again with resume set")
             raise

@@ -7,11 +7,11 @@ import io
 import logging
 import re
 import select
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_bytes
 from minitransformer.inference.alignment import pharaoh
@@ -28,6 +28,9 @@ _BYTES_AT_ONCE = 1 << 16
 _log = logging.getLogger(__name__)
 _LINE_BREAK = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # whitespace that some programs take for a line's end
 _CUT_CHARACTER = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # a last UTF-8 character that may be incomplete
+
+
+LinesDone: TypeAlias = Callable[[float], None]  # called on any thread with the lines, or parts of one, just finished
 
 
 class Source(Protocol):
@@ -154,27 +157,29 @@ class LineTranslator:
     splitter: SentenceSplitter | None = None
     unknown: UnknownCharacters = field(default_factory=UnknownCharacters, compare=False)
 
-    def __call__(self, lines: Sequence[bytes], n_before: int) -> list[bytes]:
+    def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:
         """Translate a group of lines; ``n_before`` lines of the input come before it.
 
         Returns the translations and, if there is a file for them, the alignments.
         """
-        return self.outputs_of(self.texts_of(lines, n_before), n_before)
+        return self.outputs_of(self.texts_of(lines, n_before), n_before, advance)
 
     def texts_of(self, lines: Sequence[bytes], n_before: int) -> list[str]:
         """Decode a group of lines as they are translated; see ``decoded``."""
         return [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
 
-    def outputs_of(self, texts: Sequence[str], n_before: int) -> list[bytes]:
+    def outputs_of(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[bytes]:
         """Translate decoded lines; returns the same as a call with the lines themselves."""
         if self.splitter is None:
-            outputs = self._by_lines(texts, n_before)
+            outputs = self._by_lines(texts, n_before, advance)
         else:
-            outputs = [self._by_sentences(SplitTexts.of(texts, self.splitter), n_before)]
+            parts = SplitTexts.of(texts, self.splitter)
+            lines_each = len(texts) / max(1, len(parts.sentences))
+            outputs = [self._by_sentences(parts, n_before, lambda n: advance(n * lines_each))]
         self.unknown.add(self.translator.tokenizer, texts)  # last: an interrupted group is translated again
         return [output.encode() for output in outputs]
 
-    def _by_lines(self, texts: Sequence[str], n_before: int) -> list[str]:
+    def _by_lines(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[str]:
         for i in self.translator.cut(texts):
             warn_of_cut(f"line {n_before + 1 + i}", self.translator)
         prefixes = None if self.prefixes is None else self.prefixes.of_lines(n_before, len(texts))
@@ -185,6 +190,7 @@ class LineTranslator:
             texts,
             self.search,
             n_threads=self.n_threads,
+            advance=advance,
             prefixes=prefixes,
             sampling=self.sampling,
             n_before=n_before,
@@ -196,10 +202,10 @@ class LineTranslator:
             outputs.append("".join(f"{pharaoh(each.alignment)}\n" for of_line in shown for each in of_line))
         return outputs
 
-    def _by_sentences(self, parts: SplitTexts, n_before: int) -> str:
+    def _by_sentences(self, parts: SplitTexts, n_before: int, advance: LinesDone) -> str:
         for i in self.translator.cut(parts.sentences):
             warn_of_cut(f"a sentence of line {n_before + 1 + parts.text_of[i]}", self.translator)
-        found = self.translator.n_best(parts.sentences, self.search, n_threads=self.n_threads)
+        found = self.translator.n_best(parts.sentences, self.search, n_threads=self.n_threads, advance=advance)
         texts = parts.joined([translations[0].text for translations in found])
         return "".join(_LINE_BREAK.sub(" ", text) + "\n" for text in texts)
 

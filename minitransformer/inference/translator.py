@@ -169,6 +169,7 @@ class Translator:
 
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
         batches = _batches_by_length(sources, config.beam)
+        advance(len(lines) - sum(map(len, batches)))  # empty lines, which are not searched
         found: list[list[Hypothesis]] = [[Hypothesis(0.0, 0.0, ())] for _ in lines]
         for batch, results in zip(batches, map_in_threads(search, batches, n_threads), strict=True):
             for i, hypotheses in zip(batch, results, strict=True):

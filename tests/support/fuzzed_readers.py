@@ -186,7 +186,7 @@ class FirstFourLines:
     opening = closing = b""
     alignments = None
 
-    def __call__(self, lines: Sequence[bytes], n_before: int) -> list[bytes]:
+    def __call__(self, lines: Sequence[bytes], n_before: int, advance: Any) -> list[bytes]:
         if n_before == 4:
             raise CutOffError
         return [b"".join(line.upper() + b"\n" for line in lines)]

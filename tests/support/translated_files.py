@@ -11,7 +11,7 @@ from small_run import NUMBERS
 
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.resumable import translate_file
-from minitransformer.inference.stream import LineTranslator
+from minitransformer.inference.stream import LinesDone, LineTranslator
 from minitransformer.inference.translator import Translator
 
 FILES = ["out", "out.progress.json"]
@@ -51,7 +51,7 @@ class Uppercase(LineTranslator):
         object.__setattr__(self, "n_best", n_best)
         object.__setattr__(self, "alignments", alignments)
 
-    def __call__(self, lines: Sequence[bytes], n_before: int) -> list[bytes]:
+    def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:
         if self.n_best is None:
             output = b"".join(line.upper() + b"\n" for line in lines)
         else:
@@ -59,7 +59,7 @@ class Uppercase(LineTranslator):
         numbers = "".join(f"{n}-{n}\n" for n in range(n_before, n_before + len(lines)))
         return [output] if self.alignments is None else [output, numbers.encode()]
 
-    def outputs_of(self, texts: Sequence[str], n_before: int) -> list[bytes]:
+    def outputs_of(self, texts: Sequence[str], n_before: int, advance: LinesDone) -> list[bytes]:
         return self([text.encode() for text in texts], n_before)
 
     def facts(self) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from minitransformer.system.progress import LOG_INTERVAL, WorkBar, in_words
 from minitransformer.training.callbacks.callback import Callback, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 from minitransformer.training.step import StepResult
@@ -17,20 +18,11 @@ class ProgressBar(Callback):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._progress = Progress(
-            TextColumn("[bold]{task.completed:,.0f}/{task.total:,.0f}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            refresh_per_second=4,
-        )
+        self._progress = WorkBar(console)
         self._task = self._progress.add_task("starting", total=None)
         self._figures = ""
         self._max_updates, self._first = 0, TrainingState()
+        self._logged = time.monotonic()  # when the last line was printed
 
     def begin(self, state: TrainingState, max_updates: int) -> None:
         """Show the bar."""
@@ -51,9 +43,11 @@ class ProgressBar(Callback):
         self._progress.update(self._task, completed=state.step)
 
     def validating(self, n_done: int, n_sentences: int) -> None:
-        """Show how many sentences are translated, in the place of the figures."""
-        is_done = n_done == n_sentences
-        self._describe(self._figures if is_done else f"validating {n_done:,}/{n_sentences:,}")
+        """Show how many sentences are translated: in the place of the figures, or as a line every 30 seconds."""
+        is_done, text = n_done == n_sentences, f"validating {n_done:,}/{n_sentences:,}"
+        self._describe(self._figures if is_done else text)
+        if not (self.console.is_terminal or is_done or time.monotonic() < self._logged + LOG_INTERVAL):
+            self._log(text)
 
     def report(self, report: TrainingReport | ValidationReport) -> None:
         """Show the figures in the bar, or as a line of their own."""
@@ -70,11 +64,12 @@ class ProgressBar(Callback):
             self._log(
                 f"step {report.step:,} of {self._max_updates:,}, epoch {report.epoch}: loss {report.loss:.4f},"
                 f" {report.target_tokens_per_second:,.0f} tokens/s, learning rate {report.learning_rate:.2e},"
-                f" {_in_words(self._seconds_left(report))} left"
+                f" {in_words(self._seconds_left(report))} left"
             )
 
     def print(self, line: str) -> None:
         """Print a line, above the bar if there is one."""
+        self._logged = time.monotonic()
         self.console.print(line, markup=False, soft_wrap=True)
 
     def _describe(self, text: str) -> None:
@@ -89,11 +84,3 @@ class ProgressBar(Callback):
         """Estimate the training time that is left from the mean speed since ``begin``."""
         per_update = (report.seconds - self._first.seconds) / max(1, report.step - self._first.step)
         return per_update * (self._max_updates - report.step)
-
-
-def _in_words(seconds: float) -> str:
-    """Return a duration for people: "40 s", "12 min" or "3 h 05 min"."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
