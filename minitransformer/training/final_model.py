@@ -49,7 +49,11 @@ def finish(run: OpenRun, callback: Callback, *, always_average: bool = False) ->
     cost = _cost(run)
     with run.world.waiting_for_rank_0():
         if run.trainer.validation is not None:
-            _evaluate(run, run.trainer.validation, callback, cost, always_average)
+            try:
+                _evaluate(run, run.trainer.validation, callback, cost, always_average)
+            except KeyboardInterrupt:
+                _log.info("interrupted after the last update; the same run, started again, makes what is missing")
+                raise
 
 
 def _cost(run: OpenRun) -> Cost:
@@ -60,6 +64,7 @@ def _cost(run: OpenRun) -> Cost:
 
 def _evaluate(run: OpenRun, validation: Validation, callback: Callback, cost: Cost, always_average: bool) -> None:
     start = time.perf_counter()
+    callback.validating(0, len(run.data.text("validation")))
     weights, perplexity = _choose_weights(run, validation, always_average)
     pretrained = pretrained_of(run.config.run)
     results = (

@@ -74,7 +74,11 @@ def train(
         run = open_run(config, world)
         if evaluates and is_finished(run):
             is_complete = True
-            _log.info(f"{config.run}: finished after {run.trainer.state.step:,} updates; nothing is left to do")
+            to_go_on = "training.patience" if run.trainer.has_lost_patience else "training.max_updates"
+            _log.info(
+                f"{config.run}: finished after {run.trainer.state.step:,} updates; nothing is left to do (to go on,"
+                f" raise {to_go_on})"
+            )
             if world.rank == 0:
                 load_final_model(run)
         else:

@@ -174,20 +174,21 @@ class Trainer:
         if not self.is_complete or self.state.validation_is_due:
             _log.info(f"interrupted after update {self.state.step:,} and saved; the same run goes on from there")
             return False
-        if self._has_lost_patience:
+        if self.has_lost_patience:
             _log.info(
                 f"ended after update {self.state.step:,}: {self.state.n_without_progress} validations without a better"
-                f" {self.config.patience_for} (training.patience)"
+                f" {self.config.patience_for} (training.patience; raise it to go on)"
             )
         return True
 
     @property
     def is_complete(self) -> bool:
         """True if no update is left: ``max_updates`` are made, or ``patience`` has ended the training."""
-        return self.state.step >= self.config.max_updates or self._has_lost_patience
+        return self.state.step >= self.config.max_updates or self.has_lost_patience
 
     @property
-    def _has_lost_patience(self) -> bool:
+    def has_lost_patience(self) -> bool:
+        """True if too many validations in a row were without progress (``training.patience``)."""
         return self.config.patience is not None and self.state.n_without_progress >= self.config.patience
 
     @property

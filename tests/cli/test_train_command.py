@@ -117,8 +117,14 @@ def test_the_translations_behind_the_scores_are_kept(trained: Trained) -> None:
 def test_a_finished_run_says_so_and_changes_nothing(trained: Trained) -> None:
     before = contents(trained.run)
     output = output_of(lambda: train(trained.arguments))
-    assert "finished after 60 updates; nothing is left to do" in plain(output)
+    assert "finished after 60 updates; nothing is left to do (to go on, raise training.max_updates)" in plain(output)
     assert contents(trained.run) == before
+
+
+def test_patience_may_change_within_a_run(trained: Trained, tmp_path: Path) -> None:
+    shutil.copytree(trained.run, tmp_path / "run")
+    arguments = ["--run", str(tmp_path / "run"), *trained.arguments[2:], "--training.patience", "5"]
+    assert "finished after 60 updates" in plain(output_of(lambda: train(arguments)))
 
 
 def test_another_normalisation_of_the_same_run_is_refused_by_the_field(trained: Trained) -> None:

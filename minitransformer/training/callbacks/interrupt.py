@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from parallel.communicator import Communicator
+
+LONG_UPDATE = 1.0  # seconds after a signal, after which rank 0 says what it waits for
+_log = logging.getLogger(__name__)
 
 
 class Interrupt:
@@ -22,6 +26,9 @@ class Interrupt:
         self._world = world
         self._received = self._raises = False
         self._before: dict[int, Any] = {}
+        text = "finishing this update, then saving; Ctrl-C again ends at once, without saving"
+        self._notice = threading.Timer(LONG_UPDATE, _log.info, [text])  # on a thread: a handler must not print
+        self._notice.daemon = True
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -31,6 +38,7 @@ class Interrupt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._notice.cancel()
         self._restore()
 
     def requested(self) -> bool:
@@ -53,6 +61,8 @@ class Interrupt:
         self._restore()
         if self._raises:
             raise KeyboardInterrupt
+        if self._world.rank == 0:
+            self._notice.start()
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

@@ -16,8 +16,9 @@ from minitransformer.model.files import load_model_files
 from minitransformer.training.callbacks import Callback
 from minitransformer.training.checkpoint import average_weights, checkpoint_path, checkpoints
 from minitransformer.training.final_model import finish
+from minitransformer.training.train import train
 from minitransformer.training.validation import BEST
-from tests.minitransformer.training.test_open_run import job_of, run_of
+from tests.minitransformer.training.test_open_run import InterruptingValidation, job_of, run_of
 
 
 def kept_weights(config: RunConfig) -> str:
@@ -67,3 +68,17 @@ def test_an_average_with_older_checkpoints_than_the_last_says_so(
         f" {after}"
         for names in older
     ]
+
+
+def test_ctrl_c_in_the_final_evaluation_leaves_it_to_the_same_run_started_again(
+    tmp_path: Path, logged: list[str]
+) -> None:
+    config = run_of(tmp_path)
+    assert job_of(config).trainer.train(Callback())
+    monitor = InterruptingValidation()
+    with pytest.raises(KeyboardInterrupt):
+        finish(job_of(config), monitor)
+    assert monitor.seen[0][0] == 0 < monitor.seen[-1][0]
+    assert not (config.run / "results.json").exists()
+    assert logged[-1] == "interrupted after the last update; the same run, started again, makes what is missing"
+    assert train(config, callbacks=[]).results["updates"] == config.training.max_updates

@@ -203,3 +203,6 @@ def test_without_progress_for_too_long_the_training_ends(
     again = trainer_of(tmp_path, **changes)
     again.resume()
     assert (again.state.step, again.is_complete) == (last, True)
+    patient = trainer_of(tmp_path, **changes | {"patience": 9})
+    patient.resume()
+    assert (patient.state.step, patient.is_complete) == (last, last == 8)

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Never
@@ -22,7 +23,7 @@ from minitransformer.data.batching import plan_epoch, read_batch
 from minitransformer.evaluation.bleu import Score
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
-from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport
+from minitransformer.training.callbacks import Callback, TrainingReport, ValidationReport, interrupt
 from minitransformer.training.callbacks.divergence import TrainingDivergedError
 from minitransformer.training.checkpoint import Snapshot, checkpoints
 from minitransformer.training.state import TrainingState
@@ -320,6 +321,23 @@ def test_signal_handlers_are_those_of_before_after_training(tmp_path: Path) -> N
     trainer_of(tmp_path).train(interrupting_at(2))
     trained(tmp_path)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_an_update_that_takes_long_is_announced_at_ctrl_c(
+    tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interrupt, "LONG_UPDATE", 0.05)
+    notice = "finishing this update, then saving; Ctrl-C again ends at once, without saving"
+
+    def in_a_long_update(step: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(500):
+            time.sleep(0.01)
+            if notice in logged:
+                return
+
+    assert not trainer_of(tmp_path).train(Recorder(in_a_long_update))
+    assert logged[0] == notice
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
