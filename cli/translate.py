@@ -35,6 +35,7 @@ from minitransformer.inference.stream import (
     read_prefixes,
 )
 from minitransformer.inference.translator import Translator, WeightsDtype
+from minitransformer.inference.unknown import UnknownCharacters
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
 With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".
@@ -176,14 +177,22 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
         if options.input:
             translate_input(translation, options.input, options, languages, target)
         else:
+            groups = groups_of_lines(source, LINES_AT_ONCE)
             if source.isatty():
                 say("type a sentence and press Enter; Ctrl-D ends")
-            groups = groups_of_lines(source, LINES_AT_ONCE)
+                groups = warned_of_each(groups, translation.unknown)
             with counting("lines", None, shown=not (source.isatty() or target.isatty())) as advance:
                 translate_groups(translation, groups, target, advance)
     finally:
         translation.unknown.log()
     return 0
+
+
+def warned_of_each(groups: Iterator[list[bytes]], unknown: UnknownCharacters) -> Iterator[list[bytes]]:
+    """Yield groups of lines; warn of unknown characters as soon as a group is translated, not only at the end."""
+    for lines in groups:
+        yield lines
+        unknown.log()
 
 
 def translate_input(

@@ -31,7 +31,7 @@ class UnknownCharacters:
                     self.first[character] = None
 
     def log(self) -> None:
-        """Log a warning if there were such lines."""
+        """Log a warning if there were such lines, and forget them."""
         if not self.n_lines:
             return
         named = ", ".join(map(repr, list(self.first)[:N_NAMED])) + (" …" if len(self.first) > N_NAMED else "")
@@ -39,3 +39,4 @@ class UnknownCharacters:
         _log.warning(
             f"{lines} characters that the tokenizer does not know: {named}; the model reads them as unknown words"
         )
+        self.n_lines, self.first = 0, {}

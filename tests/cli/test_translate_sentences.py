@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from translated_files import lines_of
 
 from cli.translate import translate
 from minitransformer.config import ConfigError
+from minitransformer.inference import stream
 from minitransformer.inference.resumable import ResumeError
 
 SPLIT = ["--split-sentences", "en"]
@@ -104,3 +107,28 @@ def test_unknown_characters_are_named_once_at_the_end(trained: Trained, logged: 
         "warning: 2 lines have characters that the tokenizer does not know: 'ж', '漢', '.';"
         " the model reads them as unknown words"
     ]
+
+
+class Typed(io.BytesIO):
+    """A terminal on which one line is typed at a time; it keeps what had been logged before each."""
+
+    def __init__(self, lines: Sequence[bytes], logged: list[str]) -> None:
+        super().__init__()
+        self.lines, self.logged, self.seen = list(lines), logged, list[int]()
+
+    def isatty(self) -> bool:
+        return True
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        self.seen.append(len(self.logged))
+        return self.lines.pop(0) if self.lines else b""
+
+
+def test_who_types_is_warned_of_unknown_characters_before_the_next_line(
+    trained: Trained, logged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_pauses", lambda source: True)
+    typed = Typed([b"one\n", "two ж\n".encode(), b"six\n"], logged)
+    translate(["--run", str(trained.run)], typed, io.BytesIO())
+    assert typed.seen == [0, 0, 1, 1]
+    assert "1 line has characters that the tokenizer does not know: 'ж'" in logged[0]

@@ -36,13 +36,14 @@ def test_known_text_gives_no_warning(tokenizer: Tokenizer, logged: list[str]) ->
 
 def test_only_the_first_characters_are_named(tokenizer: Tokenizer, logged: list[str]) -> None:
     seen = UnknownCharacters()
-    seen.add(tokenizer, ["".join(chr(0x4E00 + i) for i in range(unknown.N_NAMED)), "abc"])
-    seen.log()
-    seen.add(tokenizer, ["\u202ex"])
-    seen.log()
-    assert [line.partition(": ")[2].count("'") for line in logged] == [2 * unknown.N_NAMED, 2 * unknown.N_NAMED]
-    assert [line.startswith(f"warning: {n}") for n, line in zip(("1 line has", "2 lines have"), logged, strict=True)]
-    assert ["…" in line for line in logged] == [False, True]
+    most = "".join(chr(0x4E00 + i) for i in range(unknown.N_NAMED))
+    for lines in ([most, "abc"], [most, "\u202ex"], ["\u202e"]):
+        seen.add(tokenizer, lines)
+        seen.log()
+    assert [line.partition(": ")[2].count("'") for line in logged] == [2 * unknown.N_NAMED, 2 * unknown.N_NAMED, 2]
+    starts = ("1 line has", "2 lines have", "1 line has")
+    assert [line.startswith(f"warning: {n}") for n, line in zip(starts, logged, strict=True)]
+    assert ["…" in line for line in logged] == [False, True, False]
 
 
 def test_bytes_are_pieces_of_a_large_vocabulary(logged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
