@@ -42,6 +42,21 @@ def demo_training() -> TrainingConfig:
     )
 
 
+def small_training() -> TrainingConfig:
+    """Return the training of the preset "small": about 37 minutes on two CPU cores for 29,000 captions."""
+    return TrainingConfig(
+        max_updates=20_000,
+        batch_tokens=1_600,
+        warmup_steps=800,
+        learning_rate_factor=0.905,
+        log_every=50,
+        validate_every=2_000,
+        checkpoint_every=200,
+        keep_checkpoints=8,
+        average_checkpoints=8,
+    )
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """All settings of a training run.  The defaults train the demonstration, which takes minutes on two CPU cores."""
@@ -94,9 +109,14 @@ class RunConfig:
 
     @classmethod
     def of_preset(cls, name: str) -> RunConfig:
-        """Return the run of a preset: "tiny" and "small" train like the demonstration, the others as in the paper."""
-        if name in ("tiny", "small"):
-            return cls(model=presets.named(name))
+        """Return the run of a preset: "tiny" trains like the demonstration, "small" like the recipe for Multi30k.
+
+        The others have the paper's training.
+        """
+        if name == "tiny":
+            return cls()
+        if name == "small":
+            return cls(data=DataConfig(vocabulary_size=6_000), model=presets.small(), training=small_training())
         if name in ("parsing", "parsing-small"):
             data = DataConfig(vocabulary_size=16_000, joint_vocabulary=False)
             return cls(data=data, model=presets.named(name), training=TrainingConfig())

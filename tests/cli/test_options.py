@@ -96,7 +96,7 @@ def test_what_the_file_does_not_mention_stays(tmp_path: Path) -> None:
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_preset(tmp_path: Path) -> None:
     path = toml(tmp_path, "[model]\nd_ff = 96\nn_layers = 5")
     model = read_options(["--preset", "small", "--config", path, "--model.n-layers", "1"]).model
-    assert (model.d_model, model.d_ff, model.n_layers) == (256, 96, 1)
+    assert (model.d_model, model.d_ff, model.n_layers) == (128, 96, 1)
 
 
 def test_the_order_of_preset_file_and_options_on_the_command_line_is_free(tmp_path: Path) -> None:
@@ -274,11 +274,11 @@ def test_a_word_that_is_out_of_place_is_answered_with_the_right_words(
 @pytest.mark.parametrize(
     ("words", "warning"),
     [
-        (["--model.d-model", "200"], "model.n_heads · model.d_k = 4 · 64 = 256, but model.d_model is 200"),
-        (["--model.n-heads", "8"], "model.n_heads · model.d_k = 8 · 64 = 512, but model.d_model is 256"),
-        (["--model.d-model", "128", "--model.d-k", "64"], "= 4 · 64 = 256, but model.d_model is 128"),
-        (["--model.d-model", "128", "--model.d-k", "32"], ""),
-        (["--model.n-heads", "8", "--model.d-k", "32"], ""),
+        (["--model.d-model", "200"], "model.n_heads · model.d_k = 4 · 32 = 128, but model.d_model is 200"),
+        (["--model.n-heads", "8"], "model.n_heads · model.d_k = 8 · 32 = 256, but model.d_model is 128"),
+        (["--model.d-model", "256", "--model.d-k", "32"], "= 4 · 32 = 128, but model.d_model is 256"),
+        (["--model.d-model", "256", "--model.d-k", "64"], ""),
+        (["--model.n-heads", "8", "--model.d-k", "16"], ""),
         (["--model.d-model", "96", "--model.n-heads", "2", "--model.d-k", "16"], ""),
         ([], ""),
     ],

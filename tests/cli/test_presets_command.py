@@ -29,6 +29,7 @@ def test_every_preset_has_a_line_with_its_sizes(
     n_base = 37_000 * 512 + 6 * (LAYER + DECODER_LAYER)
     assert table["base"] == ["6", "512", "2,048", "8", "64", "0.1", "37,000", f"{n_base:,}"]
     assert table["big"][:-1] == ["6", "1,024", "4,096", "16", "64", "0.3", "37,000"]
+    assert table["small"] == ["4", "128", "256", "4", "32", "0.25", "6,000", "2,086,912"]
     assert table["tiny"][:-1] == ["2", "128", "512", "4", "32", "0.0", "2,000"]
 
 

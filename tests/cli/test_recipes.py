@@ -75,6 +75,12 @@ def test_base_and_big_share_their_prepared_data(pair: str) -> None:
     assert recipe(pair).run != recipe(f"{pair}-big").run
 
 
+def test_the_preset_small_is_the_model_and_the_training_that_were_measured_on_captions() -> None:
+    config, small = recipe("multi30k-en-de"), RunConfig.of_preset("small")
+    assert (config.model, config.training) == (small.model, small.training)
+    assert config.data.vocabulary_size == small.data.vocabulary_size
+
+
 CORPORA = {
     "wmt14-en-de": ["europarl-v7", "commoncrawl", "news-commentary-v9"],
     "wmt14-en-fr": ["europarl-v7", "commoncrawl", "undoc.2000", "giga-fren", "news-commentary-v9"],
