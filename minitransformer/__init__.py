@@ -20,7 +20,7 @@ def _require_sister_packages() -> None:
             raise ImportError(
                 f"minitransformer needs its own package {name!r} from {here}, but Python finds {found or 'none'}:"
                 " rename that file or its directory and start Python again; or, if it belongs to an installed package,"
-                " install minitransformer in a virtual environment of its own (make does)"
+                " install minitransformer in a virtual environment of its own (make demo does)"
             )
 
 

@@ -85,6 +85,13 @@ def test_make_has_the_targets_that_documents_name() -> None:
     assert named <= targets
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_make_without_a_target_lists_all_of_them() -> None:
+    shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (targets,) = re.findall(r"^\.PHONY: help (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert sorted(re.findall(r"^make ([a-z-]+) ", shown, re.MULTILINE)) == sorted(targets.split())
+
+
 SHIM = """#!{python}
 import shutil, sys
 sys.path.insert(0, {root!r})
