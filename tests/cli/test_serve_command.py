@@ -27,8 +27,9 @@ from small_run import Trained, as_command
 
 from cli.serve import ServeOptions
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translator
-from minitransformer.serve import guard
+from minitransformer.inference.translator import MAX_SOURCE_TOKENS, Translator
+from minitransformer.serve import app, guard, translation_request
+from minitransformer.serve.word_attention import MOST_TOKENS
 
 SHORT = (
     "import minitransformer.serve.server as s, minitransformer.serve.guard as g; s.HEAD_SECONDS = g.BODY_SECONDS = 0.5"
@@ -308,7 +309,17 @@ def test_the_guide_names_the_options_and_limits_that_there_are() -> None:
     assert f"`--most-waiting` sentences ({ServeOptions.most_waiting})" in GUIDE
     assert f"{guard.BODY_SECONDS:.0f} seconds" in GUIDE
     assert f"over {guard.REQUEST_SECONDS:.0f} seconds" in GUIDE
+    assert f"{MAX_SOURCE_TOKENS:,} tokens in a line; `/attention`: more than {MOST_TOKENS} tokens" in GUIDE
     assert len(CURL) == 5
+
+
+def test_the_guide_names_the_status_of_every_error() -> None:
+    """404 and 405 are starlette's; nobody reads 499, which is of a client that has gone."""
+    modules = [app, guard, translation_request]
+    sources = "".join(Path(str(module.__file__)).read_text("utf-8") for module in modules)
+    answered = set(re.findall(r"\b[45]\d\d\b", sources)) - {"499"} | {"404", "405"}
+    _, _, limits = GUIDE.partition("\n## Limits\n")
+    assert answered == {status for row in re.findall(r"^\| ([\d, ]+) \|", limits, re.M) for status in row.split(", ")}
 
 
 def wait_for(browser: Browser, condition: str) -> None:
