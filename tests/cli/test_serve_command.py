@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import re
 import resource
 import select
@@ -15,7 +16,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -23,7 +26,7 @@ from typing import Any
 import pytest
 from browser import Browser
 from serving import Served, form, served, small_translator
-from small_run import Trained, as_command
+from small_run import NUMBERS, Trained, as_command
 
 from cli.serve import ServeOptions
 from minitransformer.inference.search import SearchConfig
@@ -74,6 +77,35 @@ def test_it_translates_as_the_library_does(run: Path, server: Served) -> None:
     answer = server.post("/translate", form(lines, alternatives=1))
     assert answer["translatedText"] == [translations[0].text for translations in found]
     assert answer["alternatives"] == [[translations[1].text] for translations in found]
+
+
+def translations_over_one_connection(server: Served, lines: Sequence[str]) -> list[str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    texts = []
+    for line in lines:
+        connection.request("POST", "/translate", json.dumps(form(line)), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        body = json.load(answer)
+        assert answer.status == 200, body
+        texts.append(body["translatedText"])
+    connection.close()
+    return texts
+
+
+@pytest.mark.slow
+def test_none_of_a_thousand_requests_of_32_users_at_once_is_lost(run: Path) -> None:
+    words = random.Random(2)
+    lines = [" ".join(words.choices(list(NUMBERS), k=words.randint(1, 8))) for _ in range(1_000)]
+    of_user = [lines[user::32] for user in range(32)]
+    with served(run, "--requests-per-minute", "100000") as server, ThreadPoolExecutor(32) as users:
+        found = list(users.map(lambda asked: translations_over_one_connection(server, asked), of_user))
+        with urllib.request.urlopen(f"{server.address}/metrics", timeout=10) as answer:
+            metrics = answer.read().decode()
+    expected = dict(zip(lines, Translator.load(run).translate(lines, beam=4, n_threads=1), strict=True))
+    assert found == [[expected[line] for line in asked] for asked in of_user]
+    batches = dict(re.findall(r"^minitransformer_batch_sentences_(count|sum) (.*)$", metrics, re.MULTILINE))
+    assert float(batches["sum"]) == 1_000
+    assert float(batches["count"]) < 1_000
 
 
 def raw(server: Served, data: bytes) -> socket.socket:
