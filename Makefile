@@ -6,13 +6,18 @@
 # make bench     speed and memory beside those of PyTorch and CTranslate2, in turns (long; leave the machine alone)
 # make docs      build the documentation as a site: open build/site/index.html
 # make check-gpu the tests that need a CUDA device (and CuPy: pip install -e ".[cuda12]" or "[cuda13]")
+# make clean     remove .venv, build and runs, with all trained models
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all docs mutants bench check-gpu lint clean
+.PHONY: help demo test test-all docs mutants bench check-gpu lint clean
 .DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# //p' Makefile
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

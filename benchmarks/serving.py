@@ -39,14 +39,17 @@ class Tally:
     seconds: list[float] = field(default_factory=list)
     total: float = 0.0
 
+    @property
+    def n_lost(self) -> int:
+        return sum(answer is None for answer in self.answers.values())
+
     def line(self, expected: dict[str, str]) -> str:
         """Return the figures."""
-        lost = sum(answer is None for answer in self.answers.values())
         different = sum(answer not in (None, expected[q]) for q, answer in self.answers.items())
         percentiles = statistics.quantiles(self.seconds, n=100)
         return (
             f"{len(self.seconds) / self.total:7.1f} requests/s   p50 {1e3 * percentiles[49]:6.1f} ms"
-            f"   p99 {1e3 * percentiles[98]:6.1f} ms   {lost} lost, {different} different of {len(self.answers)}"
+            f"   p99 {1e3 * percentiles[98]:6.1f} ms   {self.n_lost} lost, {different} different of {len(self.answers)}"
         )
 
 
@@ -83,8 +86,8 @@ async def measured(port: int, sentences: Sequence[str], n_users: int, n_idle: in
     return tally
 
 
-def main() -> None:
-    """Measure, and report."""
+def main() -> int:
+    """Measure, and report; return 1 if a request was lost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, default=Path("runs/demo"))
     parser.add_argument("--requests", type=int, default=1_000)
@@ -101,14 +104,16 @@ def main() -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         port = int(server.stderr.readline().split()[0].rpartition(":")[2])
-        rates = []
+        rates, n_lost = [], 0
         for n_users in (1, options.at_once):
             tally = asyncio.run(measured(port, sentences, n_users, options.idle))
             rates.append(len(tally.seconds) / tally.total)
+            n_lost += tally.n_lost
             print(f"{n_users:3d} at once: {tally.line(expected)}")
         print(f"together {rates[1] / rates[0]:.2f} times as many in a second as one after the other")
         server.terminate()
+    return int(n_lost > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -74,6 +74,7 @@ def start(name: str) -> int:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not if the shell ignores Ctrl-C
     if interruptible:
         signal.signal(signal.SIGINT, _end)
+    import_module("minitransformer")  # first, because it checks that the other packages are ours
     run = import_module(f"cli.{name}").main
     if interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)

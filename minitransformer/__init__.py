@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 def _require_sister_packages() -> None:
     """Raise ImportError if Python finds an ``autograd`` or a ``parallel`` of another distribution.
 
-    Users' modules and other distributions have these names, too.  The library does not import ``cli``, so a user's own
-    ``cli.py`` beside a script does no harm.
+    Users' modules and other distributions have these names, too.  PyPI's autograd installs into the same folder, where
+    it overwrites our ``__init__.py``.  The library does not import ``cli``, so a user's own ``cli.py`` beside a script
+    does no harm.
     """
     here = Path(__file__).resolve().parent.parent
     for name in ("autograd", "parallel"):
@@ -20,8 +21,13 @@ def _require_sister_packages() -> None:
             raise ImportError(
                 f"minitransformer needs its own package {name!r} from {here}, but Python finds {found or 'none'}:"
                 " rename that file or its directory and start Python again; or, if it belongs to an installed package,"
-                " install minitransformer in a virtual environment of its own (make does)"
+                " install minitransformer in a virtual environment of its own (make demo does)"
             )
+    if not hasattr(import_module("autograd"), "TapeError"):
+        raise ImportError(
+            "minitransformer needs its own package 'autograd', but another distribution has overwritten"
+            f" {here / 'autograd' / '__init__.py'}: reinstall minitransformer in a virtual environment of its own"
+        )
 
 
 _require_sister_packages()

@@ -7,11 +7,14 @@ from top to bottom in one shell, as a user does, with a tiny model and little te
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -29,8 +32,10 @@ NOT_RUN = {
     r"--download": "needs a network",
     r"--device cuda": "needs a GPU",
     r"^mpirun": "several processes are tested in tests/parallel",
-    r"^curl|minitransformer-serve|^podman": "a server, tested in tests/cli/test_serve_command.py",
-    r"opus|models/en-de|fairseq-model|joeynmt-model|multi30k": "needs models or text of others",
+    r"^podman": "needs a network; the files and options of the image are tested below",
+    r"^curl|^minitransformer-serve": "a server, tested in tests/cli/test_serve_command.py",
+    r"opus|models/en-de|fairseq-model|joeynmt-model": "needs models of others",
+    r"multi30k(?!\S* --run runs/mine)": "needs Multi30k, or a model of it",
     r"import (torch|yaml|ctranslate2)|onnxruntime": "needs other programs, tested in tests/oracles",
     r"fine_tuning\(run\)": "trains for minutes, tested in tests/minitransformer/training/test_pretrained.py",
     r"models/onnx|models/certified": "needs onnxruntime, tested in tests/oracles/test_onnx.py",
@@ -83,6 +88,33 @@ def test_make_has_the_targets_that_documents_name() -> None:
     named = {word for path in DOCUMENTS for line in commands_of(path) for word in re.findall(r"^make ([a-z-]+)", line)}
     assert named >= {"demo"}
     assert named <= targets
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_make_without_a_target_lists_all_of_them() -> None:
+    shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (targets,) = re.findall(r"^\.PHONY: help (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert sorted(re.findall(r"^make ([a-z-]+) ", shown, re.MULTILINE)) == sorted(targets.split())
+
+
+CONTAINERFILE, UNIT = (
+    (ROOT / "docs/guide/serve" / name).read_text("utf-8") for name in ("Containerfile", "minitransformer-serve.service")
+)
+ENTRY_POINTS = [json.loads(words) for words in re.findall(r"^ENTRYPOINT (.*)$", CONTAINERFILE, re.MULTILINE)]
+STARTS = [shlex.split(command) for command in re.findall(r"^ExecStart=(.*)$", UNIT, re.MULTILINE)]
+
+
+def test_what_the_image_copies_exists_and_has_every_package() -> None:
+    copied = [word for line in re.findall(r"^COPY (.*) ", CONTAINERFILE, re.MULTILINE) for word in line.split()]
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert set(copied) >= set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+
+
+@pytest.mark.parametrize("words", [*ENTRY_POINTS, *STARTS], ids=["image", "unit"])
+def test_the_options_of_the_image_and_the_unit_exist(words: list[str]) -> None:
+    assert Path(words[0]).name == "minitransformer-serve"
+    read(OPTIONS["serve"], words[1:], description="").check()
 
 
 SHIM = """#!{python}

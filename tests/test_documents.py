@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import tomllib
@@ -104,13 +105,21 @@ def anchors_of(document: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def markdown_of(document: Path) -> str:
+    """The text of a document, or of the Markdown cells of a notebook."""
+    text = document.read_text(encoding="utf-8")
+    if document.suffix != ".ipynb":
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+
+
 @pytest.mark.parametrize(
     "document",
-    sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")),
+    [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.ipynb"))],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_lead_somewhere(document: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", document.read_text(encoding="utf-8"))
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", markdown_of(document))
     targets = [((document.parent / path) if path else document, anchor) for path, anchor in links]
     assert [path for path, _ in targets if not path.exists()] == []
     assert [link for link in targets if link[1] and link[1] not in anchors_of(link[0])] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import inspect
 import os
@@ -9,6 +10,8 @@ import re
 import subprocess
 import sys
 import time
+import typing
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +23,8 @@ from threadpoolctl import threadpool_limits
 
 from autograd.op import operations
 from cli.entry import COMMANDS
+from cli.run_options import RunStart
+from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -45,6 +50,12 @@ def test_every_page_has_its_place_in_the_navigation() -> None:
     named = re.findall(r"([\w/.-]+\.md)$", navigation, re.MULTILINE)
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
     assert sorted(named) == sorted(pages | OF_THE_TOP)
+
+
+@pytest.mark.parametrize("package", ["autograd", "minitransformer"])
+def test_every_exported_name_is_on_the_page_of_its_package(package: str) -> None:
+    words = set(re.findall(r"\w+", (DOCS / f"reference/api/{package}.md").read_text("utf-8")))
+    assert [name for name in import_module(package).__all__ if name not in words] == []
 
 
 SECTIONS = re.split(r"^## ", PAPER_AND_CODE, flags=re.MULTILINE)[1:]
@@ -111,6 +122,21 @@ def test_the_reference_has_every_command_option_and_setting() -> None:
     assert ("warmup_steps", "integer", "`4000`") in {row[:3] for row in rows}
     assert ("HYPOTHESIS", "path", "required") in {row[:3] for row in rows}
     assert "One of `paper`, `linear`." in settings
+    shown = [name.removeprefix("--").replace("-", "_").lower() for name, *_ in rows]
+    assert shown == [field.rstrip("_") for field in fields_of_the_reference()]
+
+
+def fields_of_the_reference() -> Iterator[str]:
+    """Yield the fields of every class of options, without those whose own fields are rows."""
+    classes: list[type] = []
+    for name in COMMANDS:
+        module = import_module(f"cli.{name}")
+        classes += getattr(module, "KINDS", {}).values() or [getattr(module, f"{name.title()}Options")]
+    for each in [*classes, RunStart, RunConfig, DataConfig, TrainingConfig, ModelConfig]:
+        skipped = {"debug", "config"} if each is RunStart else {"debug"}
+        types = typing.get_type_hints(each)
+        names = [field.name for field in dataclasses.fields(each) if not dataclasses.is_dataclass(types[field.name])]
+        yield from (name for name in names if name not in skipped)
 
 
 def test_the_reference_has_the_presets_with_their_parameters() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import re
 import resource
 import select
@@ -15,7 +16,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -23,12 +26,13 @@ from typing import Any
 import pytest
 from browser import Browser
 from serving import Served, form, served, small_translator
-from small_run import Trained, as_command
+from small_run import NUMBERS, Trained, as_command
 
 from cli.serve import ServeOptions
 from minitransformer.inference.search import SearchConfig
-from minitransformer.inference.translator import Translator
-from minitransformer.serve import guard
+from minitransformer.inference.translator import MAX_SOURCE_TOKENS, Translator
+from minitransformer.serve import app, guard, translation_request
+from minitransformer.serve.word_attention import MOST_TOKENS
 
 SHORT = (
     "import minitransformer.serve.server as s, minitransformer.serve.guard as g; s.HEAD_SECONDS = g.BODY_SECONDS = 0.5"
@@ -73,6 +77,35 @@ def test_it_translates_as_the_library_does(run: Path, server: Served) -> None:
     answer = server.post("/translate", form(lines, alternatives=1))
     assert answer["translatedText"] == [translations[0].text for translations in found]
     assert answer["alternatives"] == [[translations[1].text] for translations in found]
+
+
+def translations_over_one_connection(server: Served, lines: Sequence[str]) -> list[str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    texts = []
+    for line in lines:
+        connection.request("POST", "/translate", json.dumps(form(line)), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        body = json.load(answer)
+        assert answer.status == 200, body
+        texts.append(body["translatedText"])
+    connection.close()
+    return texts
+
+
+@pytest.mark.slow
+def test_none_of_a_thousand_requests_of_32_users_at_once_is_lost(run: Path) -> None:
+    words = random.Random(2)
+    lines = [" ".join(words.choices(list(NUMBERS), k=words.randint(1, 8))) for _ in range(1_000)]
+    of_user = [lines[user::32] for user in range(32)]
+    with served(run, "--requests-per-minute", "100000") as server, ThreadPoolExecutor(32) as users:
+        found = list(users.map(lambda asked: translations_over_one_connection(server, asked), of_user))
+        with urllib.request.urlopen(f"{server.address}/metrics", timeout=10) as answer:
+            metrics = answer.read().decode()
+    expected = dict(zip(lines, Translator.load(run).translate(lines, beam=4, n_threads=1), strict=True))
+    assert found == [[expected[line] for line in asked] for asked in of_user]
+    batches = dict(re.findall(r"^minitransformer_batch_sentences_(count|sum) (.*)$", metrics, re.MULTILINE))
+    assert float(batches["sum"]) == 1_000
+    assert float(batches["count"]) < 1_000
 
 
 def raw(server: Served, data: bytes) -> socket.socket:
@@ -308,7 +341,17 @@ def test_the_guide_names_the_options_and_limits_that_there_are() -> None:
     assert f"`--most-waiting` sentences ({ServeOptions.most_waiting})" in GUIDE
     assert f"{guard.BODY_SECONDS:.0f} seconds" in GUIDE
     assert f"over {guard.REQUEST_SECONDS:.0f} seconds" in GUIDE
+    assert f"{MAX_SOURCE_TOKENS:,} tokens in a line; `/attention`: more than {MOST_TOKENS} tokens" in GUIDE
     assert len(CURL) == 5
+
+
+def test_the_guide_names_the_status_of_every_error() -> None:
+    """404 and 405 are starlette's; nobody reads 499, which is of a client that has gone."""
+    modules = [app, guard, translation_request]
+    sources = "".join(Path(str(module.__file__)).read_text("utf-8") for module in modules)
+    answered = set(re.findall(r"\b[45]\d\d\b", sources)) - {"499"} | {"404", "405"}
+    _, _, limits = GUIDE.partition("\n## Limits\n")
+    assert answered == {status for row in re.findall(r"^\| ([\d, ]+) \|", limits, re.M) for status in row.split(", ")}
 
 
 def wait_for(browser: Browser, condition: str) -> None:

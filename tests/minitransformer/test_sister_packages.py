@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,17 @@ def test_a_module_that_hides_one_of_ours_is_named_with_the_remedy(module: str, t
     error = done.stderr.splitlines()[-1]
     assert f"but Python finds {tmp_path.resolve() / module}: rename that file" in error
     assert "virtual environment" in error
+
+
+@pytest.mark.parametrize("code", ["import minitransformer", "import cli.entry; cli.entry.presets()"])
+def test_an_autograd_that_overwrote_ours_is_named_with_the_remedy(code: str, tmp_path: Path) -> None:
+    """As ``pip install autograd`` does: the ``__init__.py`` is replaced, and our other files remain."""
+    for package in ("autograd", "parallel", "minitransformer", "cli"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "autograd/__init__.py").write_text("def grad(function): ...\n", encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert done.returncode == 1
+    error = done.stderr.splitlines()[-1]
+    assert f"has overwritten {tmp_path.resolve() / 'autograd/__init__.py'}: reinstall minitransformer in" in error
