@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from minitransformer.config.run import BEGINNING, PARTS
 from minitransformer.report.curves import best
 from minitransformer.report.run_record import SCORES, Line, RunRecord, number
-
-PARTS = ("model", "data", "training")  # of run.json
 
 
 class Fact(NamedTuple):
@@ -35,7 +34,7 @@ def facts(runs: Sequence[RunRecord]) -> dict[str, list[Fact]]:
 
 
 def settings(runs: Sequence[RunRecord]) -> list[Fact]:
-    """Return all settings, by names such as "training.seed"."""
+    """Return all settings, by names such as "training.seed"; those of the model to begin from are first."""
     names = dict.fromkeys(
         (part, name)
         for part in PARTS
@@ -43,7 +42,10 @@ def settings(runs: Sequence[RunRecord]) -> list[Fact]:
         if isinstance(run.settings.get(part), dict)
         for name in run.settings[part]
     )
-    return [Fact(f"{part}.{name}", [_setting(run.settings.get(part), name) for run in runs]) for part, name in names]
+    begun = [name for name in BEGINNING if any(name in run.settings for run in runs)]
+    return [Fact(name, [_setting(run.settings, name) for run in runs]) for name in begun] + [
+        Fact(f"{part}.{name}", [_setting(run.settings.get(part), name) for run in runs]) for part, name in names
+    ]
 
 
 def _setting(fields: Any, name: str) -> str:
@@ -65,6 +67,14 @@ def state(run: RunRecord) -> str:
 def _written(run: RunRecord) -> str:
     moment = max((number(line, "time") or 0.0 for line in (*run.training[-1:], *run.validation[-1:])), default=0.0)
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC" if 0 < moment < 2**33 else ""
+
+
+def _begun_from(run: RunRecord) -> str:
+    """Return the weights from which a run began, with the first digits of their SHA-256; "" for random weights."""
+    model = run.results.get("pretrained", run.settings.get("pretrained"))  # unfinished runs have no results yet
+    if not isinstance(model, dict) or "weights" not in model:
+        return ""
+    return f"{model['weights']}\nSHA-256 {str(model.get('sha256', ''))[:10]}…"
 
 
 def _final(split: str) -> Callable[[RunRecord], str]:
@@ -137,6 +147,7 @@ def _dropped(run: RunRecord) -> str:
 _TABLES: dict[str, dict[str, Callable[[RunRecord], str]]] = {
     "Result": {
         "last line": _written,
+        "begun from": _begun_from,
         "final score, validation": _final("validation"),
         "final score, test": _final("test"),
         "final weights": _text("weights"),

@@ -57,7 +57,10 @@ def fine_tuning(config: RunConfig) -> RunConfig:
 
 
 def _model_and_tokenizer(directory: Path) -> tuple[ModelConfig, Tokenizer]:
-    """Read a model's configuration and its tokenizer.  Raises: CheckpointError."""
+    """Read a model's configuration and its tokenizer.
+
+    Raises: CheckpointError; ConfigError if the model cannot be trained.
+    """
     if not directory.is_dir():
         raise CheckpointError(
             f"{directory}: there is no such directory; init_from must be the directory of a run or of a model"
@@ -68,6 +71,11 @@ def _model_and_tokenizer(directory: Path) -> tuple[ModelConfig, Tokenizer]:
             " a run after its first validation"
         )
     model, tokenizer = load_model_config(directory), Tokenizer.load(directory)
+    if not model.source_end:
+        raise ConfigError(
+            f"the model in {directory} reads sources without an end symbol, and cannot be trained further; set"
+            " init_from to another model"
+        )
     require_same_words(directory, model, tokenizer)
     return model, tokenizer
 

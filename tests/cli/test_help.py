@@ -17,14 +17,20 @@ from small_run import plain
 from cli.average import AverageOptions, average
 from cli.convert import ConvertOptions, convert
 from cli.doctor import DoctorOptions, doctor
+from cli.entry import COMMANDS as NAMES
 from cli.options import Common
 from cli.parse import ParseOptions, parse
 from cli.prepare import PrepareOptions, prepare_data
 from cli.presets import PresetsOptions, list_presets
+from cli.report import KINDS as REPORTS
 from cli.report import AttentionOptions, report
+from cli.report_training import TrainingReportOptions
+from cli.reproduce import KINDS as TABLES
 from cli.reproduce import Table1Options, reproduce
 from cli.reproduce_table3 import Table3Options
+from cli.score import KINDS as SCORES
 from cli.score import AuditOptions, BleuOptions, PairsOptions, TreesOptions, TuneLengthOptions, score
+from cli.score_compare import CompareOptions
 from cli.serve import ServeOptions, serve
 from cli.train import TrainOptions, train
 from cli.translate import TranslateOptions, translate
@@ -66,15 +72,22 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], Any, list[str]]
     "convert": (convert, [], ConvertOptions, ["--source"]),
     "score bleu": (score, ["bleu"], BleuOptions, ["--hypothesis", "--references"]),
     "score audit": (score, ["audit"], AuditOptions, ["--hypothesis", "--references"]),
+    "score compare": (score, ["compare"], CompareOptions, ["--files"]),
     "score pairs": (score, ["pairs"], PairsOptions, ["--source", "--target"]),
     "reproduce table1": (reproduce, ["table1"], Table1Options, []),
     "reproduce table3": (reproduce, ["table3"], Table3Options, []),
     "report attention": (report, ["attention"], AttentionOptions, ["--sentence"]),
+    "report training": (report, ["training"], TrainingReportOptions, ["--runs"]),
     "score trees": (score, ["trees"], TreesOptions, ["--gold", "--candidate"]),
     "parse": (lambda words: parse(words, io.BytesIO(), io.BytesIO()), [], ParseOptions, []),
     "presets": (list_presets, [], PresetsOptions, []),
     "score tune-length": (score, ["tune-length"], TuneLengthOptions, ["--source", "--reference"]),
 }
+
+
+def test_no_command_is_left_out() -> None:
+    kinds = {"report": REPORTS, "reproduce": TABLES, "score": SCORES}
+    assert set(COMMANDS) == {f"{name} {kind}".strip() for name in NAMES for kind in kinds.get(name, [""])}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -173,10 +186,12 @@ def test_help_has_no_colours_if_the_environment_asks_for_none(
         ("serve", ["LibreTranslate", "Nothing that users type is stored"]),
         ("score bleu", ["BLEU and chrF", "reference translations"]),
         ("score audit", ["every convention", "reference translations"]),
+        ("score compare", ["p-values", "then the file of references", "--test {bootstrap,randomisation}"]),
         ("score pairs", ["log-probability (nats)"]),
         ("reproduce table1", ["in a minute or two"]),
         ("reproduce table3", ["the same command continues"]),
         ("report attention", ["every head of every layer", "counted from 1"]),
+        ("report training", ["finished or not", "paired bootstrap test"]),
         ("score trees", ["as EVALB does"]),
         ("parse", ["Penn bracket format", "--treebank FILE", "minitransformer-score trees"]),
     ],

@@ -18,6 +18,7 @@ from cli.train import read_options, train
 from minitransformer.config import ConfigError, presets
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.system.files import CheckpointError, read_arrays
+from tests.cli.test_report_training import data_of
 
 FEW = [
     "--training.max-updates", "8", "--training.batch-tokens", "300", "--training.n-micro-batches", "2",
@@ -73,6 +74,10 @@ def test_it_says_from_which_model_it_begins_and_leaves_that_as_it_was(
     assert "finished after 8 updates; nothing is left to do" in plain(output_of(lambda: train(options)))
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["pretrained"]["weights"] == str(trained.run / "model.safetensors")
+    data = data_of(tmp_path / "run" / "report.html")
+    (begun,) = (row["values"][0] for row in data["facts"]["Result"] if row["name"] == "begun from")
+    assert begun == f"{trained.run / 'model.safetensors'}\nSHA-256 {results['pretrained']['sha256'][:10]}…"
+    assert {"name": "init_from", "values": [str(trained.run)], "differs": False} in data["settings"]
 
 
 @pytest.mark.parametrize(

@@ -141,10 +141,10 @@ def test_the_sources_of_a_memory_are_lines(trained: Trained, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        (["--input", "t", "--output", "o.tmx"], ConfigError, "o.tmx: a translation memory names its languages; set"),
+        (["--input", "t", "--output", "o.tmx"], ConfigError, "names its languages; give, .* --languages en de"),
         (["--languages", "en", "de"], ConfigError, "--languages: are those of a .tmx file; name one with --input"),
         (["--input", "in.tmx", "--languages", "de", "en"], CorpusError, "no unit has text in de; its languages are"),
-        (["--input", "in.tmx", "--output", "o.tmx", "--n-best", "2"], ConfigError, "n_best: a translation memory has"),
+        (["--input", "in.tmx", "--output", "o.tmx", "--n-best", "2"], ConfigError, "--n-best: a translation memory"),
         (["--input", "t", "--output", "o.tmx.gz"], ConfigError, "the output is plain text; choose a name without .gz"),
         (["--input", "absent.tmx"], CorpusError, "absent.tmx: cannot be read after line 1: .*No such file"),
     ],

@@ -91,7 +91,7 @@ def test_a_note_that_is_corrupt_is_refused_and_changes_nothing(
 
 def test_an_interrupted_output_is_not_overwritten_by_mistake(translator: Translator, half_done: Path) -> None:
     before = contents(half_done)
-    with pytest.raises(ResumeError, match="an interrupted translation; set resume to continue it, or remove"):
+    with pytest.raises(ResumeError, match="an interrupted translation; give --resume to continue it, or remove"):
         run(translator, half_done, resume=False)
     assert contents(half_done) == before
 

@@ -148,6 +148,35 @@ def test_several_runs_lie_side_by_side_with_what_their_settings_differ_in(tmp_pa
     assert data["samples"][0]["history"] == [[[20, "eins eins"], [40, "eins zwei"]]] * 2
 
 
+def begin_from(run: Path, model: str, digest: str, **choices: bool) -> None:
+    """Write what training writes into ``run.json`` if a run begins from a model."""
+    noted = {"weights": f"{model}/model.safetensors", "sha256": digest * 64, "optimizer_updates": 0}
+    choices = {"init_optimizer": False, "init_extend_vocabulary": False} | choices
+    record = json.loads((run / "run.json").read_text()) | {"init_from": model, **choices, "pretrained": noted}
+    (run / "run.json").write_text(json.dumps(record))
+
+
+def test_runs_that_begin_from_other_models_differ_in_that(tmp_path: Path) -> None:
+    runs = [write_logged_run(tmp_path / name) for name in "abc"]
+    begin_from(runs[0], "runs/news", "0")
+    begin_from(runs[1], "runs/web", "f", init_optimizer=True)
+    data = data_of(*runs)
+    assert [row for row in data["settings"] if row["differs"]] == [
+        {"name": "init_from", "values": ["runs/news", "runs/web", ""], "differs": True},
+        {"name": "init_optimizer", "values": ["false", "true", ""], "differs": True},
+        {"name": "init_extend_vocabulary", "values": ["false", "false", ""], "differs": True},
+    ]
+    assert len(data["settings"]) == 6
+
+
+def test_the_model_from_which_a_run_began_is_a_result(tmp_path: Path) -> None:
+    runs = [write_logged_run(tmp_path / name) for name in "abc"]
+    begin_from(runs[0], "runs/news", "0")
+    finish(runs[1], GOOD, pretrained={"weights": "runs/web/model.safetensors", "sha256": "f" * 64})
+    news, web = "runs/news/model.safetensors\nSHA-256 0000000000…", "runs/web/model.safetensors\nSHA-256 ffffffffff…"
+    assert fact_of(data_of(*runs), "begun from") == [news, web, ""]
+
+
 def test_runs_of_the_same_validation_set_are_compared_with_the_first(tmp_path: Path) -> None:
     translations = {"bad": BAD, "good": GOOD, "the same": BAD}
     runs = [finish(write_logged_run(tmp_path / name), texts) for name, texts in translations.items()]

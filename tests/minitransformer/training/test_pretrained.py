@@ -242,6 +242,21 @@ def test_a_directory_without_a_model_is_refused(tmp_path: Path) -> None:
         fine_tuning(RunConfig(init_from=tmp_path))
 
 
+def test_a_model_that_reads_sources_without_an_end_symbol_is_refused(
+    config: RunConfig, source: Path, tmp_path: Path
+) -> None:
+    """Converted models may be such."""
+    model = Transformer.load(source)
+    without_end = Transformer(dataclasses.replace(model.config, source_end=False))
+    without_end.set_weights(model.weights())
+    without_end.save(tmp_path / "converted")
+    Tokenizer.load(source).save(tmp_path / "converted")
+    config = dataclasses.replace(config, init_from=tmp_path / "converted")
+    for begin in (fine_tuning, opened):
+        with refused(f"the model in {config.init_from} reads sources without an end symbol", kind=ConfigError):
+            begin(config)
+
+
 def test_a_model_whose_tokenizer_has_changed_or_is_anothers_is_refused(source: Path, tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "copy")
     corrupt(tmp_path / "copy" / "tokenizer.model")
