@@ -54,7 +54,7 @@ class Workload:
 
 WORKLOADS = {
     "tiny": Workload(ModelConfig(4_000, n_layers=2, d_model=128, d_ff=512, n_heads=4, d_k=32, d_v=32), 1_280, 8),
-    "small-1024": Workload(  # the preset "small" has half the d_ff
+    "small-1024": Workload(
         ModelConfig(10_000, n_layers=3, d_model=256, d_ff=1024, n_heads=4, d_k=64, d_v=64), 2_560, 4
     ),
     "base": Workload(ModelConfig(37_000), 2_000, 3),
