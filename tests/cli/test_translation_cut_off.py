@@ -164,7 +164,7 @@ def test_an_interrupt_says_how_to_go_on(
 ) -> None:
     (tmp_path / "in").write_bytes(lines_of(12))
 
-    def interrupted(self: LineTranslator, lines: list[bytes], n_before: int) -> list[bytes]:
+    def interrupted(self: LineTranslator, lines: list[bytes], n_before: int, advance: object) -> list[bytes]:
         if n_before == 4:
             raise KeyboardInterrupt
         return [b"x\n" * len(lines)]
