@@ -6,6 +6,7 @@ import errno
 import io
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from parallel.launch import LaunchError, all_or_none
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LESS = "a smaller model, smaller batches, shorter lines, a narrower beam"
 EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
+_ONLY_OPTIONS = re.compile(r"\bset (resume|n_best|(?:data\.)?languages)\b")  # in messages about translations
 
 
 class RefusalError(UserError):
@@ -75,13 +77,18 @@ def _status_of(main: Callable[[], int | None]) -> int:
     except EXPECTED as error:
         if is_debugging():
             say(traceback.format_exc().rstrip())
-        say(f"error: {error}")
+        say(f"error: {naming_options(str(error))}")
         return 1
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has closed it, as "head" does
         return 141
+
+
+def naming_options(message: str) -> str:
+    """Return a library's message with the options of minitransformer-translate in place of its settings."""
+    return _ONLY_OPTIONS.sub(lambda found: f"give --{found[1].replace('_', '-')}", message)
 
 
 def is_debugging() -> bool:
@@ -137,7 +144,7 @@ class _LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         mark = "warning: " if record.levelno >= logging.WARNING else ""
-        self._write(mark + record.getMessage())
+        self._write(mark + naming_options(record.getMessage()))
 
 
 @contextmanager

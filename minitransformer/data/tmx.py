@@ -164,7 +164,7 @@ def languages_of(path: Path) -> tuple[str, str]:
 
     Raises: CorpusError if the file does not determine them; as ``read_units`` does.
     """
-    remedy = "name both, for example --languages en de (in training: --data.languages en de)"
+    remedy = "set languages, for example en de (in training: set data.languages)"
     for source, unit in read_units(path):
         if len(unit.texts) < 2:
             continue
@@ -214,8 +214,8 @@ def read_segments(path: Path, language: str) -> Iterator[str]:
             yield text
     if not n_found:
         raise CorpusError(
-            f"{path}: no unit has text in {language}; its languages are {_listed(codes) or 'missing'}; name"
-            " those of source and target with --languages"
+            f"{path}: no unit has text in {language}; its languages are {_listed(codes) or 'missing'}: set languages,"
+            " first the source's, then the target's"
         )
     if n_left_out:
         _log.warning(f"{path}: {n_left_out:,} units have no text in {language}, and are left out")
@@ -237,7 +237,7 @@ def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
     if not n_pairs:
         raise CorpusError(
             f"{path}: no unit has text in both {source} and {target}; its languages are {_listed(codes) or 'missing'};"
-            " name two of them with --data.languages"
+            " to choose two of them, set data.languages"
         )
     return Survey(n_pairs, {INCOMPLETE: incomplete} if incomplete.count else {})
 

@@ -28,7 +28,7 @@ def languages_between(source: Path, output: Path | None, named: Languages | None
     if output is None or not is_memory(output):
         return None
     if named is None:
-        raise ConfigError(f"{output}: a translation memory names its languages; give, for example, --languages en de")
+        raise ConfigError(f"{output}: a translation memory names its languages; set languages, for example en de")
     return named
 
 
@@ -71,7 +71,7 @@ class MemoryTranslator:
 
     def __post_init__(self) -> None:
         if self.translate.n_best is not None:
-            raise ConfigError("--n-best: a translation memory has one translation of each segment; leave it out")
+            raise ConfigError("a translation memory has one translation of each segment; do not set n_best")
 
     @property
     def opening(self) -> bytes:

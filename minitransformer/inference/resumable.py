@@ -95,7 +95,7 @@ def translate_file(
             while group := list(itertools.islice(lines, lines_at_once)):
                 run.append(group, translate(group, run.n_lines, advance))
         except KeyboardInterrupt:
-            _log.info(f"interrupted after line {run.n_lines:,}; to continue from there, start it again with --resume")
+            _log.info(f"interrupted after line {run.n_lines:,}; to continue from there, set resume and start it again")
             raise
         if run.done:
             _log.info(f"{output}: complete; nothing is left to do")
@@ -114,7 +114,7 @@ def _opened(output: Path) -> Iterator[BinaryIO]:
             yield target
     except OSError as error:
         raise ResumeError(
-            f"{output}: cannot be written ({error}); correct that, then start it again with --resume"
+            f"{output}: cannot be written ({error}); correct that, then set resume and start it again"
         ) from error
 
 
@@ -202,7 +202,7 @@ class _Run:
         note = progress_file(self.path)
         if note.exists() and not read_record(note, Progress).done:
             raise ResumeError(
-                f"{self.path}: an interrupted translation; give --resume to continue it, or remove {note} to start anew"
+                f"{self.path}: an interrupted translation; set resume to continue it, or remove {note} to start anew"
             )
         self._begin()
 

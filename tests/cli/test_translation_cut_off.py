@@ -164,7 +164,7 @@ def test_an_interrupt_says_how_to_go_on(
 ) -> None:
     (tmp_path / "in").write_bytes(lines_of(12))
 
-    def interrupted(self: LineTranslator, lines: list[bytes], n_before: int) -> list[bytes]:
+    def interrupted(self: LineTranslator, lines: list[bytes], n_before: int, advance: object) -> list[bytes]:
         if n_before == 4:
             raise KeyboardInterrupt
         return [b"x\n" * len(lines)]
@@ -173,4 +173,4 @@ def test_an_interrupt_says_how_to_go_on(
     translation = LineTranslator(translator, SearchConfig())
     with pytest.raises(KeyboardInterrupt):
         translate_file(translation, tmp_path / "in", tmp_path / "out", resume=False, lines_at_once=4)
-    assert logged == ["interrupted after line 4; to continue from there, start it again with --resume"]
+    assert logged == ["interrupted after line 4; to continue from there, give --resume and start it again"]

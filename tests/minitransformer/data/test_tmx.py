@@ -149,10 +149,10 @@ def test_what_is_too_long_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("units", "message"),
     [
-        ([], ": no unit has text in two languages; name both, for example --languages en de (in training: --data.lang"),
-        ([{"en": "a"}], ": no unit has text in two languages; name both"),
+        ([], ": no unit has text in two languages; set languages, for example en de (in training: set data.languages)"),
+        ([{"en": "a"}], ": no unit has text in two languages; set languages"),
         ([{"en": "a"}, {"en": "a", "de": "b", "fr": "c"}], ", line 4: a unit has more than two languages, en, de, fr;"),
-        ([{"de": "a", "fr": "b"}], ", line 3: a unit has de, fr, but the header's source language is en; name both"),
+        ([{"de": "a", "fr": "b"}], ", line 3: a unit has de, fr, but the header's source language is en; set"),
     ],
 )
 def test_languages_that_the_file_does_not_determine_must_be_named(
@@ -164,7 +164,7 @@ def test_languages_that_the_file_does_not_determine_must_be_named(
 def test_a_language_that_the_file_lacks_is_named_with_those_it_has(tmp_path: Path) -> None:
     path = written(tmp_path, memory({"en": "a", "de": "b"}, {"fr": "c"}))
     assert refused(path, ("en", "it")) == (
-        ": no unit has text in both en and it; its languages are en, de, fr; name two of them with --data.languages"
+        ": no unit has text in both en and it; its languages are en, de, fr; to choose two of them, set data.languages"
     )
 
 
