@@ -106,7 +106,7 @@ class DataConfig:
     @property
     def remedy_if_missing(self) -> str:
         """What a user can do if a text file is missing."""
-        fetch = "fetch the files with minitransformer-prepare, the same options and --download, or "
+        fetch = "to fetch the files, run minitransformer-prepare with the same options and download; or "
         return f"{fetch if self.sha256 else ''}set data.raw to the folder that holds them"
 
     def fingerprint(self) -> dict[str, Any]:

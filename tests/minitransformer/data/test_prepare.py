@@ -64,7 +64,7 @@ def test_a_missing_file_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"nowhere/en: not found; set data\.raw to the folder that holds them"):
         prepared(config)
     downloadable = dataclasses.replace(config, sha256=(f"en:{'0' * 64}",))
-    with pytest.raises(CorpusError, match=r"not found; fetch the files with minitransformer-prepare, the same options"):
+    with pytest.raises(CorpusError, match=r"not found; to fetch the files, run minitransformer-prepare with the same"):
         prepared(downloadable)
     assert not (tmp_path / "data").exists()
 
