@@ -34,7 +34,7 @@ README, LIBRARY, AUTOGRAD = (
 def test_the_librarys_example_runs(blocks: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     example = blocks[0].split("Translator.load")[0]
     exec(compile(example, "docs", "exec"), {})
-    assert "encoder.layers.0.self_attention.query.weight (256, 256)" in capsys.readouterr().out
+    assert "encoder.layers.0.self_attention.query.weight (128, 128)" in capsys.readouterr().out
 
 
 def test_the_example_of_training_trains_and_translates(
