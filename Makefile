@@ -21,7 +21,6 @@ help:
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)/installed: pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet -e .

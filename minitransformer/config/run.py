@@ -34,10 +34,10 @@ FREE = (
 def demo_training() -> TrainingConfig:
     """Return the demonstration's training."""
     return TrainingConfig(
-        max_updates=3_600,
+        max_updates=3_300,
         batch_tokens=1_000,
         warmup_steps=600,
-        validate_every=900,
+        validate_every=1_100,
         checkpoint_every=200,
     )
 
