@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, TextIO, cast
 
 from rich.console import Console
-
-from minitransformer.system.progress import Counter
 
 
 def log_console(*, quiet: bool) -> Console:
     """Return a console on stderr that ignores write errors, as ``say`` does."""
     return Console(file=cast(TextIO, _Lossy(sys.stderr)), highlight=False, quiet=quiet)
-
-
-@contextmanager
-def counting(items: str, total: int | None, *, shown: bool) -> Iterator[Callable[[float], None]]:
-    """Yield ``Counter.advance``, or a function that does nothing if nothing is to be shown."""
-    if not shown:
-        yield lambda n: None
-        return
-    with Counter(log_console(quiet=False), items, total) as counter:
-        yield counter.advance
 
 
 class _Lossy:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from autograd.array import Device
 from autograd.kernel_choice import KernelChoice, choose_kernels
 from cli.command import run_command, say
-from cli.console import counting
+from cli.counting import counting
 from cli.options import Common, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import RunConfig

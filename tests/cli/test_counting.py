@@ -11,7 +11,7 @@ from rich.console import Console
 from small_run import Trained, translated
 
 from cli import console as console_module
-from cli.console import counting
+from cli.counting import counting
 from cli.translate import translate
 from minitransformer.system import progress
 from minitransformer.system.progress import Counter

@@ -376,7 +376,8 @@ def test_prepare_reads_every_recipe_as_training_does(recipe: Path, monkeypatch: 
 def test_prepare_starts_from_the_preset_as_training_does(
     preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--config", toml(tmp_path, f'preset = "{preset}"\n[data]\nmax_length = 99\n')]
+    run = ["--run", str(tmp_path / "run")]
+    words = [*run, "--config", toml(tmp_path, f'preset = "{preset}"\n[data]\nmax_length = 99\n')]
     assert prepared_as(words, monkeypatch) == read_options(words).data
     words += ["--data.vocabulary-size", "77"]
     assert prepared_as(words, monkeypatch) == read_options(words).data

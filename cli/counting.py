@@ -1,0 +1,19 @@
+"""The count of what a command has finished, on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def counting(items: str, total: int | None, *, shown: bool) -> Iterator[Callable[[float], None]]:
+    """Yield ``Counter.advance``, or a function that does nothing if nothing is to be shown."""
+    if not shown:  # rich, which shows it, is not loaded then: a single sentence is answered sooner
+        yield lambda n: None
+        return
+    from cli.console import log_console  # noqa: PLC0415
+    from minitransformer.system.progress import Counter  # noqa: PLC0415
+
+    with Counter(log_console(quiet=False), items, total) as counter:
+        yield counter.advance
