@@ -75,7 +75,8 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     if is_typed:
         say("type a sentence and press Enter; Ctrl-D ends")
     name, n_before = "line" if options.treebank is None else "tree", 0
-    with counting("sentences", _n_sentences(options), shown=not (is_typed or target.isatty())) as advance:
+    shown = not (is_typed or target.isatty())
+    with counting("sentences", _n_sentences(options) if shown else None, shown=shown) as advance:
         advance(0)
         for sentences in _groups(options, source):
             for i in parser.cut(sentences):

@@ -199,9 +199,11 @@ def translate_input(
     translation: LineTranslator, path: Path, options: TranslateOptions, languages: Languages | None, target: BinaryIO
 ) -> None:
     """Translate the file ``path`` to the output that the options name, or else to ``target``."""
-    n_lines = None if is_memory(path) or not path.is_file() else lines_of(path, languages)
+    shown = options.output is not None or not target.isatty()  # a terminal shows the translations themselves
+    can_count = shown and path.is_file() and not is_memory(path)  # a pipe is read once, a memory warns at each reading
+    n_lines = lines_of(path, languages) if can_count else None
     if options.output:
-        with counting("lines", n_lines, shown=True) as advance:
+        with counting("lines", n_lines, shown=shown) as advance:
             translate_file(
                 MemoryTranslator(translation, languages) if languages and is_memory(options.output) else translation,
                 path,
@@ -212,7 +214,6 @@ def translate_input(
                 advance=advance,
             )
     else:
-        shown = not target.isatty()  # a terminal shows the translations themselves
         with (
             groups_of_input(path, LINES_AT_ONCE, languages) as groups,
             counting("lines", n_lines, shown=shown) as advance,

@@ -105,7 +105,7 @@ class DataConfig:
 
     @property
     def remedy_if_missing(self) -> str:
-        """What a user can do if a text file is missing."""
+        """The remedy if a text file is missing, as a part of an error message."""
         fetch = "to fetch the files, run minitransformer-prepare with the same options and download; or "
         return f"{fetch if self.sha256 else ''}set data.raw to the folder that holds them"
 

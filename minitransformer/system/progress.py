@@ -1,4 +1,4 @@
-"""How far work has come: a bar on a terminal, elsewhere a log line now and then."""
+"""Progress of long work: a bar on a terminal, elsewhere a log line now and then."""
 
 from __future__ import annotations
 

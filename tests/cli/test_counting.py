@@ -1,4 +1,4 @@
-"""How far the translation or the parsing of a file has come: lines in a log, a bar on a terminal."""
+"""Progress of the translation or the parsing of a file: lines in a log, a bar on a terminal."""
 
 from __future__ import annotations
 
