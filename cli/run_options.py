@@ -40,8 +40,8 @@ class Start(Common):
     config: tyro.conf.DisallowNone[Path | None] = None
     """TOML file of options, such as those in recipes/: warmup_steps in [training] is --training.warmup-steps."""
     preset: Preset = "tiny"
-    """Name of the model and its training: tiny and small train like the demonstration, the others as in the paper;
-    minitransformer-presets lists their sizes."""
+    """Name of the model and its training: tiny trains like the demonstration, small like the recipe for Multi30k, the
+    others as in the paper; minitransformer-presets lists their sizes."""
 
 
 @dataclass(frozen=True)
