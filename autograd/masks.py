@@ -20,7 +20,8 @@ from autograd.array import Array, IntArray, namespace
 class Segments:
     """Segments of a packed axis: segment b is tokens[starts[b] : starts[b] + lengths[b]].
 
-    There may be gaps: a cache of fixed capacity has unused rows after the end of each segment.
+    There may be gaps: a cache of fixed capacity has unused rows after the end of each segment.  Segments with gradients
+    must not overlap: a token of two segments would get only the gradient of one.
     """
 
     starts: IntArray

@@ -64,11 +64,14 @@ def _is_complete(path: Path) -> bool:
 def cache_directory() -> Path:
     """Return the directory of compiled kernels, which only this user may read or write.
 
-    It is ``minitransformer/kernels`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.  If that cannot be written, or belongs to
-    another user, it is a temporary directory, and kernels are compiled in every process.
+    It is ``minitransformer/kernels`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.  If that cannot be written, belongs to
+    another user, or there is no home directory, it is a temporary directory, and kernels are compiled in every process.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    directory = Path(base) / "minitransformer" / "kernels"
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    except RuntimeError as error:
+        return _temporary_directory(f"~/.cache: {error}")
+    directory = base / "minitransformer" / "kernels"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.stat()

@@ -73,5 +73,7 @@ def check_shapes(q: Array, k: Array, v: Array, mask: AttentionMask) -> None:
         raise ShapeError(f"attention: k and v must have the same number of tokens; got k {k.shape}, v {v.shape}")
     if len(q) != mask.queries.n_tokens:
         raise ShapeError(f"attention: the mask is for {mask.queries.n_tokens} queries; got q {q.shape}")
+    if len(q) < mask.queries.end:
+        raise ShapeError(f"attention: the mask reaches to query {mask.queries.end}; got q {q.shape}")
     if len(k) < mask.keys.end:
         raise ShapeError(f"attention: the mask reaches to key {mask.keys.end}; got k {k.shape}")

@@ -85,6 +85,14 @@ def test_attention_shape_errors(q: Any, k: Any, v: Any, message: str) -> None:
         ops.attention(np.ones(q), np.ones(k), np.ones(v), mask=full_mask([3], [5]))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_segments_beyond_the_queries_are_an_error(dtype: str) -> None:
+    queries, keys = Segments(np.array([0, 9]), np.array([2, 1])), Segments.of_lengths([2, 1])
+    x = normal(3, 1, 4).astype(dtype)
+    with pytest.raises(ShapeError, match=r"the mask reaches to query 10; got q \(3, 1, 4\)"):
+        ops.attention(x, x, x, mask=KeyRanges(np.array([0, 0, 2]), np.array([2, 2, 3]), queries, keys))
+
+
 @pytest.mark.parametrize("shift", [0.0, 300.0, -300.0])
 @pytest.mark.parametrize("spread", [1.0, 100.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
+import shlex
 import shutil
 import stat
 from pathlib import Path
@@ -15,7 +17,8 @@ from autograd import ops
 from autograd.kernels.compiler import CompilerError, cached_code, code_of
 from autograd.kernels.cpu import library as cpu
 
-needs_compiler = pytest.mark.skipif(shutil.which(os.environ.get("CC") or "cc") is None, reason="no C compiler is here")
+COMPILER = shlex.split(os.environ.get("CC") or "cc")[0]
+needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="no C compiler is here")
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +76,23 @@ def test_a_directory_that_cannot_be_made_is_replaced_by_a_temporary_one(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert code_of(cached_code("name", [b"a"], lambda: b"code")) == b"code"
     assert "cannot be made" in caplog.text
+
+
+def test_without_a_home_directory_code_is_kept_in_a_temporary_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # no user has this number, as in some containers
+    assert code_of(cached_code("name", [b"a"], lambda: b"code")) == b"code"
+    assert "home directory: kernels are compiled again in every process" in caplog.text
+
+
+@needs_compiler
+def test_the_compiler_may_have_options(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "cc -DANYTHING")
+    monkeypatch.setattr(cpu, "_libraries", [])
+    assert "cc -DANYTHING" in cpu.library().command
 
 
 @needs_compiler

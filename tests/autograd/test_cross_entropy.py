@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import normal
 from op_cases import results
 from textbook import smoothed_targets
 
@@ -107,6 +108,16 @@ def test_the_impossible_class_may_be_the_first_or_the_last(n_classes: int, first
 def test_a_target_that_is_no_class_is_an_error(dtype: str) -> None:
     with pytest.raises(IndexError):
         ops.linear_cross_entropy(np.ones((2, 3), dtype), np.ones((5, 3), dtype), None, np.array([0, 5]))
+    with pytest.raises(IndexError):
+        ops.linear_cross_entropy(np.ones((2, 3), dtype), np.ones((5, 3), dtype), None, np.array([0, 1.7]))
+
+
+@DTYPES
+@pytest.mark.parametrize("of_targets", ["uint8", "int16", "uint64"])
+def test_targets_are_integers_of_any_dtype(dtype: str, of_targets: str) -> None:
+    x, weight, targets = normal(3, 4).astype(dtype), normal(5, 4).astype(dtype), np.array([4, 0, 2])
+    loss = ops.linear_cross_entropy(x, weight, None, targets.astype(of_targets))
+    np.testing.assert_allclose(loss.value, ops.linear_cross_entropy(x, weight, None, targets).value, rtol=1e-6)
 
 
 def linear_cross_entropy(x: tuple[int, ...], weight: tuple[int, ...], bias: Any = None) -> Tensor:

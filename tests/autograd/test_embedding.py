@@ -35,6 +35,8 @@ def test_a_negative_id_counts_from_the_end_and_one_beyond_the_table_is_an_error(
             ops.embedding_with_positions(table, np.array(ids), table, np.array([0, 0]), scale=2.0)
         with pytest.raises(IndexError):
             ops.embedding_with_positions(table, np.array([0, 0]), table, np.array(ids), scale=2.0)
+    with pytest.raises(IndexError):
+        ops.embedding_with_positions(table, np.array([1.7]), table, np.array([0]), scale=2.0)
 
 
 @DTYPES

@@ -48,7 +48,7 @@ def attention_over_ranges(
         of_keys = np.empty_like if keys.fill(len(k)) else np.zeros_like  # keys in no segment have gradient 0
         dq, dk, dv = np.empty_like(q), of_keys(k), of_keys(v)
         scratch = np.empty((v_width + BLOCK) * longest, np.float32)
-        _backward(q, k, v, np.ascontiguousarray(dy), weights, *segments, scratch, dq, dk, dv, *sizes)
+        _backward(q, k, v, np.ascontiguousarray(dy, np.float32), weights, *segments, scratch, dq, dk, dv, *sizes)
         return dq, dk, dv
 
     return y, backward

@@ -20,7 +20,8 @@ _cross_entropy_rows = Function("cross_entropy_rows")
 
 
 def _is_supported(x: Array, weight: Array, bias: Array | None, targets: Array, **static: object) -> bool:
-    return is_for_c(x, weight, bias) and targets.max(initial=-1) < len(weight)
+    """Return whether the arrays are for C and all targets are classes; the reference handles or refuses others."""
+    return is_for_c(x, weight, bias) and targets.dtype.kind == "i" and targets.max(initial=-1) < len(weight)
 
 
 @linear_cross_entropy.kernel("cpu", supports=_is_supported)

@@ -33,7 +33,7 @@ def dropout_in_c(x: Array, *, rate: float, stream_id: StreamId) -> tuple[Array, 
 
     def masked(values: Array) -> Array:
         out = np.empty(values.shape, np.float32)
-        _apply_mask(np.ascontiguousarray(values), kept, out, out.size, scale)
+        _apply_mask(np.ascontiguousarray(values, np.float32), kept, out, out.size, scale)
         return out
 
     return masked(x), lambda dy: (masked(dy),)

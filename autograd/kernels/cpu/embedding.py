@@ -16,7 +16,8 @@ _embed, _add_rows_to_table = Function("embed"), Function("add_rows_to_table")
 
 def _is_supported(table: Array, ids: Array, **static: object) -> bool:
     """Return whether the table is for C and all ids are rows, counted from 0; NumPy handles or refuses other ids."""
-    return is_for_c(table) and table.ndim == 2 and (not ids.size or (ids.min() >= 0 and ids.max() < len(table)))
+    are_rows = ids.dtype.kind in "iu" and (not ids.size or (ids.min() >= 0 and ids.max() < len(table)))
+    return is_for_c(table) and table.ndim == 2 and are_rows
 
 
 @embedding.kernel("cpu", supports=_is_supported)
@@ -76,6 +77,5 @@ class _Rows(PendingGradient):
 
     def add_to(self, out: Array) -> None:
         """Add one row after the other."""
-        _add_rows_to_table(
-            out, self.ids, np.ascontiguousarray(self.rows), self.kept, self.scale, self.ids.size, self.shape[1]
-        )
+        rows = np.ascontiguousarray(self.rows, np.float32)
+        _add_rows_to_table(out, self.ids, rows, self.kept, self.scale, self.ids.size, self.shape[1])

@@ -141,13 +141,14 @@ def _type_of(parameter: str) -> Any:
 
 def _command() -> list[str]:
     """Return the compiler and its options.  Raises: CompilerError if there is none."""
-    compiler = shutil.which(os.environ.get("CC") or "cc")
+    name, *options = shlex.split(os.environ.get("CC") or "cc")
+    compiler = shutil.which(name)
     if compiler is None:
         raise CompilerError(
             "no C compiler was found (cc, or what the environment variable CC names): install GCC or Clang"
         )
     wide = (WIDE,) if platform.machine() in ("x86_64", "AMD64") else ()
-    return [compiler, *FLAGS, *wide, *shlex.split(os.environ.get("MINITRANSFORMER_CFLAGS", ""))]
+    return [compiler, *options, *FLAGS, *wide, *shlex.split(os.environ.get("MINITRANSFORMER_CFLAGS", ""))]
 
 
 def _inputs(command: list[str]) -> list[bytes]:

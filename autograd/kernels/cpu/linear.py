@@ -66,7 +66,7 @@ def linear_relu_with_pending_gradient(x: Array, weight: Array, bias: Array) -> t
 
     def backward(dy: Array) -> tuple[Array | PendingGradient, ...]:
         dz, dbias = np.empty_like(y), np.zeros_like(bias)
-        _relu_backward(np.ascontiguousarray(dy), y, dz, dbias, *y.shape)
+        _relu_backward(np.ascontiguousarray(dy, np.float32), y, dz, dbias, *y.shape)
         return dz @ weight.T, PendingMatmul(x.T, dz), dbias
 
     return y, backward
