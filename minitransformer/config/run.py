@@ -43,7 +43,7 @@ def demo_training() -> TrainingConfig:
 
 
 def small_training() -> TrainingConfig:
-    """Return the training of the preset "small": 37 to 53 minutes on two CPU cores with 29,000 captions."""
+    """Return the training of the preset "small": 50 minutes on two CPU cores with 29,000 captions."""
     return TrainingConfig(
         max_updates=20_000,
         batch_tokens=1_600,
