@@ -69,8 +69,8 @@ def cache_directory() -> Path:
     """
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    except RuntimeError as error:
-        return _temporary_directory(f"~/.cache: {error}")
+    except RuntimeError:
+        return _temporary_directory("~/.cache: there is no home directory")
     directory = base / "minitransformer" / "kernels"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

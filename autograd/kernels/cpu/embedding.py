@@ -72,10 +72,10 @@ class _Rows(PendingGradient):
     def __init__(
         self, shape: tuple[int, ...], ids: Array, rows: Array, kept: Array | None = None, scale: float = 1.0
     ) -> None:
-        self.shape, self.like, self.rows, self.kept, self.scale = shape, rows, rows, kept, scale
+        self.shape, self.kept, self.scale = shape, kept, scale
+        self.rows = self.like = np.ascontiguousarray(rows, np.float32)
         self.ids = np.ascontiguousarray(ids, np.int64)
 
     def add_to(self, out: Array) -> None:
         """Add one row after the other."""
-        rows = np.ascontiguousarray(self.rows, np.float32)
-        _add_rows_to_table(out, self.ids, rows, self.kept, self.scale, self.ids.size, self.shape[1])
+        _add_rows_to_table(out, self.ids, self.rows, self.kept, self.scale, self.ids.size, self.shape[1])
