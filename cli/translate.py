@@ -117,7 +117,7 @@ class TranslateOptions(Common):
             "--sample": self.sample or None, "--alignments": self.alignments,
         }  # fmt: skip
         for name, value in of_lines.items():
-            if self.split_sentences and value is not None:
+            if self.split_sentences is not None and value is not None:
                 raise ConfigError(f"{name}: does not go with --split-sentences; it is for lines that are one sentence")
         self.check_search()
 
@@ -164,7 +164,7 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     remedy = 'to translate a file, give "< {file}" or "--input {file}"'
     options = parse_options(TranslateOptions(), DESCRIPTION, arguments, remedy)
     options.check()
-    splitter = SentenceSplitter(options.split_sentences) if options.split_sentences else None
+    splitter = SentenceSplitter(options.split_sentences) if options.split_sentences is not None else None
     choose_kernels(options.kernels)
     languages = languages_between(options.input, options.output, options.languages) if options.input else None
     prefixes = prefixes_of(options, languages)

@@ -100,6 +100,11 @@ def test_what_belongs_to_lines_of_one_sentence_is_refused(trained: Trained, opti
         translated(trained, b"one\n", *SPLIT, *option)
 
 
+def test_an_empty_language_code_is_refused_rather_than_ignored(trained: Trained) -> None:
+    with pytest.raises(ConfigError, match="language '': expected a code"):
+        translated(trained, b"one. two.\n", "--split-sentences", "")
+
+
 def test_unknown_characters_are_named_once_at_the_end(trained: Trained, logged: list[str]) -> None:
     target = translated(trained, "one ж\ntwo\nж 漢. six\n".encode())
     assert target.count(b"\n") == 3
