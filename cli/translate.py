@@ -31,6 +31,7 @@ from minitransformer.inference.stream import (
     LinesDone,
     LineTranslator,
     Source,
+    groups_of_file,
     groups_of_lines,
     read_prefixes,
 )
@@ -167,7 +168,7 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     splitter = SentenceSplitter(options.split_sentences) if options.split_sentences is not None else None
     choose_kernels(options.kernels)
     languages = languages_between(options.input, options.output, options.languages) if options.input else None
-    prefixes = prefixes_of(options, languages)
+    prefixes = prefixes_of(options)
     translator = Translator.load(*(options.run or (RunConfig.run,)), device=options.device, weights=options.weights)
     translation = LineTranslator(
         translator, options.search, options.n_best, options.threads, prefixes, options.sampling, options.alignments,
@@ -200,8 +201,7 @@ def translate_input(
 ) -> None:
     """Translate the file ``path`` to the output that the options name, or else to ``target``."""
     shown = options.output is not None or not target.isatty()  # a terminal shows the translations themselves
-    can_count = shown and path.is_file() and not is_memory(path)  # a pipe is read once, a memory warns at each reading
-    n_lines = lines_of(path, languages) if can_count else None
+    n_lines = lines_of(path) if shown else None
     if options.output:
         with counting("lines", n_lines, shown=shown) as advance:
             translate_file(
@@ -221,24 +221,26 @@ def translate_input(
             translate_groups(translation, groups, target, advance)
 
 
-def lines_of(path: Path, languages: Languages | None) -> int:
-    """Return the number of lines of a file."""
-    with groups_of_input(path, LINES_AT_ONCE, languages) as groups:
+def lines_of(path: Path) -> int | None:
+    """Return the number of lines of a text file; None for a pipe, read only once, and for a memory, which warns."""
+    if is_memory(path) or not path.is_file():
+        return None
+    with groups_of_file(path, LINES_AT_ONCE) as groups:
         return sum(map(len, groups))
 
 
-def prefixes_of(options: TranslateOptions, languages: Languages | None) -> Prefixes | None:
+def prefixes_of(options: TranslateOptions) -> Prefixes | None:
     """Return the beginnings of translations, if they are given.
 
-    Raises: PrefixError if the input is a file with another number of lines.
+    Raises: PrefixError if the input is a text file with another number of lines.
     """
     if options.prefix_text is not None:
         return Prefixes([as_text("prefix", options.prefix_text)])
     if options.prefix is None:
         return None
     prefixes = read_prefixes(options.prefix)
-    if options.input:
-        prefixes.require_lines(lines_of(options.input, languages))
+    if options.input and (n_lines := lines_of(options.input)) is not None:
+        prefixes.require_lines(n_lines)
     return prefixes
 
 

@@ -71,7 +71,8 @@ def translate_file(
     ``languages`` are needed if the source is a translation memory.  ``advance`` is first called with the number of
     lines that were translated earlier.  The bytes of the output do not depend on the number of interruptions.
     Raises: ResumeError if an interrupted output exists and ``resume`` is not set; ResumeError if the output was made
-        from another input, model or search, was changed, or is being written; CorpusError if the input cannot be read.
+        from another input, model or search, was changed, or is being written; CorpusError if the input cannot be read;
+        PrefixError if there is not one beginning for each line.
     """
     paths = [output] if translate.alignments is None else [output, translate.alignments]
     for i, path in enumerate(paths):
@@ -97,6 +98,8 @@ def translate_file(
         except KeyboardInterrupt:
             _log.info(f"interrupted after line {run.n_lines:,}; to continue from there, set resume and start it again")
             raise
+        if translate.prefixes:
+            translate.prefixes.require_lines(run.n_lines)
         if run.done:
             _log.info(f"{output}: complete; nothing is left to do")
         else:

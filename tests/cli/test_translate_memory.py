@@ -115,12 +115,13 @@ def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, 
     assert contents(tmp_path) == before
 
 
-def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Path) -> None:
+def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
     memory = written_memory(tmp_path / "in.tmx", ["one two", "six"])
     files = ["--input", str(memory), "--output", str(tmp_path / "out.tmx"), "--alignments", str(tmp_path / "aligned")]
     translated(trained, b"", *files, "--prefix", str(prefixes(tmp_path, ["eins", "sechs"])))
     targets = [target for _, target in read_memory(tmp_path / "out.tmx")]
     assert [target.split()[0] for target in targets] == ["eins", "sechs"]
+    assert logged == [f"warning: {memory}: 1 units have no text in en-US, and are left out"]
     aligned = (tmp_path / "aligned").read_text().splitlines()
     assert len(aligned) == 2
     for line, target in zip(aligned, targets, strict=True):

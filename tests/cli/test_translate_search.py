@@ -70,6 +70,22 @@ def test_a_file_of_beginnings_with_another_number_of_lines_is_refused(
         translated(trained, SOURCE, "--prefix", prefixes)
 
 
+def test_an_input_from_a_pipe_is_read_once_also_with_a_file_of_beginnings(trained: Trained, tmp_path: Path) -> None:
+    expected = translated(trained, SOURCE, "--prefix", written(tmp_path / "pre", "x\n" * 4))
+    for n_given in (4, 5):
+        prefixes, (end, start) = written(tmp_path / "pre", "x\n" * n_given), os.pipe()
+        os.write(start, SOURCE)
+        os.close(start)
+        with os.fdopen(end, "rb"):
+            files = ["--input", f"/dev/fd/{end}", "--output", str(tmp_path / "out")]
+            if n_given == 4:
+                translated(trained, b"", *files, "--prefix", prefixes)
+            else:
+                with pytest.raises(PrefixError, match="has 5 lines, more than the input"):
+                    translated(trained, b"", *files, "--prefix", prefixes)
+        assert (tmp_path / "out").read_bytes() == expected
+
+
 def test_beginnings_that_are_too_long_are_cut_with_a_warning(trained: Trained, logged: list[str]) -> None:
     lines = translated(trained, b"one\n", "--prefix-text", "eins " * 1_100, "--beam", "1").decode().splitlines()
     assert len(lines) == 1
