@@ -11,6 +11,7 @@ from typing import TypeAlias
 from minitransformer.config import ConfigError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
+from minitransformer.model.symbols import LANGUAGE_CODE
 from minitransformer.system.errors import UserError, install_extra
 
 Split: TypeAlias = Callable[[str], Sequence[str]]
@@ -74,10 +75,13 @@ class SplitTexts:
 
     @classmethod
     def of(cls, texts: Iterable[str], split: Split) -> SplitTexts:
-        """Cut texts; the pieces that ``split`` returns for a text, joined, must be the text."""
+        """Cut texts; the pieces that ``split`` returns for a text, joined, must be the text.
+
+        A language code, such as >>fra<<, is put before the further sentences of its text, too.
+        """
         parts = cls()
         for i, text in enumerate(texts):
-            blanks = [""]
+            blanks, code = [""], ""
             for piece in split(text):
                 sentence = piece.strip()
                 if not sentence:
@@ -86,7 +90,9 @@ class SplitTexts:
                 before, after = piece.split(sentence, 1)
                 blanks[-1] += before
                 blanks.append(after)
-                parts.sentences.append(sentence)
+                if own := LANGUAGE_CODE.match(sentence):
+                    code = f"{own[0]} "
+                parts.sentences.append(sentence if own else code + sentence)
                 parts.text_of.append(i)
             parts._blanks.append(blanks)
         return parts

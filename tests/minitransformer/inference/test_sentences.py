@@ -79,6 +79,14 @@ def test_what_is_no_code_of_a_language_is_refused(code: str) -> None:
     assert NAMES.keys() < LANGUAGES
 
 
+def test_each_sentence_has_the_language_code_of_its_text() -> None:
+    parts = SplitTexts.of([">>fra<< One.  Two. Three.", "Four. Five.", ">>deu<< Six. "], SentenceSplitter("en"))
+    assert parts.sentences == [
+        ">>fra<< One.", ">>fra<< Two.", ">>fra<< Three.", "Four.", "Five.", ">>deu<< Six.",
+    ]  # fmt: skip
+    assert parts.joined(["Un.", "Deux.", "Trois.", "4.", "5.", "Sechs."]) == ["Un.  Deux. Trois.", "4. 5.", "Sechs. "]
+
+
 def test_text_without_blanks_between_sentences_gets_them_in_another_script() -> None:
     parts = SplitTexts.of(["犬。猫。", "犬。 猫。", "a.b."], before_wide_stops)
     assert parts.joined(["A dog.", "A cat.", "A dog.", "A cat.", "x.y."]) == ["A dog. A cat.", "A dog. A cat.", "x.y."]
