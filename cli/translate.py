@@ -123,7 +123,11 @@ class TranslateOptions(Common):
         self.check_search()
 
     def check_search(self) -> None:
-        """Raise ConfigError for options of prefixes, samples and alignments that cannot be combined."""
+        """Raise ConfigError for options of n-best lists, prefixes, samples and alignments that cannot be combined."""
+        if self.n_best is not None and self.n_best > self.beam and not self.sample:
+            raise ConfigError(
+                f"--n-best {self.n_best} needs a beam of at least {self.n_best}: give --beam {self.n_best}"
+            )
         if self.prefix and self.prefix_text is not None:
             raise ConfigError("--prefix, --prefix-text: give one of them")
         drawn = {"--temperature": self.temperature, "--top-p": self.top_p, "--seed": self.seed}
@@ -165,15 +169,15 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     remedy = 'to translate a file, give "< {file}" or "--input {file}"'
     options = parse_options(TranslateOptions(), DESCRIPTION, arguments, remedy)
     options.check()
+    search, sampling = options.search, options.sampling
     splitter = SentenceSplitter(options.split_sentences) if options.split_sentences is not None else None
     choose_kernels(options.kernels)
     languages = languages_between(options.input, options.output, options.languages) if options.input else None
     prefixes = prefixes_of(options)
     translator = Translator.load(*(options.run or (RunConfig.run,)), device=options.device, weights=options.weights)
     translation = LineTranslator(
-        translator, options.search, options.n_best, options.threads, prefixes, options.sampling, options.alignments,
-        splitter,
-    )  # fmt: skip
+        translator, search, options.n_best, options.threads, prefixes, sampling, options.alignments, splitter
+    )
     try:
         if options.input:
             translate_input(translation, options.input, options, languages, target)

@@ -160,6 +160,22 @@ def test_options_that_do_not_go_together_are_refused(trained: Trained, options: 
         translated(trained, SOURCE, *options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--n-best", "5"], "^--n-best 5 needs a beam of at least 5: give --beam 5$"),
+        (["--beam", "0"], "search: expected 1,000 ≥ beam"),
+        (["--sample", "--n-best", "0"], "search: expected 1,000 ≥ beam ≥ n_best ≥ 1; got beam 1, n_best 0"),
+        (["--sample", "--temperature", "-1"], "sampling.temperature"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused_before_models_are_loaded(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        translate(["--run", str(tmp_path / "absent"), *options], io.BytesIO(), io.BytesIO())
+
+
 def resumed(trained: Trained, folder: Path, *options: str) -> tuple[bytes, bytes]:
     files = ["--input", str(folder / "in"), "--output", str(folder / "out"), "--alignments", str(folder / "al")]
     words = ["--run", str(trained.run), "--beam", "2", *files, "--resume", *options]
