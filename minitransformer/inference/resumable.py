@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from minitransformer.inference.memories import Languages, MemoryTranslator, groups_of_input
+from minitransformer.inference.prefix import Prefixes
 from minitransformer.inference.stream import LinesDone, LineTranslator
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_record, try_lock, write_text
@@ -84,7 +85,7 @@ def translate_file(
         lines = itertools.chain.from_iterable(groups)
         files = [_Output(stack.enter_context(_opened(path)), path) for path in paths]
         files[0].opening, files[0].closing = translate.opening, translate.closing
-        run = _Run(translate.facts(), files)
+        run = _Run(translate.facts(), translate.prefixes, files)
         if resume:
             run.take_up(lines, source)
         else:
@@ -194,8 +195,8 @@ class _Output:
 class _Run:
     """The files that are written (translations, then alignments), with counts and checksums of what was read."""
 
-    def __init__(self, made_with: dict[str, Any], files: Sequence[_Output]) -> None:
-        self.made_with, self.files = made_with, files
+    def __init__(self, facts: dict[str, Any], prefixes: Prefixes | None, files: Sequence[_Output]) -> None:
+        self.facts, self.prefixes, self.files = facts, prefixes, files
         self.output, self.path = files[0], files[0].path
         self.n_lines, self.done = 0, False
         self.read = hashlib.blake2b(digest_size=16)
@@ -249,8 +250,9 @@ class _Run:
                 " does not; remove the output, or choose another"
             )
         progress = read_record(progress_file(self.path), Progress)
-        names = dict.fromkeys([*self.made_with, *progress.made_with])
-        different = [name for name in names if progress.made_with.get(name) != self.made_with.get(name)]
+        made_with = self._made_with(progress.n_lines)
+        names = dict.fromkeys([*made_with, *progress.made_with])
+        different = [name for name in names if progress.made_with.get(name) != made_with.get(name)]
         if different:
             raise self.output.refusal(f"was begun with another {', '.join(different)}")
         self._read_as_far_as(progress, lines, source)
@@ -274,12 +276,16 @@ class _Run:
         for line in lines:
             self.read.update(line + b"\n")
 
+    def _made_with(self, n_lines: int) -> dict[str, Any]:
+        """Return all on which the output of the first ``n_lines`` lines depends, besides these lines."""
+        return {**self.facts, "prefix": self.prefixes and self.prefixes.checksum(n_lines)}
+
     def _note(self) -> None:
         alignments: dict[str, Any] = {}
         for file in self.files[1:]:
             alignments = {"n_bytes": file.n_bytes, "checksum": file.checksum}
         progress = Progress(
             self.n_lines, self.output.n_bytes, alignments, self.read.hexdigest(), self.output.checksum,
-            self.made_with, self.done,
+            self._made_with(self.n_lines), self.done,
         )  # fmt: skip
         write_text(progress_file(self.path), json.dumps(asdict(progress), indent=2) + "\n")

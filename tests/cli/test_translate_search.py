@@ -197,6 +197,15 @@ def test_files_are_taken_up_with_all_options_and_no_others(trained: Trained, oth
         resumed(trained, tmp_path, *options)
 
 
+def test_an_input_that_grows_is_continued_with_its_file_of_beginnings(trained: Trained, tmp_path: Path) -> None:
+    source, prefixes = tmp_path / "in", tmp_path / "pre"
+    for n_lines in (2, 4):
+        source.write_bytes(b"".join(SOURCE.splitlines(keepends=True)[:n_lines]))
+        prefixes.write_text("x\n" * n_lines)
+        target, _ = resumed(trained, tmp_path, "--prefix", str(prefixes))
+    assert target == translated(trained, SOURCE, "--prefix", str(prefixes))
+
+
 def uppercase(folder: Path, name: str = "out") -> tuple[bytes, bytes]:
     alignments = folder / f"{name}.al"
     translate_file(Uppercase(None, alignments), folder / "in", folder / name, resume=True, lines_at_once=4)
