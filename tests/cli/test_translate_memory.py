@@ -16,7 +16,8 @@ from minitransformer.config import ConfigError
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.data.tmx import CLOSING, opening, read_memory, unit_of
 from minitransformer.inference.memories import MemoryTranslator
-from minitransformer.inference.resumable import ResumeError, translate_file
+from minitransformer.inference.output_file import ResumeError
+from minitransformer.inference.resumable import translate_file
 
 VERSION = "minitransformer.data.tmx.code_version"  # asks git, which takes longer than all else here
 LINES = ["one two", "", "six & <five>", "two\x01"]

@@ -17,8 +17,9 @@ from translated_files import FileOperations, PowerCutError, Uppercase, lines_of
 from cli.train import train
 from cli.translate import translate
 from minitransformer.config import ConfigError
+from minitransformer.inference.output_file import ResumeError
 from minitransformer.inference.prefix import PrefixError
-from minitransformer.inference.resumable import ResumeError, progress_file, translate_file
+from minitransformer.inference.resumable import progress_file, translate_file
 from minitransformer.system.files import CheckpointError
 
 SOURCE = b"one two\n\nsix five four\nthree\n"
@@ -261,11 +262,14 @@ def test_alignments_have_a_file_of_their_own(tmp_path: Path, name: str, of: str)
     assert (tmp_path / "in").read_bytes() == b"one\n"
 
 
-def test_a_full_disk_is_one_line_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("operation", "name"), [(3, "out"), (4, "out.al"), (5, "out.progress.json")])
+def test_a_full_disk_is_one_line_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: int, name: str
+) -> None:
     (tmp_path / "in").write_bytes(lines_of(8))
-    operations = FileOperations(5, OSError(errno.ENOSPC, "No space left on device"))
+    operations = FileOperations(operation, OSError(errno.ENOSPC, "No space left on device"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", operations.counted(os.fsync))
-        with pytest.raises(Exception, match=r"cannot be written .*No space left"):
+        with pytest.raises(Exception, match=f"^{tmp_path / name}: cannot be written .*No space left"):
             uppercase(tmp_path)
     assert uppercase(tmp_path) == uppercase(tmp_path, "whole")

@@ -18,7 +18,7 @@ from translated_files import lines_of
 from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.inference import stream
-from minitransformer.inference.resumable import ResumeError
+from minitransformer.inference.output_file import ResumeError
 
 SPLIT = ["--split-sentences", "en"]
 
