@@ -31,6 +31,7 @@ from minitransformer.inference.stream import (
     LinesDone,
     LineTranslator,
     Source,
+    groups_of_file,
     groups_of_lines,
     read_prefixes,
 )
@@ -117,12 +118,16 @@ class TranslateOptions(Common):
             "--sample": self.sample or None, "--alignments": self.alignments,
         }  # fmt: skip
         for name, value in of_lines.items():
-            if self.split_sentences and value is not None:
+            if self.split_sentences is not None and value is not None:
                 raise ConfigError(f"{name}: does not go with --split-sentences; it is for lines that are one sentence")
         self.check_search()
 
     def check_search(self) -> None:
-        """Raise ConfigError for options of prefixes, samples and alignments that cannot be combined."""
+        """Raise ConfigError for options of n-best lists, prefixes, samples and alignments that cannot be combined."""
+        if self.n_best is not None and self.n_best > self.beam and not self.sample:
+            raise ConfigError(
+                f"--n-best {self.n_best} needs a beam of at least {self.n_best}: give --beam {self.n_best}"
+            )
         if self.prefix and self.prefix_text is not None:
             raise ConfigError("--prefix, --prefix-text: give one of them")
         drawn = {"--temperature": self.temperature, "--top-p": self.top_p, "--seed": self.seed}
@@ -164,15 +169,15 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     remedy = 'to translate a file, give "< {file}" or "--input {file}"'
     options = parse_options(TranslateOptions(), DESCRIPTION, arguments, remedy)
     options.check()
-    splitter = SentenceSplitter(options.split_sentences) if options.split_sentences else None
+    search, sampling = options.search, options.sampling
+    splitter = SentenceSplitter(options.split_sentences) if options.split_sentences is not None else None
     choose_kernels(options.kernels)
     languages = languages_between(options.input, options.output, options.languages) if options.input else None
-    prefixes = prefixes_of(options, languages)
+    prefixes = prefixes_of(options)
     translator = Translator.load(*(options.run or (RunConfig.run,)), device=options.device, weights=options.weights)
     translation = LineTranslator(
-        translator, options.search, options.n_best, options.threads, prefixes, options.sampling, options.alignments,
-        splitter,
-    )  # fmt: skip
+        translator, search, options.n_best, options.threads, prefixes, sampling, options.alignments, splitter
+    )
     try:
         if options.input:
             translate_input(translation, options.input, options, languages, target)
@@ -200,8 +205,7 @@ def translate_input(
 ) -> None:
     """Translate the file ``path`` to the output that the options name, or else to ``target``."""
     shown = options.output is not None or not target.isatty()  # a terminal shows the translations themselves
-    can_count = shown and path.is_file() and not is_memory(path)  # a pipe is read once, a memory warns at each reading
-    n_lines = lines_of(path, languages) if can_count else None
+    n_lines = lines_of(path) if shown else None
     if options.output:
         with counting("lines", n_lines, shown=shown) as advance:
             translate_file(
@@ -221,24 +225,26 @@ def translate_input(
             translate_groups(translation, groups, target, advance)
 
 
-def lines_of(path: Path, languages: Languages | None) -> int:
-    """Return the number of lines of a file."""
-    with groups_of_input(path, LINES_AT_ONCE, languages) as groups:
+def lines_of(path: Path) -> int | None:
+    """Return the number of lines of a text file; None for a pipe, read only once, and for a memory, which warns."""
+    if is_memory(path) or not path.is_file():
+        return None
+    with groups_of_file(path, LINES_AT_ONCE) as groups:
         return sum(map(len, groups))
 
 
-def prefixes_of(options: TranslateOptions, languages: Languages | None) -> Prefixes | None:
+def prefixes_of(options: TranslateOptions) -> Prefixes | None:
     """Return the beginnings of translations, if they are given.
 
-    Raises: PrefixError if the input is a file with another number of lines.
+    Raises: PrefixError if the input is a text file with another number of lines.
     """
     if options.prefix_text is not None:
         return Prefixes([as_text("prefix", options.prefix_text)])
     if options.prefix is None:
         return None
     prefixes = read_prefixes(options.prefix)
-    if options.input:
-        prefixes.require_lines(lines_of(options.input, languages))
+    if options.input and (n_lines := lines_of(options.input)) is not None:
+        prefixes.require_lines(n_lines)
     return prefixes
 
 

@@ -6,7 +6,6 @@ of the types of pieces.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -14,10 +13,8 @@ from typing import Any
 import sentencepiece
 
 from minitransformer.convert.parts import ConversionError
-from minitransformer.model.symbols import BLANK, END, START, UNKNOWN
+from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, START, UNKNOWN
 from minitransformer.system.errors import install_extra
-
-LANGUAGE_CODE = re.compile(r">>[^<>\s]+<<")  # the first word of a source line in multilingual OPUS-MT models
 
 
 def _format() -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from minitransformer.config import ConfigError
 from minitransformer.config.data import is_memory
 from minitransformer.data.tmx import CLOSING, languages_of, opening, read_segments, unit_of
+from minitransformer.inference.prefix import Prefixes
 from minitransformer.inference.stream import LinesDone, LineTranslator, groups_of_file
 
 Languages = tuple[str, str]
@@ -82,6 +83,11 @@ class MemoryTranslator:
     def alignments(self) -> Path | None:
         """The file for word alignments, if there is one."""
         return self.translate.alignments
+
+    @property
+    def prefixes(self) -> Prefixes | None:
+        """The given beginnings of translations, if there are any."""
+        return self.translate.prefixes
 
     def __call__(self, lines: Sequence[bytes], n_before: int, advance: LinesDone = lambda n: None) -> list[bytes]:
         """Translate a group of lines; ``n_before`` lines of the input come before it.  Empty lines give no unit.

@@ -85,9 +85,9 @@ class Prefixes:
                 " line of the input, an empty one where nothing is given"
             )
 
-    def checksum(self) -> str:
-        """Return a checksum of all beginnings."""
-        text = "\n".join(["all" if self.path is None else "each", *self.texts])
+    def checksum(self, n_lines: int) -> str:
+        """Return a checksum of the beginnings of the first ``n_lines`` lines."""
+        text = "\n".join(["all", *self.texts] if self.path is None else ["each", *self.texts[:n_lines]])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

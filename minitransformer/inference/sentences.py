@@ -8,11 +8,27 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TypeAlias
 
+from minitransformer.config import ConfigError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
+from minitransformer.model.symbols import LANGUAGE_CODE
 from minitransformer.system.errors import UserError, install_extra
 
 Split: TypeAlias = Callable[[str], Sequence[str]]
+# Source: ISO 639-1.  For any other code sentencex uses English rules, so a wrong one would not be noticed.
+LANGUAGES = {
+    "aa", "ab", "ae", "af", "ak", "am", "an", "ar", "as", "av", "ay", "az", "ba", "be", "bg", "bi", "bm", "bn",
+    "bo", "br", "bs", "ca", "ce", "ch", "co", "cr", "cs", "cu", "cv", "cy", "da", "de", "dv", "dz", "ee", "el",
+    "en", "eo", "es", "et", "eu", "fa", "ff", "fi", "fj", "fo", "fr", "fy", "ga", "gd", "gl", "gn", "gu", "gv",
+    "ha", "he", "hi", "ho", "hr", "ht", "hu", "hy", "hz", "ia", "id", "ie", "ig", "ii", "ik", "io", "is", "it",
+    "iu", "ja", "jv", "ka", "kg", "ki", "kj", "kk", "kl", "km", "kn", "ko", "kr", "ks", "ku", "kv", "kw", "ky",
+    "la", "lb", "lg", "li", "ln", "lo", "lt", "lu", "lv", "mg", "mh", "mi", "mk", "ml", "mn", "mr", "ms", "mt",
+    "my", "na", "nb", "nd", "ne", "ng", "nl", "nn", "no", "nr", "nv", "ny", "oc", "oj", "om", "or", "os", "pa",
+    "pi", "pl", "ps", "pt", "qu", "rm", "rn", "ro", "ru", "rw", "sa", "sc", "sd", "se", "sg", "si", "sk", "sl",
+    "sm", "sn", "so", "sq", "sr", "ss", "st", "su", "sv", "sw", "ta", "te", "tg", "th", "ti", "tk", "tl", "tn",
+    "to", "tr", "ts", "tt", "tw", "ty", "ug", "uk", "ur", "uz", "ve", "vi", "vo", "wa", "wo", "xh", "yi", "yo",
+    "za", "zh", "zu",
+}  # fmt: skip
 
 
 class SplitError(UserError, RuntimeError):
@@ -22,17 +38,24 @@ class SplitError(UserError, RuntimeError):
 class SentenceSplitter:
     """The rules and abbreviations of a language by which sentencex cuts a text; it needs the extra "sentences".
 
-    The pieces of a text, joined, are the text.  For a language that sentencex does not know, it uses another's rules.
+    The pieces of a text, joined, are the text.  A region or script after the language ("de-AT") changes nothing.  For a
+    language without rules of its own, sentencex uses another's.
+    Raises: ConfigError if ``language`` is no code of ISO 639-1; SplitError if sentencex is not installed.
     """
 
     def __init__(self, language: str) -> None:
+        self.language = language.lower().replace("_", "-").partition("-")[0]
+        if self.language not in LANGUAGES:
+            raise ConfigError(
+                f'language {language!r}: expected a code such as "en" or "de"; for a language without a code of two'
+                " letters, give that of a language with similar abbreviations"
+            )
         try:
             self._segment = import_module("sentencex").segment
         except ModuleNotFoundError as error:
             raise SplitError(
                 f"sentences are split by sentencex, which is not installed: {install_extra('sentences')}"
             ) from error
-        self.language = language
 
     def __call__(self, text: str) -> list[str]:
         """Return the sentences of a text, each with the whitespace after it."""
@@ -52,10 +75,13 @@ class SplitTexts:
 
     @classmethod
     def of(cls, texts: Iterable[str], split: Split) -> SplitTexts:
-        """Cut texts; the pieces that ``split`` returns for a text, joined, must be the text."""
+        """Cut texts; the pieces that ``split`` returns for a text, joined, must be the text.
+
+        A language code, such as >>fra<<, is put before the further sentences of its text, too.
+        """
         parts = cls()
         for i, text in enumerate(texts):
-            blanks = [""]
+            blanks, code = [""], ""
             for piece in split(text):
                 sentence = piece.strip()
                 if not sentence:
@@ -64,7 +90,9 @@ class SplitTexts:
                 before, after = piece.split(sentence, 1)
                 blanks[-1] += before
                 blanks.append(after)
-                parts.sentences.append(sentence)
+                if own := LANGUAGE_CODE.match(sentence):
+                    code = f"{own[0]} "
+                parts.sentences.append(sentence if own else code + sentence)
                 parts.text_of.append(i)
             parts._blanks.append(blanks)
         return parts

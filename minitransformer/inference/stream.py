@@ -210,12 +210,11 @@ class LineTranslator:
         return "".join(_LINE_BREAK.sub(" ", text) + "\n" for text in texts)
 
     def facts(self) -> dict[str, Any]:
-        """Return all settings, and the model's checksum, on which the output depends."""
+        """Return all settings but the prefixes, and the model's checksum, on which the output depends."""
         return {
             **dataclasses.asdict(self.search),
             "n_best": self.n_best,
             "model": self.translator.fingerprint(),
-            "prefix": self.prefixes and self.prefixes.checksum(),
             "sampling": self.sampling and dataclasses.asdict(self.sampling),
             "alignments": self.alignments and str(self.alignments),
             "split_sentences": self.splitter and self.splitter.language,

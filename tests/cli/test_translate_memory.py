@@ -16,7 +16,8 @@ from minitransformer.config import ConfigError
 from minitransformer.data.survey import LONGEST_LINE, CorpusError
 from minitransformer.data.tmx import CLOSING, opening, read_memory, unit_of
 from minitransformer.inference.memories import MemoryTranslator
-from minitransformer.inference.resumable import ResumeError, translate_file
+from minitransformer.inference.output_file import ResumeError
+from minitransformer.inference.resumable import translate_file
 
 VERSION = "minitransformer.data.tmx.code_version"  # asks git, which takes longer than all else here
 LINES = ["one two", "", "six & <five>", "two\x01"]
@@ -115,12 +116,13 @@ def test_a_memory_is_translated_into_a_memory(trained: Trained, tmp_path: Path, 
     assert contents(tmp_path) == before
 
 
-def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Path) -> None:
+def test_a_memory_has_alignments_of_its_segments(trained: Trained, tmp_path: Path, logged: list[str]) -> None:
     memory = written_memory(tmp_path / "in.tmx", ["one two", "six"])
     files = ["--input", str(memory), "--output", str(tmp_path / "out.tmx"), "--alignments", str(tmp_path / "aligned")]
     translated(trained, b"", *files, "--prefix", str(prefixes(tmp_path, ["eins", "sechs"])))
     targets = [target for _, target in read_memory(tmp_path / "out.tmx")]
     assert [target.split()[0] for target in targets] == ["eins", "sechs"]
+    assert logged == [f"warning: {memory}: 1 units have no text in en-US, and are left out"]
     aligned = (tmp_path / "aligned").read_text().splitlines()
     assert len(aligned) == 2
     for line, target in zip(aligned, targets, strict=True):

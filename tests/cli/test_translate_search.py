@@ -17,8 +17,9 @@ from translated_files import FileOperations, PowerCutError, Uppercase, lines_of
 from cli.train import train
 from cli.translate import translate
 from minitransformer.config import ConfigError
+from minitransformer.inference.output_file import ResumeError
 from minitransformer.inference.prefix import PrefixError
-from minitransformer.inference.resumable import ResumeError, progress_file, translate_file
+from minitransformer.inference.resumable import progress_file, translate_file
 from minitransformer.system.files import CheckpointError
 
 SOURCE = b"one two\n\nsix five four\nthree\n"
@@ -68,6 +69,22 @@ def test_a_file_of_beginnings_with_another_number_of_lines_is_refused(
     assert not (tmp_path / "out").exists()
     with pytest.raises(PrefixError, match=message):
         translated(trained, SOURCE, "--prefix", prefixes)
+
+
+def test_an_input_from_a_pipe_is_read_once_also_with_a_file_of_beginnings(trained: Trained, tmp_path: Path) -> None:
+    expected = translated(trained, SOURCE, "--prefix", written(tmp_path / "pre", "x\n" * 4))
+    for n_given in (4, 5):
+        prefixes, (end, start) = written(tmp_path / "pre", "x\n" * n_given), os.pipe()
+        os.write(start, SOURCE)
+        os.close(start)
+        with os.fdopen(end, "rb"):
+            files = ["--input", f"/dev/fd/{end}", "--output", str(tmp_path / "out")]
+            if n_given == 4:
+                translated(trained, b"", *files, "--prefix", prefixes)
+            else:
+                with pytest.raises(PrefixError, match="has 5 lines, more than the input"):
+                    translated(trained, b"", *files, "--prefix", prefixes)
+        assert (tmp_path / "out").read_bytes() == expected
 
 
 def test_beginnings_that_are_too_long_are_cut_with_a_warning(trained: Trained, logged: list[str]) -> None:
@@ -144,6 +161,22 @@ def test_options_that_do_not_go_together_are_refused(trained: Trained, options: 
         translated(trained, SOURCE, *options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--n-best", "5"], "^--n-best 5 needs a beam of at least 5: give --beam 5$"),
+        (["--beam", "0"], "search: expected 1,000 ≥ beam"),
+        (["--sample", "--n-best", "0"], "search: expected 1,000 ≥ beam ≥ n_best ≥ 1; got beam 1, n_best 0"),
+        (["--sample", "--temperature", "-1"], "sampling.temperature"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused_before_models_are_loaded(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        translate(["--run", str(tmp_path / "absent"), *options], io.BytesIO(), io.BytesIO())
+
+
 def resumed(trained: Trained, folder: Path, *options: str) -> tuple[bytes, bytes]:
     files = ["--input", str(folder / "in"), "--output", str(folder / "out"), "--alignments", str(folder / "al")]
     words = ["--run", str(trained.run), "--beam", "2", *files, "--resume", *options]
@@ -163,6 +196,15 @@ def test_files_are_taken_up_with_all_options_and_no_others(trained: Trained, oth
     prefixes.write_text("y\n" * 4)
     with pytest.raises(ResumeError, match="out: was begun with another prefix;"):
         resumed(trained, tmp_path, *options)
+
+
+def test_an_input_that_grows_is_continued_with_its_file_of_beginnings(trained: Trained, tmp_path: Path) -> None:
+    source, prefixes = tmp_path / "in", tmp_path / "pre"
+    for n_lines in (2, 4):
+        source.write_bytes(b"".join(SOURCE.splitlines(keepends=True)[:n_lines]))
+        prefixes.write_text("x\n" * n_lines)
+        target, _ = resumed(trained, tmp_path, "--prefix", str(prefixes))
+    assert target == translated(trained, SOURCE, "--prefix", str(prefixes))
 
 
 def uppercase(folder: Path, name: str = "out") -> tuple[bytes, bytes]:
@@ -220,11 +262,14 @@ def test_alignments_have_a_file_of_their_own(tmp_path: Path, name: str, of: str)
     assert (tmp_path / "in").read_bytes() == b"one\n"
 
 
-def test_a_full_disk_is_one_line_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("operation", "name"), [(3, "out"), (4, "out.al"), (5, "out.progress.json")])
+def test_a_full_disk_is_one_line_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: int, name: str
+) -> None:
     (tmp_path / "in").write_bytes(lines_of(8))
-    operations = FileOperations(5, OSError(errno.ENOSPC, "No space left on device"))
+    operations = FileOperations(operation, OSError(errno.ENOSPC, "No space left on device"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", operations.counted(os.fsync))
-        with pytest.raises(Exception, match=r"cannot be written .*No space left"):
+        with pytest.raises(Exception, match=f"^{tmp_path / name}: cannot be written .*No space left"):
             uppercase(tmp_path)
     assert uppercase(tmp_path) == uppercase(tmp_path, "whole")

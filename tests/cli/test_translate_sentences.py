@@ -18,7 +18,7 @@ from translated_files import lines_of
 from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.inference import stream
-from minitransformer.inference.resumable import ResumeError
+from minitransformer.inference.output_file import ResumeError
 
 SPLIT = ["--split-sentences", "en"]
 
@@ -98,6 +98,11 @@ def test_a_line_is_translated_before_the_next_one_comes(trained: Trained) -> Non
 def test_what_belongs_to_lines_of_one_sentence_is_refused(trained: Trained, option: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=f"{option[0]}: does not go with --split-sentences"):
         translated(trained, b"one\n", *SPLIT, *option)
+
+
+def test_an_empty_language_code_is_refused_rather_than_ignored(trained: Trained) -> None:
+    with pytest.raises(ConfigError, match="language '': expected a code"):
+        translated(trained, b"one. two.\n", "--split-sentences", "")
 
 
 def test_unknown_characters_are_named_once_at_the_end(trained: Trained, logged: list[str]) -> None:

@@ -153,7 +153,7 @@ def test_a_full_disk_is_one_line_and_the_work_can_be_taken_up(
     operations = FileOperations(9, OSError(errno.ENOSPC, "No space left on device"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", operations.counted(os.fsync))
-        with pytest.raises(Exception, match=r"cannot be written .*No space left") as caught:
+        with pytest.raises(Exception, match=r"/out: cannot be written .*No space left") as caught:
             run(translator, tmp_path, resume=False)
     assert "\n" not in str(caught.value)
     assert run(translator, tmp_path, resume=True) == whole

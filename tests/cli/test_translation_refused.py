@@ -12,8 +12,8 @@ from small_run import Trained, contents
 from translated_files import lines_of, run
 
 from cli.command import naming_options
-from minitransformer.inference import resumable
-from minitransformer.inference.resumable import ResumeError, progress_file
+from minitransformer.inference.output_file import ResumeError, open_output
+from minitransformer.inference.resumable import progress_file
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CorruptFileError
 
@@ -133,5 +133,5 @@ def test_a_file_that_is_not_known_is_not_taken_for_an_output(
 
 
 def test_two_processes_do_not_write_one_output(translator: Translator, half_done: Path) -> None:
-    with resumable._opened(half_done / "out"), pytest.raises(ResumeError, match="another process is writing it"):
+    with open_output(half_done / "out"), pytest.raises(ResumeError, match="another process is writing it"):
         run(translator, half_done, resume=True)

@@ -184,7 +184,7 @@ class FirstFourLines:
     """Stands for a translator: it comes four lines far."""
 
     opening = closing = b""
-    alignments = None
+    alignments = prefixes = None
 
     def __call__(self, lines: Sequence[bytes], n_before: int, advance: Any) -> list[bytes]:
         if n_before == 4:

@@ -192,4 +192,7 @@ def test_there_is_a_beginning_for_each_line() -> None:
         each.require_lines(2)
     each.require_lines(3)
     one.require_lines(7)
-    assert len({each.checksum(), one.checksum(), Prefixes(["x"], Path("p")).checksum()}) == 3
+    assert len({each.checksum(2), one.checksum(2), Prefixes(["x"], Path("p")).checksum(2)}) == 3
+    longer, other = (Prefixes(["a", *more], Path("pre.de")) for more in (["", "d", "e"], ["b", "c"]))
+    assert longer.checksum(2) == each.checksum(2) != other.checksum(2)
+    assert longer.checksum(3) != each.checksum(3)

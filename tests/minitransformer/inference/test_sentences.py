@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minitransformer.inference.sentences import SentenceSplitter, SplitError, SplitTexts, translate_texts
+from minitransformer.config import ConfigError
+from minitransformer.inference.sentences import LANGUAGES, SentenceSplitter, SplitError, SplitTexts, translate_texts
 from minitransformer.inference.translator import Translator
+from minitransformer.serve.languages import NAMES
 
 BLANK = st.text(" \t\n\u3000\xa0", max_size=3)
 SENTENCE = st.text(st.characters(codec="utf-8"), max_size=5).map(str.strip)
-LANGUAGES = ["en", "de", "fr", "ja", "ru", "not-a-language", ""]
 
 
 def before_stops(text: str) -> list[str]:
@@ -42,7 +43,7 @@ def test_translations_stand_between_the_whitespace_of_the_source(sentences: list
 
 @given(text=st.text(st.characters(codec="utf-8") | st.sampled_from(list(".!?。 \t\"')0123-•")), max_size=40))
 def test_the_pieces_of_sentencex_are_the_text(text: str) -> None:
-    for language in LANGUAGES:
+    for language in ("en", "de", "fr", "ja", "ru", "zu"):
         assert "".join(SentenceSplitter(language)(text)) == text
 
 
@@ -60,6 +61,30 @@ def test_the_pieces_of_sentencex_are_the_text(text: str) -> None:
 )
 def test_abbreviations_and_numbers_end_no_sentence(language: str, text: str, sentences: list[str]) -> None:
     assert SplitTexts.of([text], SentenceSplitter(language)).sentences == sentences
+
+
+@pytest.mark.parametrize("code", ["de", "DE", "de-DE", "de_AT", "de-Latn-DE"])
+def test_a_language_has_its_rules_however_its_code_is_written(code: str) -> None:
+    splitter = SentenceSplitter(code)
+    assert splitter("Am 3. Oktober. Vgl. Abb. 3.") == ["Am 3. Oktober. ", "Vgl. Abb. 3."]
+    assert splitter.language == "de"
+
+
+@pytest.mark.parametrize("code", ["", "xx", "deu", "german", "de,en", "-de"])
+def test_what_is_no_code_of_a_language_is_refused(code: str) -> None:
+    """For an unknown code sentencex would use English rules."""
+    with pytest.raises(ConfigError, match=f'^language {code!r}: expected a code such as "en" or "de"; '):
+        SentenceSplitter(code)
+    assert len(LANGUAGES) == 183
+    assert NAMES.keys() < LANGUAGES
+
+
+def test_each_sentence_has_the_language_code_of_its_text() -> None:
+    parts = SplitTexts.of([">>fra<< One.  Two. Three.", "Four. Five.", ">>deu<< Six. "], SentenceSplitter("en"))
+    assert parts.sentences == [
+        ">>fra<< One.", ">>fra<< Two.", ">>fra<< Three.", "Four.", "Five.", ">>deu<< Six.",
+    ]  # fmt: skip
+    assert parts.joined(["Un.", "Deux.", "Trois.", "4.", "5.", "Sechs."]) == ["Un.  Deux. Trois.", "4. 5.", "Sechs. "]
 
 
 def test_text_without_blanks_between_sentences_gets_them_in_another_script() -> None:
