@@ -429,6 +429,42 @@ def test_script_in_a_text_stays_text(opened: Browser) -> None:
     assert opened.evaluate("document.querySelectorAll('img, main script, #attention script').length") == 0
 
 
+NEVER = """window.fetch = (path, {signal}) => new Promise((_, reject) => signal.addEventListener("abort", () => {
+    window.isAborted = true;
+    reject(new DOMException("", "AbortError"));
+}))"""
+FAILS = "window.fetch = () => Promise.reject(new TypeError())"
+LOOKS_CURRENT = (
+    "!document.querySelector('.old, [aria-disabled]') && document.getElementById('error').textContent === ''"
+)
+
+
+def retype(browser: Browser, text: str) -> None:
+    browser.evaluate("document.getElementById('text').select()")
+    browser.ask("Input.insertText", text=text)
+
+
+@pytest.mark.parametrize(
+    ("fetch", "asked"),
+    [
+        (NEVER, "document.querySelector('.old') !== null"),
+        (FAILS, "document.getElementById('error').textContent !== ''"),
+    ],
+)
+def test_an_earlier_text_typed_again_has_its_translation(opened: Browser, fetch: str, asked: str) -> None:
+    """A request for the text between is cancelled; its error disappears."""
+    opened.ask("Input.insertText", text="one")
+    wait_for(opened, "document.querySelectorAll('.translation').length === 1")
+    shown = opened.evaluate(TRANSLATIONS)
+    opened.evaluate(fetch)
+    retype(opened, "one two")
+    wait_for(opened, asked)
+    retype(opened, "one")
+    wait_for(opened, LOOKS_CURRENT)
+    assert opened.evaluate(TRANSLATIONS) == shown
+    assert opened.evaluate("window.isAborted") == (True if fetch == NEVER else None)
+
+
 def test_a_server_that_has_gone_is_said_on_the_page(browser: Browser, run: Path) -> None:
     with served(run) as server:
         browser.open(server.address)
