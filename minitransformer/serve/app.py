@@ -190,11 +190,15 @@ async def _part(name: str, media_type: str, values: Mapping[str, str] | None, re
 
 
 async def _fields(request: Request) -> Mapping[str, Any]:
-    """Return the fields of a JSON object or a form.  Raises: RequestError."""
+    """Return the fields of a JSON object or a form; a field that a form has several times becomes a list.
+
+    Raises: RequestError.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
         async with request.form(max_files=0, max_fields=20) as form:
-            return dict(form)
+            values = {name: form.getlist(name) for name in form}
+            return {name: found if len(found) > 1 else found[0] for name, found in values.items()}
     if kind != "application/json":
         raise RequestError(415, "Invalid request: send application/json or a form")
     try:

@@ -52,6 +52,17 @@ def test_a_list_gives_lists(client: Any) -> None:
     assert answer["alternatives"] == [["ONE!"], [], ["TWO!\nSIX!"]]
 
 
+@pytest.mark.parametrize("how", ["data", "files"])
+def test_a_form_with_a_field_repeated_is_a_list(client: Any, how: str) -> None:
+    def answer(**fields: Any) -> Any:
+        given = {"data": fields} if how == "data" else {"files": [(n, (None, v)) for n in fields for v in fields[n]]}
+        return client.post("/translate", **given)
+
+    languages = {"source": ["en"], "target": ["de"]}
+    assert answer(q=["one", "two"], **languages).json() == {"translatedText": ["ONE", "TWO"]}
+    assert answer(q=["one"], **(languages | {"target": ["fr", "de"]})).status_code == 400
+
+
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "\x00\x1b[31m", "שלום \u202e!", "🙂" * 100, "&lt;b&gt;"])
 def test_any_text_comes_back_as_data(client: Any, text: str) -> None:
     answer = client.post("/translate", json=form(text))
