@@ -251,6 +251,10 @@ def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
         (["--port", "70000"], "--port must be between 0 and 65535"),
         (["--proxy", "*"], "--proxy must be an IP address or a network"),
         (["--proxy", "localhost"], "--proxy must be an IP address or a network"),
+        (["--allow-origin", "*", "example.org"], '--allow-origin must be "*", or scheme://host[:port]'),
+        (["--allow-origin", "https://example.org/"], "without a path"),
+        (["--allow-origin", "https://Example.org"], "in lower case"),
+        (["--allow-origin", "https://example.org:443"], "without the scheme's own port"),
         (["--longest-text", "0"], "--longest-text must be between 1 and 1,000,000"),
         (["--beam", "0"], "beam ≥ n_best"),
     ],
@@ -262,6 +266,11 @@ def test_wrong_options_are_one_line(
     error = capsys.readouterr().err
     assert re.fullmatch(r"error: [^\n]+\n", error)
     assert remedy in error
+
+
+def test_origins_as_browsers_send_them_may_be_allowed() -> None:
+    origins = ("*", "https://example.org", "http://localhost:8080", "http://[::1]:5000", "moz-extension://c0-1f")
+    ServeOptions(allow_origin=origins).check()
 
 
 def test_a_port_that_is_taken_is_one_line(
