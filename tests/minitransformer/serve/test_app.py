@@ -179,6 +179,16 @@ def test_pages_of_other_origins_are_refused_unless_allowed(client: Any) -> None:
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "*")
 
 
+def test_a_page_of_an_allowed_origin_can_read_refusals() -> None:
+    origin = "https://good.example"
+    with client_of(ScriptedTranslator(), per_minute=1, allowed_origins=(origin,)) as client:
+        answers = [client.post("/translate", json=form("fail"), headers={"Origin": origin}) for _ in range(3)]
+    assert {answer.status_code for answer in answers} == {429, 500}
+    for answer in answers:
+        assert answer.headers["access-control-allow-origin"] == origin
+        assert answer.headers["access-control-expose-headers"] == "Retry-After"
+
+
 def test_one_request_too_many_is_told_when_to_come_back() -> None:
     with client_of(ScriptedTranslator(), per_minute=2) as client:
         answers = [client.post("/translate", json=form("one")) for _ in range(4)]
