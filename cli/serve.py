@@ -18,6 +18,7 @@ from cli.options import Common, parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, WeightsDtype
+from minitransformer.model.files import require_weights
 from minitransformer.serve.languages import languages_of
 from minitransformer.serve.translation_queue import TranslationQueue
 from minitransformer.serve.translation_request import Limits
@@ -105,9 +106,10 @@ def serve(arguments: Sequence[str]) -> int:
         from minitransformer.serve.server import address_of, listen, run_server  # noqa: PLC0415
     is_local = is_loopback(options.host)
     choose_kernels(options.kernels)
-    translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
+    require_weights(options.run)
     languages = languages_of(options.run, options.source, options.target)
     with listen(options.host, options.port) as listening:
+        translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
         queue = TranslationQueue(
             translator,
             search,

@@ -246,7 +246,7 @@ def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["--run", "nowhere"], "nowhere: "),
+        (["--run", "nowhere"], "nowhere: there is no model here"),
         (["nowhere"], '"--run nowhere"'),
         (["--port", "70000"], "--port must be between 0 and 65535"),
         (["--proxy", "*"], "--proxy must be an IP address or a network"),
@@ -273,6 +273,23 @@ def test_origins_as_browsers_send_them_may_be_allowed() -> None:
     ServeOptions(allow_origin=origins).check()
 
 
+@pytest.fixture
+def no_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Translator, "load", None)
+
+
+@pytest.mark.usefixtures("no_model_is_loaded")
+def test_all_languages_that_are_unknown_are_asked_for_before_the_model_is_loaded(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert as_command("serve", ["--run", str(run)], monkeypatch) == 1
+    assert capsys.readouterr().err == (
+        f"error: {run}: no names of training text say its source and target language;"
+        " give --source (a code, such as en) and give --target (a code, such as de)\n"
+    )
+
+
+@pytest.mark.usefixtures("no_model_is_loaded")
 def test_a_port_that_is_taken_is_one_line(
     run: Path, server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
