@@ -24,7 +24,8 @@ from parallel.launch import LaunchError, all_or_none
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LESS = "a smaller model, smaller batches, shorter lines, a narrower beam"
 EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
-_ONLY_OPTIONS = re.compile(r"\bset (resume|n_best|(?:data\.)?languages|source|target)\b")  # of trained models
+# Settings in messages about trained models; the commands have options of the same names.
+_ONLY_OPTIONS = re.compile(r"\bset (resume|n_best|(?:data\.)?languages|(?:source|target)(?:_spm)?)\b")
 
 
 class RefusalError(UserError):
