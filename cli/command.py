@@ -24,7 +24,8 @@ from parallel.launch import LaunchError, all_or_none
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LESS = "a smaller model, smaller batches, shorter lines, a narrower beam"
 EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
-_ONLY_OPTIONS = re.compile(r"\bset (resume|n_best|(?:data\.)?languages)\b")  # in messages about translations
+# Settings in messages about trained models; the commands have options of the same names.
+_ONLY_OPTIONS = re.compile(r"\bset (resume|n_best|(?:data\.)?languages|(?:source|target)(?:_spm)?)\b")
 
 
 class RefusalError(UserError):
@@ -87,7 +88,7 @@ def _status_of(main: Callable[[], int | None]) -> int:
 
 
 def naming_options(message: str) -> str:
-    """Return a library's message with the options of minitransformer-translate in place of its settings."""
+    """Return a library's message with the options of commands for trained models in place of its settings."""
     return _ONLY_OPTIONS.sub(lambda found: f"give --{found[1].replace('_', '-')}", message)
 
 

@@ -49,9 +49,9 @@ class ConvertOptions(Common):
     much they differ.  The other program must be installed."""
     source_spm: Path | None = None
     """sentencepiece model of the source, for a model without a tokenizer (CTranslate2, fairseq, JoeyNMT); of the
-    target, too, if that is not given."""
+    target, too, if neither --target-spm is given nor target.spm in the directory."""
     target_spm: Path | None = None
-    """sentencepiece model of the target, for a model without a tokenizer."""
+    """sentencepiece model of the target, for a model without a tokenizer; of the target only."""
     licence: str | None = None
     """Licence of the model, such as "CC-BY-4.0", which a bundle records."""
 
@@ -70,7 +70,7 @@ def convert(arguments: Sequence[str]) -> int:
     if options.certify:
         sentences, (name, directory) = read_sentences(options.certify), _other_model(options)
         require_side(name)
-    parts = read_parts(options.source, options.from_, source_model=options.source_spm, target_model=options.target_spm)
+    parts = read_parts(options.source, options.from_, source_spm=options.source_spm, target_spm=options.target_spm)
     parts = dataclasses.replace(parts, licence=options.licence or parts.licence)
     write_parts(parts, options.output, options.to, options.storage)
     say(f"wrote {options.output} ({options.to}: {FORMATS[options.to].files})")

@@ -83,6 +83,8 @@ def report_attention(options: AttentionOptions) -> int:
     is_page = options.output.suffix.lower() == ".html"
     if is_page:
         check_page_options(options)
+    else:
+        check_picture_options(options)
     search = SearchConfig(beam=options.beam, alpha=options.alpha)
     sentence = as_text("sentence", options.sentence)
     target = None if options.target is None else as_text("target", options.target)
@@ -105,15 +107,21 @@ def check_page_options(options: AttentionOptions) -> None:
             )
 
 
-def draw(pair: AttendedPair, options: AttentionOptions) -> None:
-    """Write a picture of the kinds, layers and heads that the options name."""
+def check_picture_options(options: AttentionOptions) -> None:
+    """Raise ReportError for what no model's picture can have, or if matplotlib is missing."""
     with matplotlib_needed():
-        from minitransformer.report.picture import attention_picture  # noqa: PLC0415
-        from minitransformer.report.saving import save_picture  # noqa: PLC0415
+        import minitransformer.report.picture  # noqa: F401, PLC0415
     if not options.kinds:
         raise ReportError("--kinds: name at least one kind of attention")
     if not 0 <= options.least_weight <= 1:
         raise ReportError(f"--least-weight: weights are between 0 and 1; got {options.least_weight}")
+
+
+def draw(pair: AttendedPair, options: AttentionOptions) -> None:
+    """Write a picture of the kinds, layers and heads that the options name."""
+    from minitransformer.report.picture import attention_picture  # noqa: PLC0415
+    from minitransformer.report.saving import save_picture  # noqa: PLC0415
+
     layers = chosen("layers", options.layers, pair.depth(options.kinds))
     heads = chosen("heads", options.heads, pair.weights.encoder.shape[1])
     figure = attention_picture(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from cli.options import Common, parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, WeightsDtype
+from minitransformer.model.files import require_weights
 from minitransformer.serve.languages import languages_of
 from minitransformer.serve.translation_queue import TranslationQueue
 from minitransformer.serve.translation_request import Limits
@@ -24,6 +26,8 @@ from minitransformer.system.errors import install_extra
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
 Ctrl-C or SIGTERM ends it, after the requests that have begun are answered. Nothing that users type is stored."""
+
+_ORIGIN = re.compile(r"\*|(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,12 @@ class ServeOptions(Common):
                 ipaddress.ip_network(self.proxy)
             except ValueError as error:
                 raise ConfigError(f"--proxy must be an IP address or a network; got {self.proxy}") from error
+        for origin in self.allow_origin:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    '--allow-origin must be "*", or scheme://host[:port] as browsers send it: in lower case, without a'
+                    f" path, and without the scheme's own port; got {origin}"
+                )
         for name in ("longest_text", "requests_per_minute", "most_waiting"):
             if not 1 <= getattr(self, name) <= 1_000_000:
                 option = name.replace("_", "-")
@@ -96,9 +106,10 @@ def serve(arguments: Sequence[str]) -> int:
         from minitransformer.serve.server import address_of, listen, run_server  # noqa: PLC0415
     is_local = is_loopback(options.host)
     choose_kernels(options.kernels)
-    translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
+    require_weights(options.run)
     languages = languages_of(options.run, options.source, options.target)
     with listen(options.host, options.port) as listening:
+        translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
         queue = TranslationQueue(
             translator,
             search,

@@ -42,16 +42,17 @@ def is_ctranslate2(directory: Path) -> bool:
     return (directory / MODEL_FILE).is_file() and has_vocabulary(directory)
 
 
-def read_ctranslate2(directory: Path, source_model: Path | None = None, target_model: Path | None = None) -> Parts:
+def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
     """Read the directory of a CTranslate2 model.
 
     Args:
-        source_model, target_model: the sentencepiece models with which the model was trained; see
+        source_spm, target_spm: the sentencepiece models with which the model was trained; see
             ``sentencepiece_models``.
 
     Raises: ConversionError if a file is missing, or if the model has what ours lacks; CorruptFileError if a JSON
     file is corrupt.
     """
+    models = sentencepiece_models(directory, source_spm, target_spm)
     path = directory / MODEL_FILE
     file = read_model_file(path)
     if file.model not in _HEADS:
@@ -66,7 +67,6 @@ def read_ctranslate2(directory: Path, source_model: Path | None = None, target_m
     settings = read_settings(directory, variables)
     source, target = read_vocabularies(directory, settings.symbols)
     require_symbols(directory, settings, source, target)
-    models = sentencepiece_models(directory, source_model, target_model)
     source, target, tokenizer = with_tokenizer(source, target, models)
     config = _layers_config(path, file, variables, settings)
     bias = variables.optional("decoder/projection/bias", (target.n_foreign,))

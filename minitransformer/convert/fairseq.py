@@ -43,7 +43,7 @@ def is_fairseq(path: Path) -> bool:
     return (path / WEIGHTS).is_file() and (path / ARGS).is_file()
 
 
-def read_fairseq(directory: Path, source_model: Path | None = None, target_model: Path | None = None) -> Parts:
+def read_fairseq(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
     """Read ``model.safetensors``, ``args.json`` and the dictionaries; for subwords see ``sentencepiece_models``.
 
     The start symbol is fairseq's padding symbol, because both are never generated; its decoder starts with the end
@@ -51,10 +51,10 @@ def read_fairseq(directory: Path, source_model: Path | None = None, target_model
     Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
     missing or corrupt.
     """
+    models = sentencepiece_models(directory, source_spm, target_spm)
     settings, arrays = SettingsFile.load(directory / ARGS), WeightsFile.load(directory / WEIGHTS)
     settings.refuse(_ALLOWED)
     _use_newest_names(arrays)
-    models = sentencepiece_models(directory, source_model, target_model)
     source, target, tokenizer = with_tokenizer(*_dictionaries(directory, settings), models)
     depths = count_layers(arrays)
     config = _configuration(settings, arrays, depths)

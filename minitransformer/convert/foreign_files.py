@@ -176,15 +176,26 @@ def read_lines(path: Path) -> list[str]:
     return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
 
 
-def sentencepiece_models(directory: Path, source_model: Path | None, target_model: Path | None) -> SubwordModels:
+def sentencepiece_models(directory: Path, source_spm: Path | None, target_spm: Path | None) -> SubwordModels:
     """Return the sentencepiece models of source and target; None if there are none.
 
-    They are the files that are given; one file is for both languages.  Else they are the directory's
-    ``tokenizer.model``, or its ``source.spm`` and ``target.spm``.
-    Raises: ConversionError if a file cannot be read.
+    A language's model is the file that is given, or else its own in the directory: ``source.spm`` or ``target.spm``.
+    Without such a file, it is the one for both languages: the given ``source_spm``, or else ``tokenizer.model``.
+    Raises: ConversionError if only one language has a model, or if a file cannot be read.
     """
-    given = [path for path in (source_model, target_model) if path is not None]
-    if not given:
-        joint, separate = directory / JOINT_FILE, [directory / SOURCE_FILE, directory / TARGET_FILE]
-        given = [joint] if joint.exists() else [path for path in separate if path.exists()]
-    return (read_bytes(given[0]), read_bytes(given[-1])) if given else (None, None)
+    joint = source_spm or _if_there(directory / JOINT_FILE)
+    source = source_spm or _if_there(directory / SOURCE_FILE) or joint
+    target = target_spm or _if_there(directory / TARGET_FILE) or joint
+    if source and target:
+        return read_bytes(source), read_bytes(target)
+    for path, lacking in ((source, TARGET_FILE), (target, SOURCE_FILE)):
+        if path:
+            raise ConversionError(
+                f"{path}: is the sentencepiece model of one language, and there is no {lacking} for the other; set"
+                f" {lacking.replace('.', '_')} (set source_spm alone if one model is for both languages)"
+            )
+    return None, None
+
+
+def _if_there(path: Path) -> Path | None:
+    return path if path.exists() else None

@@ -101,12 +101,12 @@ WRITABLE = tuple(name for name, each in FORMATS.items() if each.write)
 
 
 def read_parts(
-    source: Path, name: str | None = None, *, source_model: Path | None = None, target_model: Path | None = None
+    source: Path, name: str | None = None, *, source_spm: Path | None = None, target_spm: Path | None = None
 ) -> Parts:
     """Read a model in the format ``name``, or in the one that is recognised by the files.
 
     Args:
-        source_model, target_model: sentencepiece models, for formats without a tokenizer.
+        source_spm, target_spm: sentencepiece models, for formats without a tokenizer.
 
     Raises: ConversionError if there is nothing, or nothing that is known; WeightsError if the weights do not fit the
     configuration.
@@ -117,7 +117,7 @@ def read_parts(
     read = FORMATS[name].read
     if read is None:
         raise ConversionError(f"{source}: {name} is written only; the formats that are read: {', '.join(READABLE)}")
-    models = (source_model, target_model)
+    models = (source_spm, target_spm)
     if FORMATS[name].has_tokenizer and models != (None, None):
         raise ConversionError(f"{source}: models in the format {name} have a tokenizer; give no sentencepiece models")
     parts = read(source) if FORMATS[name].has_tokenizer else read(source, *models)

@@ -57,16 +57,16 @@ def is_joeynmt(path: Path) -> bool:
     return all((path / name).is_file() for name in (WEIGHTS, CONFIG, *VOCABULARIES))
 
 
-def read_joeynmt(directory: Path, source_model: Path | None = None, target_model: Path | None = None) -> Parts:
+def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Path | None = None) -> Parts:
     """Read ``model.safetensors``, ``config.json`` and the vocabularies; for subwords see ``sentencepiece_models``.
 
     The padding symbol is an ordinary word here, because JoeyNMT's softmax has it, too.
     Raises: ConversionError if a setting is missing, or if the model has what ours lacks; CorruptFileError if a file is
     missing or corrupt.
     """
+    models = sentencepiece_models(directory, source_spm, target_spm)
     settings, arrays = SettingsFile.load(directory / CONFIG), WeightsFile.load(directory / WEIGHTS)
     _require_supported(settings)
-    models = sentencepiece_models(directory, source_model, target_model)
     vocabularies = [_vocabulary(directory / name, settings) for name in VOCABULARIES]
     source, target, tokenizer = with_tokenizer(vocabularies[0], vocabularies[1], models)
     depths = count_layers(arrays)

@@ -70,11 +70,7 @@ def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray
     """
     is_bundle = has_checksums(directory, BUNDLE_FILE)
     if not (is_bundle or has_checksums(directory)):
-        if not (directory / WEIGHTS_FILE).exists():
-            raise CorruptFileError(
-                f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one,"
-                " or give the directory of a trained model"
-            )
+        require_weights(directory)
         return _read_model_files(directory)
     with ThreadPoolExecutor() as executor:
         checking = (
@@ -85,6 +81,15 @@ def load_model_files(directory: Path) -> tuple[ModelConfig, dict[str, np.ndarray
         reading = executor.submit(_read_model_files, directory)
         checking.result()
         return reading.result()
+
+
+def require_weights(directory: Path) -> None:
+    """Raise CorruptFileError if a directory has no file of weights."""
+    if not (directory / WEIGHTS_FILE).exists():
+        raise CorruptFileError(
+            f"{directory}: there is no model here (no {WEIGHTS_FILE}); train one,"
+            " or give the directory of a trained model"
+        )
 
 
 def load_model_config(directory: Path) -> ModelConfig:

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -60,17 +59,13 @@ def create_app(
         yield
         await asyncio.to_thread(queue.close, CLOSING_SECONDS)
 
-    cross_origin = Middleware(
-        CORSMiddleware, allow_origins=list(allowed_origins), allow_methods=["GET", "POST"], allow_headers=["*"]
-    )
     routes = endpoints.routes()
     app = Starlette(
         routes=routes,
-        middleware=[cross_origin] if allowed_origins else [],
         exception_handlers=dict.fromkeys((HTTPException, RequestError, OverloadedError, Exception), _as_json),
         lifespan=lifespan,
     )
-    return Guard(
+    guarded = Guard(
         app,
         metrics,
         paths={route.path for route in routes},
@@ -78,6 +73,15 @@ def create_app(
         per_minute=per_minute,
         allowed_origins=allowed_origins,
         local_only=local_only,
+    )
+    if not allowed_origins:
+        return guarded
+    return CORSMiddleware(  # around the guard: allowed pages read its refusals, too
+        guarded,
+        allow_origins=list(allowed_origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["Retry-After"],
     )
 
 
@@ -190,11 +194,15 @@ async def _part(name: str, media_type: str, values: Mapping[str, str] | None, re
 
 
 async def _fields(request: Request) -> Mapping[str, Any]:
-    """Return the fields of a JSON object or a form.  Raises: RequestError."""
+    """Return the fields of a JSON object or a form; a field that a form has several times becomes a list.
+
+    Raises: RequestError.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
         async with request.form(max_files=0, max_fields=20) as form:
-            return dict(form)
+            values = {name: form.getlist(name) for name in form}
+            return {name: found if len(found) > 1 else found[0] for name, found in values.items()}
     if kind != "application/json":
         raise RequestError(415, "Invalid request: send application/json or a form")
     try:

@@ -104,8 +104,11 @@ class Guard:
         if scope["method"] != "POST":
             return None
         headers = Headers(scope=scope)
-        if not self._is_allowed(headers.get("origin"), headers.get("host", "")):
-            return JSONResponse({"error": "pages of other origins are not served"}, 403)
+        origin, host = headers.get("origin"), headers.get("host", "")
+        if not self._is_allowed(origin, host):
+            served = "the server's own origin on this machine" if self._local_only else "the server's own origin"
+            error = {"error": f"only pages of {served} may ask; this one is of {origin}, and asks {host}"}
+            return JSONResponse(error, 403)
         client = scope["client"][0] if scope.get("client") else ""
         if seconds := self._rate.wait(client):
             error = {"error": f"Slowdown: {self._rate.per_minute} per 1 minute"}

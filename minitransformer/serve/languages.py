@@ -28,6 +28,7 @@ NAMES = {
     "ta": "Tamil", "te": "Telugu", "th": "Thai", "tl": "Tagalog", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu",
     "uz": "Uzbek", "vi": "Vietnamese", "xh": "Xhosa", "yo": "Yoruba", "zh": "Chinese", "zu": "Zulu",
 }  # fmt: skip
+_DEMONSTRATION = {"source": "en", "target": "de"}
 _CODE = re.compile("[a-z]{2,3}(-[a-z0-9]{2,8})*")  # BCP 47, in lower case
 
 
@@ -62,14 +63,14 @@ def languages_of(run: Path, source: str | None, target: str | None) -> Languages
     data = _data_settings(run)
     if data.get("train_trees"):
         raise ConfigError(f"{run}: is a parser, which writes trees: use minitransformer-parse")
-    codes = [source or _code_of(data, "source"), target or _code_of(data, "target")]
-    for side, code in zip(("source", "target"), codes, strict=True):
-        if code is None:
-            raise ConfigError(
-                f"{run}: the names of its training text do not say its {side} language: set {side} to a code, such"
-                " as en"
-            )
-    return Languages(*(Language(str(code).lower().replace("_", "-")) for code in codes))
+    codes = {"source": source or _code_of(data, "source"), "target": target or _code_of(data, "target")}
+    missing = [side for side, code in codes.items() if code is None]
+    if missing:
+        remedies = [f"set {side} (a code, such as {_DEMONSTRATION[side]})" for side in missing]
+        raise ConfigError(
+            f"{run}: no names of training text say its {' and '.join(missing)} language; {' and '.join(remedies)}"
+        )
+    return Languages(*(Language(str(code).lower().replace("_", "-")) for code in codes.values()))
 
 
 def _data_settings(run: Path) -> Mapping[str, Any]:
@@ -87,7 +88,7 @@ def _code_of(data: Mapping[str, Any], side: str) -> str | None:
     The demonstration has no files.
     """
     if data.get("train_source") == []:
-        return {"source": "en", "target": "de"}[side]
+        return _DEMONSTRATION[side]
     if isinstance(languages := data.get("languages"), list) and len(languages) == 2:
         return str(languages[side == "target"])
     files = data.get(f"train_{side}")

@@ -90,6 +90,17 @@ def test_what_cannot_be_drawn_is_reported_in_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"), [(["--kinds"], "--kinds: name"), (["--least-weight", "2"], "--least-weight: weights")]
+)
+def test_options_of_pictures_are_checked_before_the_model_is_loaded(
+    options: list[str], problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["attention", "one", "--run", "nowhere", "--output", "a.png", *options]
+    assert as_command("report", words, monkeypatch) == 1
+    assert capsys.readouterr().err.startswith(f"error: {problem}")
+
+
 def test_without_matplotlib_a_page_can_be_made_and_a_picture_tells_the_remedy(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -246,11 +246,15 @@ def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["--run", "nowhere"], "nowhere: "),
+        (["--run", "nowhere"], "nowhere: there is no model here"),
         (["nowhere"], '"--run nowhere"'),
         (["--port", "70000"], "--port must be between 0 and 65535"),
         (["--proxy", "*"], "--proxy must be an IP address or a network"),
         (["--proxy", "localhost"], "--proxy must be an IP address or a network"),
+        (["--allow-origin", "*", "example.org"], '--allow-origin must be "*", or scheme://host[:port]'),
+        (["--allow-origin", "https://example.org/"], "without a path"),
+        (["--allow-origin", "https://Example.org"], "in lower case"),
+        (["--allow-origin", "https://example.org:443"], "without the scheme's own port"),
         (["--longest-text", "0"], "--longest-text must be between 1 and 1,000,000"),
         (["--beam", "0"], "beam ≥ n_best"),
     ],
@@ -264,6 +268,28 @@ def test_wrong_options_are_one_line(
     assert remedy in error
 
 
+def test_origins_as_browsers_send_them_may_be_allowed() -> None:
+    origins = ("*", "https://example.org", "http://localhost:8080", "http://[::1]:5000", "moz-extension://c0-1f")
+    ServeOptions(allow_origin=origins).check()
+
+
+@pytest.fixture
+def no_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Translator, "load", None)
+
+
+@pytest.mark.usefixtures("no_model_is_loaded")
+def test_all_languages_that_are_unknown_are_asked_for_before_the_model_is_loaded(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert as_command("serve", ["--run", str(run)], monkeypatch) == 1
+    assert capsys.readouterr().err == (
+        f"error: {run}: no names of training text say its source and target language;"
+        " give --source (a code, such as en) and give --target (a code, such as de)\n"
+    )
+
+
+@pytest.mark.usefixtures("no_model_is_loaded")
 def test_a_port_that_is_taken_is_one_line(
     run: Path, server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -427,6 +453,42 @@ def test_script_in_a_text_stays_text(opened: Browser) -> None:
     wait_for(opened, "!document.getElementById('attention').hidden")
     assert "<script>" in opened.evaluate("document.getElementById('source-words').textContent")
     assert opened.evaluate("document.querySelectorAll('img, main script, #attention script').length") == 0
+
+
+NEVER = """window.fetch = (path, {signal}) => new Promise((_, reject) => signal.addEventListener("abort", () => {
+    window.isAborted = true;
+    reject(new DOMException("", "AbortError"));
+}))"""
+FAILS = "window.fetch = () => Promise.reject(new TypeError())"
+LOOKS_CURRENT = (
+    "!document.querySelector('.old, [aria-disabled]') && document.getElementById('error').textContent === ''"
+)
+
+
+def retype(browser: Browser, text: str) -> None:
+    browser.evaluate("document.getElementById('text').select()")
+    browser.ask("Input.insertText", text=text)
+
+
+@pytest.mark.parametrize(
+    ("fetch", "asked"),
+    [
+        (NEVER, "document.querySelector('.old') !== null"),
+        (FAILS, "document.getElementById('error').textContent !== ''"),
+    ],
+)
+def test_an_earlier_text_typed_again_has_its_translation(opened: Browser, fetch: str, asked: str) -> None:
+    """A request for the text between is cancelled; its error disappears."""
+    opened.ask("Input.insertText", text="one")
+    wait_for(opened, "document.querySelectorAll('.translation').length === 1")
+    shown = opened.evaluate(TRANSLATIONS)
+    opened.evaluate(fetch)
+    retype(opened, "one two")
+    wait_for(opened, asked)
+    retype(opened, "one")
+    wait_for(opened, LOOKS_CURRENT)
+    assert opened.evaluate(TRANSLATIONS) == shown
+    assert opened.evaluate("window.isAborted") == (True if fetch == NEVER else None)
 
 
 def test_a_server_that_has_gone_is_said_on_the_page(browser: Browser, run: Path) -> None:

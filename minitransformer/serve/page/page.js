@@ -26,10 +26,10 @@ async function ask(path, fields, signal) {
 async function translate() {
   clearTimeout(timer);
   const text = byId("text").value, lines = text.split(/\r?\n/).map((line) => line.trim()).filter(Boolean);
-  if (text === shownText) return;
   running?.abort();
   const mine = running = new AbortController();
   byId("error").textContent = "";
+  if (text === shownText) return showAsCurrent();
   if (!lines.length) return show([], {}, text);
   byId("result").classList.add("old");
   byId("translate").setAttribute("aria-disabled", "true");
@@ -44,10 +44,15 @@ async function translate() {
   }
 }
 
-function show(lines, {translatedText = [], alternatives: others = [], scores = []}, text) {
-  shownText = text;
+/** Show that the translation is that of the text, and that none is awaited. */
+function showAsCurrent() {
   byId("result").classList.remove("old");
   byId("translate").removeAttribute("aria-disabled");
+}
+
+function show(lines, {translatedText = [], alternatives: others = [], scores = []}, text) {
+  shownText = text;
+  showAsCurrent();
   byId("attention").hidden = true;
   byId("said").textContent = translatedText.join("\n");
   byId("result").replaceChildren(...lines.flatMap((line, i) => {

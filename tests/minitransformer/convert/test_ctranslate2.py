@@ -361,7 +361,7 @@ def test_sentencepiece_models_may_be_given(tmp_path: Path) -> None:
     (directory / "shared_vocabulary.json").write_text(
         json.dumps(["<blank>" if i == 9 else w for i, w in enumerate(words)])
     )
-    back = read_ctranslate2(directory, source_model=tmp_path / "some.model")
+    back = read_ctranslate2(directory, source_spm=tmp_path / "some.model")
     assert back.config.vocabulary_size == 25
     assert back.tokenizer.source.id_to_piece(24) == words[9]
     assert back.tokenizer.encode_source(LINES) == [
@@ -371,4 +371,4 @@ def test_sentencepiece_models_may_be_given(tmp_path: Path) -> None:
     np.testing.assert_array_equal(embedding[24], embedding[0])
     assert back.weights["softmax_bias"][24] == -1e4
     with pytest.raises(ConversionError, match="none.model: cannot be read"):
-        read_ctranslate2(directory, source_model=tmp_path / "none.model")
+        read_ctranslate2(directory, source_spm=tmp_path / "none.model")

@@ -52,6 +52,17 @@ def test_a_list_gives_lists(client: Any) -> None:
     assert answer["alternatives"] == [["ONE!"], [], ["TWO!\nSIX!"]]
 
 
+@pytest.mark.parametrize("how", ["data", "files"])
+def test_a_form_with_a_field_repeated_is_a_list(client: Any, how: str) -> None:
+    def answer(**fields: Any) -> Any:
+        given = {"data": fields} if how == "data" else {"files": [(n, (None, v)) for n in fields for v in fields[n]]}
+        return client.post("/translate", **given)
+
+    languages = {"source": ["en"], "target": ["de"]}
+    assert answer(q=["one", "two"], **languages).json() == {"translatedText": ["ONE", "TWO"]}
+    assert answer(q=["one"], **(languages | {"target": ["fr", "de"]})).status_code == 400
+
+
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "\x00\x1b[31m", "שלום \u202e!", "🙂" * 100, "&lt;b&gt;"])
 def test_any_text_comes_back_as_data(client: Any, text: str) -> None:
     answer = client.post("/translate", json=form(text))
@@ -147,13 +158,20 @@ def test_a_name_that_leads_to_this_machine_is_refused_if_the_server_is_for_it_al
         hosts = {"localhost:5000": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example:5000": 403}
         for host, status in hosts.items():
             headers = {"Host": host, "Origin": f"http://{host}"}
-            assert client.post("/translate", json=form("one"), headers=headers).status_code == status
+            answer = client.post("/translate", json=form("one"), headers=headers)
+            assert answer.status_code == status
+        assert answer.json()["error"] == (
+            "only pages of the server's own origin on this machine may ask;"
+            " this one is of http://evil.example:5000, and asks evil.example:5000"
+        )
         assert client.post("/translate", json=form("one"), headers={"Host": "evil.example"}).status_code == 200
 
 
 def test_pages_of_other_origins_are_refused_unless_allowed(client: Any) -> None:
     for origin, status in (("http://testserver", 200), ("https://evil.example", 403), ("null", 403)):
-        assert client.post("/translate", json=form("one"), headers={"Origin": origin}).status_code == status
+        answer = client.post("/translate", json=form("one"), headers={"Origin": origin})
+        assert answer.status_code == status
+        assert status == 200 or f"this one is of {origin}, and asks testserver" in answer.json()["error"]
     with client_of(ScriptedTranslator(), allowed_origins=("https://good.example",)) as open_to_one:
         for origin, status in (("https://good.example", 200), ("https://evil.example", 403)):
             answer = open_to_one.post("/translate", json=form("one"), headers={"Origin": origin})
@@ -166,6 +184,16 @@ def test_pages_of_other_origins_are_refused_unless_allowed(client: Any) -> None:
     with client_of(ScriptedTranslator(), allowed_origins=("*",)) as open_to_all:
         answer = open_to_all.post("/translate", json=form("one"), headers={"Origin": "null"})
         assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, "*")
+
+
+def test_a_page_of_an_allowed_origin_can_read_refusals() -> None:
+    origin = "https://good.example"
+    with client_of(ScriptedTranslator(), per_minute=1, allowed_origins=(origin,)) as client:
+        answers = [client.post("/translate", json=form("fail"), headers={"Origin": origin}) for _ in range(3)]
+    assert {answer.status_code for answer in answers} == {429, 500}
+    for answer in answers:
+        assert answer.headers["access-control-allow-origin"] == origin
+        assert answer.headers["access-control-expose-headers"] == "Retry-After"
 
 
 def test_one_request_too_many_is_told_when_to_come_back() -> None:

@@ -36,15 +36,17 @@ def test_files_end_in_their_language(tmp_path: Path, names: list[str]) -> None:
 @pytest.mark.parametrize("names", [["train.txt"], ["train.en", "train.fr"], ["train"], "train.en", None])
 def test_other_names_say_nothing_and_options_are_needed(tmp_path: Path, names: Any) -> None:
     run = run_of(tmp_path, train_source=names, train_target=["train.de"])
-    with pytest.raises(ConfigError, match="do not say its source language: set source to a code"):
+    with pytest.raises(ConfigError, match=r"say its source language; set source \(a code, such as en\)$"):
         codes(run)
     assert codes(run, "en", None) == ("en", "de")
     assert codes(run, "pt-BR", None) == ("pt-br", "de")
 
 
 def test_a_model_without_a_run_needs_both_options(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="target language"):
+    with pytest.raises(ConfigError, match="its target language"):
         codes(tmp_path, "en", None)
+    with pytest.raises(ConfigError, match=r"its source and target language; set source \(.*\) and set target \(.*\)$"):
+        codes(tmp_path)
     assert codes(tmp_path, "en", "gsw") == ("en", "gsw")
     assert languages_of(tmp_path, "en", "gsw").target.name == "gsw"
 
@@ -59,5 +61,5 @@ def test_what_is_no_code_and_what_is_no_translator_is_refused(tmp_path: Path) ->
 def test_memories_are_in_the_languages_that_the_run_names(tmp_path: Path) -> None:
     run = run_of(tmp_path, train_source=["m.tmx"], languages=["en_US", "fr"])
     assert codes(run) == ("en-us", "fr")
-    with pytest.raises(ConfigError, match="source language"):
+    with pytest.raises(ConfigError, match="source and target language"):
         codes(run_of(tmp_path, train_source=["m.tmx"]))
