@@ -19,7 +19,7 @@ from cli.options import Common, as_text, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import is_memory
-from minitransformer.data.survey import COMPRESSED
+from minitransformer.data.survey import is_compressed
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.inference.prefix import Prefixes
@@ -103,7 +103,7 @@ class TranslateOptions(Common):
         require_threads(self.threads)
         if self.output and not self.input:
             raise ConfigError("--output: needs --input FILE; standard input goes to standard output")
-        if self.output and self.output.suffix in COMPRESSED:
+        if self.output and is_compressed(self.output):
             raise ConfigError(
                 f"--output {self.output}: the output is plain text; choose a name without {self.output.suffix}, and"
                 " compress the file afterwards"

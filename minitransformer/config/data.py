@@ -19,7 +19,7 @@ _BOUNDS = {"held_out": COUNT, "vocabulary_size": COUNT, "max_length": COUNT, "ma
 
 def is_memory(name: str | Path) -> bool:
     """Return whether a file is a translation memory, which has both sides of the text: TMX, plain, .gz or .xz."""
-    return re.search(r"(?i:\.tmx)(\.gz|\.xz)?$", str(name)) is not None
+    return re.search(r"\.tmx(\.gz|\.xz)?$", str(name), re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
 import gzip
 import lzma
@@ -46,8 +47,9 @@ def corpus_of_numbers(folder: Path, n: int, **fields: int) -> FileCorpus:
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_plain_gzip_and_xz_give_the_same_lines(tmp_path: Path, suffix: str) -> None:
-    path = written(tmp_path / f"text{suffix}", COMPRESSORS[suffix]("grün\nrot\n".encode()))
-    assert list(read_lines(path)) == ["grün", "rot"]
+    for name in (f"text{suffix}", f"TEXT{suffix.upper()}"):
+        path = written(tmp_path / name, COMPRESSORS[suffix]("grün\nrot\n".encode()))
+        assert list(read_lines(path)) == ["grün", "rot"]
 
 
 @pytest.mark.parametrize("inside", ["\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\x85", "\r"], ids=ascii)
@@ -126,6 +128,20 @@ def test_utf_16_is_reported_from_latin_1(tmp_path: Path, encoding: str) -> None:
     mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
     with pytest.raises(CorpusError, match="iconv -f utf-16 -t utf-8"):
         survey(written(tmp_path / "text", mark + "one\ntwo\n".encode(encoding)))
+
+
+@pytest.mark.parametrize("name", ["text", "text.zst"])
+@pytest.mark.parametrize(
+    "content",
+    [*(compress(b"one\n") for compress in (gzip.compress, lzma.compress, bz2.compress)),
+     b"\x28\xb5\x2f\xfd\x04\x58\n\0", b"PK\x03\x04\n\0\0\0"],
+    ids=["gzip", "xz", "bzip2", "Zstandard", "zip"],
+)  # fmt: skip
+def test_a_compressed_file_under_another_name_is_to_be_unpacked(tmp_path: Path, content: bytes, name: str) -> None:
+    path = written(tmp_path / name, content)
+    with pytest.raises(CorpusError) as caught:
+        survey(path)
+    assert str(caught.value).startswith(f"{path}: is compressed; unpack it, or name it .gz or .xz")
 
 
 def test_odd_lines_are_counted_by_kind(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_a_corpus_may_read_a_memory_backwards(tmp_path: Path) -> None:
             {"train_source": ("x.tmx",), "train_target": ("x.tmx",)},
             "x.tmx has both sides; name it in data.train_source",
         ),
-        ({"train_source": ("x.tmx",), "train_target": ("a.de",)}, "as many files in data.train_target"),
+        ({"train_source": ("x.tmx.GZ",), "train_target": ("a.de",)}, "as many files in data.train_target"),
         ({"train_source": ("x.tmx",), "languages": ("en",)}, "data.languages must be the codes of source and target"),
     ],
 )
