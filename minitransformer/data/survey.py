@@ -64,10 +64,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Survey:
-    """The survey of a complete UTF-8 file; ``odd`` counts unusual lines by kind; they are used, too."""
+    """The survey of a complete UTF-8 file; ``odd`` counts unusual lines by kind; they are used, too.
+
+    ``languages`` are the source and the target of a translation memory.
+    """
 
     n_lines: int
     odd: dict[str, Found]
+    languages: tuple[str, ...] = ()
 
 
 def is_compressed(path: Path) -> bool:
