@@ -49,7 +49,7 @@ class DataConfig:
     leaf_symbols: LeafSymbols = "normalised"
     """Symbols for the words of a tree: XX for all but punctuation (Vinyals et al.), or the part-of-speech tags."""
     held_out: int = 1_000
-    """Pairs to hold out of the training text if there are no validation files (at most a tenth of it)."""
+    """The most pairs to hold out of the training text if there are no validation files (at most a tenth of it)."""
     tokenizer: TokenizerType = "bpe"
     """Kind of subword model that sentencepiece trains; or, for parsing, whole words, with classes for rare words."""
     vocabulary_size: int = 2_000

@@ -87,7 +87,7 @@ class FileCorpus:
             if not any(surveys[source].n_lines for source, _ in validation):
                 raise CorpusError(f"{validation[0][0]}: the validation text is empty")
             return cls(train, validation, surveys=surveys, languages=config.languages)
-        stride = max(10, n_pairs // config.held_out)
+        stride = max(10, -(-n_pairs // config.held_out))  # rounded up: held_out is the greatest number
         corpus = cls(train, (), stride, surveys, config.languages)
         if n_pairs <= corpus.stride // 2:
             raise CorpusError(

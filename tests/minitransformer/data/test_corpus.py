@@ -374,9 +374,11 @@ def test_held_out_pairs_and_training_pairs_divide_the_text(
 
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(6, 400), held_out=st.integers(1, 60))
-def test_at_most_a_tenth_is_held_out(tmp_path_factory: pytest.TempPathFactory, n: int, held_out: int) -> None:
+def test_at_most_a_tenth_and_as_many_pairs_as_asked_for_are_held_out(
+    tmp_path_factory: pytest.TempPathFactory, n: int, held_out: int
+) -> None:
     corpus = corpus_of_numbers(tmp_path_factory.mktemp("held-out"), n, held_out=held_out)
-    assert len(list(corpus.validation())) <= -(-n // 10)
+    assert len(list(corpus.validation())) <= min(held_out, -(-n // 10))
 
 
 def test_text_of_which_no_pair_can_be_held_out_is_refused(tmp_path: Path) -> None:
@@ -389,6 +391,7 @@ def test_as_many_pairs_are_held_out_as_asked_for(tmp_path: Path) -> None:
     corpus = corpus_of_numbers(tmp_path, 400, held_out=20)
     assert [source for source, _ in corpus.validation()][:3] == ["en 10", "en 30", "en 50"]
     assert len(list(corpus.validation())) == 20
+    assert len(list(corpus_of_numbers(tmp_path, 399, held_out=20).validation())) == 20
 
 
 def test_held_out_pairs_are_the_same_every_time(tmp_path: Path) -> None:
