@@ -59,11 +59,11 @@ class DataConfig:
     """One vocabulary for both languages (the paper), or one for each language; two vocabularies share no matrix
     (model.tied)."""
     max_length: int = 256
-    """Training pairs with more tokens than this on a side are dropped, and counted.  Held-out pairs do not count in the
-    validation loss if a side has more tokens than both this number and 1,024."""
+    """Pairs of training text with more tokens than this on a side are dropped, and counted.  Pairs of validation files
+    do not count in the validation loss if a side has more tokens than both this number and 1,024."""
     max_ratio: float = 6.0
-    """Training pairs are dropped, and counted, if one side has over 20 tokens and over this many times as many as the
-    other."""
+    """Pairs of training text are dropped, and counted, if one side has over 20 tokens and over this many times as many
+    as the other."""
     download_from: str = ""
     """URL of the folder from which missing files are downloaded."""
     sha256: tuple[str, ...] = ()

@@ -35,6 +35,9 @@ class Corpus(Protocol):
     def location(self, i: int) -> str:
         """Return the location of the i-th training pair (from 0), for messages."""
 
+    def held_out_location(self, i: int) -> str | None:
+        """Return the location of the i-th held-out pair in the training text, None if it is in other text."""
+
 
 def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
     """Yield the pairs of two aligned files.  Raises: CorpusError if one has more lines than the other."""
@@ -121,6 +124,13 @@ class FileCorpus:
         if self.stride:  # the pair in the middle of every full stride is held out
             whole, rest = divmod(i, self.stride - 1)
             i = whole * self.stride + rest + (rest >= self.stride // 2)
+        return self._location(i)
+
+    def held_out_location(self, i: int) -> str | None:
+        """Return the location of the i-th held-out pair (from 0), None if it is in a validation file."""
+        return self._location(i * self.stride + self.stride // 2) if self.stride else None
+
+    def _location(self, i: int) -> str:
         names = [source.name for source, _ in self.train_files]
         for source, _ in self.train_files:
             if i < self.surveys[source].n_lines:
