@@ -209,6 +209,9 @@ def score_trees(options: TreesOptions) -> int:
     """Print EVALB's report: a line for each sentence, and summaries."""
     parameters = COLLINS if options.parameters is None else read_parameters(options.parameters)
     gold, candidates = list(read_gold_trees(options.gold)), list(read_tree_lines(options.candidate))
+    whole = [tree for tree in gold if tree.walk]
+    if len(gold) != len(candidates) == len(whole):  # minitransformer-parse --treebank ignores empty lines
+        gold = whole
     if len(gold) != len(candidates):
         raise CorpusError(
             f"{options.candidate}: has {len(candidates):,} trees, but {options.gold} has {len(gold):,};"

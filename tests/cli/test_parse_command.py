@@ -177,6 +177,16 @@ def test_gold_trees_score_100_and_tags_that_are_none_are_pointed_out(
     assert "candidate: has tags XX; --gold-tags takes the tags from the gold trees" in capsys.readouterr().err
 
 
+def test_empty_lines_of_gold_trees_count_only_beside_empty_candidates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold, two = written(tmp_path / "gold", "(S (NN a))\n\n(S (NN b))\n\n"), "(S (NN a))\n{}(S (NN b))\n{}"
+    for line, n in (("", 2), ("\n", 4)):
+        candidate = written(tmp_path / "candidate", two.format(line, line))
+        figures = summary_of([gold, candidate], capsys)
+        assert (figures["Number of sentence"], figures["Bracketing FMeasure"]) == (n, 100)
+
+
 def test_parameters_of_evalb_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold, candidate = written(tmp_path / "gold", "(S (NP (NN a)))\n"), written(tmp_path / "c", "(S (NX (NN a)))\n")
     parameters = written(tmp_path / "my.prm", "EQ_LABEL NP NX\n")
