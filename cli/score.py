@@ -24,6 +24,7 @@ from minitransformer.inference.translator import Translator, load_with_tokenizer
 from minitransformer.parsing.evalb import COLLINS, compare, with_tags_of
 from minitransformer.parsing.evalb_report import read_parameters, report
 from minitransformer.parsing.linear import WORD
+from minitransformer.parsing.parser import require_translator
 from minitransformer.parsing.penn import read_gold_trees, read_tree_lines
 from minitransformer.system.provenance import code_version
 from minitransformer.system.threads import available_cores
@@ -178,8 +179,9 @@ def tune_length(options: TuneLengthOptions) -> int:
     if not pairs:
         raise CorpusError(f"{options.source}: is empty")
     sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
-    search, tried = SearchConfig(beam=options.beam), list[Tried]()
-    for one in try_alphas(Translator.load(options.run), sources, references, search, options.alphas):
+    search, tried, translator = SearchConfig(beam=options.beam), list[Tried](), Translator.load(options.run)
+    require_translator(options.run, translator)
+    for one in try_alphas(translator, sources, references, search, options.alphas):
         print(f"alpha {one.alpha:g}: {one.score}", flush=True)
         tried.append(one)
     best = max(tried, key=lambda one: one.score.value)

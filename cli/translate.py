@@ -36,6 +36,7 @@ from minitransformer.inference.stream import (
 )
 from minitransformer.inference.translator import Translator, WeightsDtype
 from minitransformer.inference.unknown import UnknownCharacters
+from minitransformer.parsing.parser import require_translator
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
 With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".
@@ -168,7 +169,9 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     choose_kernels(options.kernels)
     languages = languages_between(options.input, options.output, options.languages) if options.input else None
     prefixes = prefixes_of(options, languages)
-    translator = Translator.load(*(options.run or (RunConfig.run,)), device=options.device, weights=options.weights)
+    runs = options.run or (RunConfig.run,)
+    translator = Translator.load(*runs, device=options.device, weights=options.weights)
+    require_translator(runs[0], translator)
     translation = LineTranslator(
         translator, options.search, options.n_best, options.threads, prefixes, options.sampling, options.alignments,
         splitter,

@@ -16,6 +16,7 @@ from autograd.op import with_kernels
 from cli.parse import parse
 from cli.score import score
 from cli.train import train
+from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
 from minitransformer.parsing.penn import read_tree, read_trees
@@ -197,6 +198,14 @@ def test_parameters_of_evalb_can_be_given(tmp_path: Path, capsys: pytest.Capture
 def test_a_model_that_translates_is_no_parser(trained: Trained) -> None:
     with pytest.raises(CheckpointError, match="run: the model makes no trees"):
         parse(["--run", str(trained.run)], io.BytesIO(b"a\n"), io.BytesIO())
+
+
+def test_a_parser_is_no_translator(trained_parser: TrainedParser) -> None:
+    run, text = str(trained_parser.run), written(trained_parser.folder / "text", "a\n")
+    with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
+        translate(["--run", run], io.BytesIO(b"a\n"), io.BytesIO())
+    with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
+        score(["tune-length", text, text, "--run", run])
 
 
 def test_mistakes_are_named(
