@@ -140,7 +140,7 @@ def score_bleu(options: BleuOptions) -> int:
     """Print BLEU and chrF with their signatures."""
     hypotheses, references = _read(options)
     print(bleu(hypotheses, references, lowercase=options.lowercase))
-    print(chrf(hypotheses, references))
+    print(chrf(hypotheses, references, lowercase=options.lowercase))
     say(f"code {code_version()}")
     return 0
 
