@@ -17,7 +17,7 @@ from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.evaluation.audit import Language, audit
 from minitransformer.evaluation.bleu import bleu, chrf
-from minitransformer.evaluation.length_penalty import ALPHAS, Tried, store_alpha, try_alphas
+from minitransformer.evaluation.length_penalty import ALPHAS, Tried, require_storable, store_alpha, try_alphas
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator, load_with_tokenizer
@@ -181,6 +181,7 @@ def tune_length(options: TuneLengthOptions) -> int:
     sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
     search, tried, translator = SearchConfig(beam=options.beam), list[Tried](), Translator.load(options.run)
     require_translator(options.run, translator)
+    require_storable(options.run, options.alphas)
     for one in try_alphas(translator, sources, references, search, options.alphas):
         print(f"alpha {one.alpha:g}: {one.score}", flush=True)
         tried.append(one)
