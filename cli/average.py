@@ -10,6 +10,7 @@ from pathlib import Path
 from cli.command import run_command, say
 from cli.options import Common, parse_options
 from minitransformer.config import RunConfig, TrainingConfig
+from minitransformer.config.run import RUN_FILE
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import load_model_files, save_model_files
 from minitransformer.system.files import CheckpointError
@@ -22,8 +23,8 @@ DESCRIPTION = "Average the weights of the last checkpoints of a run into a model
 class AverageOptions(Common):
     """The options of minitransformer-average."""
 
-    output: Path = Path("runs/averaged")
-    """Directory for the averaged model and its tokenizer."""
+    output: Path | None = None
+    """Directory for the averaged model and its tokenizer; "averaged" in the run's directory if not given."""
     run: Path = RunConfig.run
     """Directory of a training run."""
     last: int = TrainingConfig.average_checkpoints
@@ -47,10 +48,15 @@ def average(arguments: Sequence[str]) -> int:
             f"{options.run}: has {len(found)} checkpoints; cannot average the last {options.last}:"
             f" choose --last from 1 to {len(found)}"
         )
+    output = options.output or options.run / "averaged"
+    if (output / RUN_FILE).exists():
+        raise CheckpointError(
+            f"{output}: holds a run ({RUN_FILE}), whose model would be replaced; choose another directory with --output"
+        )
     chosen = found[-options.last :]
     tokenizer = Tokenizer.load(options.run)
     config, _ = load_model_files(chosen[-1])
-    save_model_files(options.output, config, average_weights(chosen))
-    tokenizer.save(options.output)
-    say(f"averaged {', '.join(path.name for path in chosen)} into {options.output}")
+    save_model_files(output, config, average_weights(chosen))
+    tokenizer.save(output)
+    say(f"averaged {', '.join(path.name for path in chosen)} into {output}")
     return 0

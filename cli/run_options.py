@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -53,11 +53,20 @@ class RunStart(Start):
 
 
 @dataclass(frozen=True)
+class _Trees:
+    """The options of a treebank; a tokenizer of whole words is valid only beside them."""
+
+    train_trees: tuple[str, ...] = ()
+    validation_trees: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class _Early(RunStart):
     """The options of a run that must be known before the others: a model to begin from sets defaults of many."""
 
     run: Path = RunConfig.run
     init_from: Path | None = None
+    data: _Trees = field(default_factory=_Trees)
 
 
 def parse_run_options(options: type[Options], description: str, arguments: Sequence[str]) -> Options:
@@ -91,11 +100,16 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
     """
     table = {} if file is None else read_toml(file)
     names = {key: table[key] for key in (*STARTS, "run", "init_from") if key in table}
+    if isinstance(data := table.get("data"), dict):
+        names["data"] = {key: data[key] for key in vars(_Trees()) if key in data}
     table = {key: value for key, value in table.items() if key not in (*STARTS, "init_from")}
     try:
         start = _early(with_changes(_Early(config=file), names), arguments)
         config = dataclasses.replace(RunConfig.of_preset(start.preset), run=start.run, init_from=start.init_from)
         if start.init_from is not None:
+            if start.data.train_trees:
+                data = dataclasses.replace(config.data, joint_vocabulary=False, **vars(start.data))
+                config = dataclasses.replace(config, data=data)
             config = fine_tuning(config)
         if start.init_from is None or start.compat != RunStart.compat:
             config = dataclasses.replace(config, model=compatible(config.model, start.compat))

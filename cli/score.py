@@ -17,13 +17,14 @@ from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.evaluation.audit import Language, audit
 from minitransformer.evaluation.bleu import bleu, chrf
-from minitransformer.evaluation.length_penalty import ALPHAS, Tried, store_alpha, try_alphas
+from minitransformer.evaluation.length_penalty import ALPHAS, Tried, require_storable, store_alpha, try_alphas
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator, load_with_tokenizer
 from minitransformer.parsing.evalb import COLLINS, compare, with_tags_of
 from minitransformer.parsing.evalb_report import read_parameters, report
 from minitransformer.parsing.linear import WORD
+from minitransformer.parsing.parser import require_translator
 from minitransformer.parsing.penn import read_gold_trees, read_tree_lines
 from minitransformer.system.provenance import code_version
 from minitransformer.system.threads import available_cores
@@ -139,7 +140,7 @@ def score_bleu(options: BleuOptions) -> int:
     """Print BLEU and chrF with their signatures."""
     hypotheses, references = _read(options)
     print(bleu(hypotheses, references, lowercase=options.lowercase))
-    print(chrf(hypotheses, references))
+    print(chrf(hypotheses, references, lowercase=options.lowercase))
     say(f"code {code_version()}")
     return 0
 
@@ -178,8 +179,10 @@ def tune_length(options: TuneLengthOptions) -> int:
     if not pairs:
         raise CorpusError(f"{options.source}: is empty")
     sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
-    search, tried = SearchConfig(beam=options.beam), list[Tried]()
-    for one in try_alphas(Translator.load(options.run), sources, references, search, options.alphas):
+    search, tried, translator = SearchConfig(beam=options.beam), list[Tried](), Translator.load(options.run)
+    require_translator(options.run, translator)
+    require_storable(options.run, options.alphas)
+    for one in try_alphas(translator, sources, references, search, options.alphas):
         print(f"alpha {one.alpha:g}: {one.score}", flush=True)
         tried.append(one)
     best = max(tried, key=lambda one: one.score.value)
@@ -209,6 +212,9 @@ def score_trees(options: TreesOptions) -> int:
     """Print EVALB's report: a line for each sentence, and summaries."""
     parameters = COLLINS if options.parameters is None else read_parameters(options.parameters)
     gold, candidates = list(read_gold_trees(options.gold)), list(read_tree_lines(options.candidate))
+    whole = [tree for tree in gold if tree.walk]
+    if len(gold) != len(candidates) == len(whole):  # minitransformer-parse --treebank ignores empty lines
+        gold = whole
     if len(gold) != len(candidates):
         raise CorpusError(
             f"{options.candidate}: has {len(candidates):,} trees, but {options.gold} has {len(gold):,};"

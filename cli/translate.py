@@ -19,7 +19,7 @@ from cli.options import Common, as_text, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import is_memory
-from minitransformer.data.survey import COMPRESSED
+from minitransformer.data.survey import is_compressed
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.inference.prefix import Prefixes
@@ -37,6 +37,7 @@ from minitransformer.inference.stream import (
 )
 from minitransformer.inference.translator import Translator, WeightsDtype
 from minitransformer.inference.unknown import UnknownCharacters
+from minitransformer.parsing.parser import require_translator
 
 DESCRIPTION = """Translate standard input, line by line, to standard output: exactly one line out for each line in.
 With --n-best N: up to N lines for each, as "line number <TAB> score <TAB> log-probability <TAB> translation".
@@ -104,7 +105,7 @@ class TranslateOptions(Common):
         require_threads(self.threads)
         if self.output and not self.input:
             raise ConfigError("--output: needs --input FILE; standard input goes to standard output")
-        if self.output and self.output.suffix in COMPRESSED:
+        if self.output and is_compressed(self.output):
             raise ConfigError(
                 f"--output {self.output}: the output is plain text; choose a name without {self.output.suffix}, and"
                 " compress the file afterwards"
@@ -174,7 +175,9 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     choose_kernels(options.kernels)
     languages = languages_between(options.input, options.output, options.languages) if options.input else None
     prefixes = prefixes_of(options)
-    translator = Translator.load(*(options.run or (RunConfig.run,)), device=options.device, weights=options.weights)
+    runs = options.run or (RunConfig.run,)
+    translator = Translator.load(*runs, device=options.device, weights=options.weights)
+    require_translator(runs[0], translator)
     translation = LineTranslator(
         translator, search, options.n_best, options.threads, prefixes, sampling, options.alignments, splitter
     )

@@ -19,7 +19,7 @@ _BOUNDS = {"held_out": COUNT, "vocabulary_size": COUNT, "max_length": COUNT, "ma
 
 def is_memory(name: str | Path) -> bool:
     """Return whether a file is a translation memory, which has both sides of the text: TMX, plain, .gz or .xz."""
-    return re.search(r"(?i:\.tmx)(\.gz|\.xz)?$", str(name)) is not None
+    return re.search(r"\.tmx(\.gz|\.xz)?$", str(name), re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DataConfig:
     leaf_symbols: LeafSymbols = "normalised"
     """Symbols for the words of a tree: XX for all but punctuation (Vinyals et al.), or the part-of-speech tags."""
     held_out: int = 1_000
-    """Pairs to hold out of the training text if there are no validation files (at most a tenth of it)."""
+    """The most pairs to hold out of the training text if there are no validation files (at most a tenth of it)."""
     tokenizer: TokenizerType = "bpe"
     """Kind of subword model that sentencepiece trains; or, for parsing, whole words, with classes for rare words."""
     vocabulary_size: int = 2_000
@@ -59,11 +59,11 @@ class DataConfig:
     """One vocabulary for both languages (the paper), or one for each language; two vocabularies share no matrix
     (model.tied)."""
     max_length: int = 256
-    """Training pairs with more tokens than this on a side are dropped, and counted.  Held-out pairs do not count in the
-    validation loss if a side has more tokens than both this number and 1,024."""
+    """Pairs of training text with more tokens than this on a side are dropped, and counted.  Pairs of validation files
+    do not count in the validation loss if a side has more tokens than both this number and 1,024."""
     max_ratio: float = 6.0
-    """Training pairs are dropped, and counted, if one side has over 20 tokens and over this many times as many as the
-    other."""
+    """Pairs of training text are dropped, and counted, if one side has over 20 tokens and over this many times as many
+    as the other."""
     download_from: str = ""
     """URL of the folder from which missing files are downloaded."""
     sha256: tuple[str, ...] = ()

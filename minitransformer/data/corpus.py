@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 from minitransformer.config import DataConfig
 from minitransformer.config.data import is_memory
 from minitransformer.data.survey import CorpusError, Survey, read_lines, survey
-from minitransformer.data.tmx import read_memory, survey_memory
+from minitransformer.data.tmx import read_memory, survey_memory, without_region
 
 Pair: TypeAlias = tuple[str, str]
 
@@ -34,6 +34,9 @@ class Corpus(Protocol):
 
     def location(self, i: int) -> str:
         """Return the location of the i-th training pair (from 0), for messages."""
+
+    def held_out_location(self, i: int) -> str | None:
+        """Return the location of the i-th held-out pair in the training text, None if it is in other text."""
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
@@ -68,8 +71,8 @@ class FileCorpus:
         """Open the corpus of a configuration.
 
         Every file is read once here, so that an invalid one is reported before hours of work.
-        Raises: CorpusError for files that are missing, empty, not UTF-8 or of unequal lengths, and for too few pairs to
-        hold any out.
+        Raises: CorpusError for files that are missing, empty, not UTF-8 or of unequal lengths, for translation memories
+        of different languages, and for too few pairs to hold any out.
         """
         train = _paths(config, config.train_source, config.train_target)
         validation = _paths(config, config.validation_source, config.validation_target)
@@ -77,6 +80,7 @@ class FileCorpus:
             path: survey_memory(path, config.languages) if is_memory(path) else survey(path)
             for path in dict.fromkeys(itertools.chain(*train, *validation))
         }
+        _check_languages(surveys)
         for source, target in (*train, *validation):
             check_aligned((source, surveys[source].n_lines), (target, surveys[target].n_lines))
         n_pairs = sum(surveys[source].n_lines for source, _ in train)
@@ -86,7 +90,7 @@ class FileCorpus:
             if not any(surveys[source].n_lines for source, _ in validation):
                 raise CorpusError(f"{validation[0][0]}: the validation text is empty")
             return cls(train, validation, surveys=surveys, languages=config.languages)
-        stride = max(10, n_pairs // config.held_out)
+        stride = max(10, -(-n_pairs // config.held_out))  # rounded up: held_out is the greatest number
         corpus = cls(train, (), stride, surveys, config.languages)
         if n_pairs <= corpus.stride // 2:
             raise CorpusError(
@@ -120,6 +124,13 @@ class FileCorpus:
         if self.stride:  # the pair in the middle of every full stride is held out
             whole, rest = divmod(i, self.stride - 1)
             i = whole * self.stride + rest + (rest >= self.stride // 2)
+        return self._location(i)
+
+    def held_out_location(self, i: int) -> str | None:
+        """Return the location of the i-th held-out pair (from 0), None if it is in a validation file."""
+        return self._location(i * self.stride + self.stride // 2) if self.stride else None
+
+    def _location(self, i: int) -> str:
         names = [source.name for source, _ in self.train_files]
         for source, _ in self.train_files:
             if i < self.surveys[source].n_lines:
@@ -146,6 +157,17 @@ def check_aligned(one: tuple[Path, int], other: tuple[Path, int]) -> None:
             f"{shorter}: ends after line {n_shorter:,}, but {longer} has {n_longer:,}; line n of one file must"
             " translate line n of the other: look for lines that were lost or split"
         )
+
+
+def _check_languages(surveys: Mapping[Path, Survey]) -> None:
+    """Raise CorpusError if two translation memories differ in source or target; their regions may differ."""
+    memories = [(path, found.languages) for path, found in surveys.items() if found.languages]
+    for (first, ours), (path, theirs) in itertools.product(memories[:1], memories[1:]):
+        if list(map(without_region, ours)) != list(map(without_region, theirs)):
+            raise CorpusError(
+                f"{path}: is read as {' → '.join(theirs)}, but {first} as {' → '.join(ours)}; to read both in one"
+                " direction, set data.languages"
+            )
 
 
 def _paths(config: DataConfig, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[Path, Path]]:

@@ -14,7 +14,7 @@ from typing import Any
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.given_tokenizer import GivenTokenizer
-from minitransformer.data.selection import worth_scoring, worth_training_on
+from minitransformer.data.selection import worth_holding_out, worth_scoring, worth_training_on
 from minitransformer.data.sources import text_corpus
 from minitransformer.data.store import TokenStore, shard_files, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
@@ -219,25 +219,35 @@ def _write_pairs(
 ) -> tuple[int, int]:
     """Write token ids and held-out text; return the numbers of training pairs and of pairs in the validation loss.
 
-    Held-out text contains all pairs, also those too long for the loss: BLEU is computed from all of them.
+    Held-out text contains the pairs too long for the loss, too: BLEU is computed from all of it.
     """
     n_words = max(tokenizer.n_source_words, tokenizer.n_target_words)
     kept = worth_training_on(_encoded(corpus.train(), tokenizer), config, dropped, corpus.location)
     n_train = write_store(directory, "train", kept, n_words)
     if n_train == 0:
-        losses = ", ".join(f"{found.count:,} {reason} ({found.locations})" for reason, found in dropped.items())
-        raise CorpusError(f"no training pair is left; dropped: {losses}. Look at data.max_length and the text")
+        raise CorpusError(f"no training pair is left; {_losses(dropped)}. Look at data.max_length and the text")
     longest = max(LONGEST_SCORED, config.max_length)
-    scored = worth_scoring(_encoded(corpus.validation(), tokenizer), longest, unscored)
+    encoded = _encoded(corpus.validation(), tokenizer)
+    held_out = list(worth_holding_out(corpus.validation(), encoded, config, dropped, corpus.held_out_location))
+    if not held_out:
+        raise CorpusError(
+            f"no held-out pair is left; {_losses(dropped)}. Look at the text, or set data.validation_source and"
+            " data.validation_target"
+        )
+    scored = worth_scoring(_encoded(held_out, tokenizer), longest, unscored)
     n_validation = write_store(directory, "validation", scored, n_words)
     if n_validation == 0:
         raise CorpusError(
             f"no validation pair is left: all {unscored.count:,} have more than {longest:,} tokens on a side;"
             " expected one sentence per line"
         )
-    for split, pairs in zip(_TEXTS, (corpus.validation(), corpus.test()), strict=True):
-        write_text(directory / f"{split}.json", json.dumps(list(pairs), ensure_ascii=False, indent=0))
+    for split, pairs in zip(_TEXTS, (held_out, list(corpus.test())), strict=True):
+        write_text(directory / f"{split}.json", json.dumps(pairs, ensure_ascii=False, indent=0))
     return n_train, n_validation
+
+
+def _losses(dropped: Mapping[str, Found]) -> str:
+    return "dropped: " + ", ".join(f"{found.count:,} {reason} ({found.locations})" for reason, found in dropped.items())
 
 
 def _log_oddities(corpus: Corpus) -> None:

@@ -1,10 +1,11 @@
-"""The selection of pairs: unusable training pairs and held-out pairs too long for the loss are dropped and counted."""
+"""The selection of pairs: unusable pairs of training text, and pairs too long for the loss, are dropped and counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
 from minitransformer.config import DataConfig
+from minitransformer.data.corpus import Pair
 from minitransformer.data.survey import Found
 from minitransformer.model.batch import IdPair
 
@@ -21,6 +22,22 @@ def worth_training_on(
             dropped.setdefault(reason, Found()).add(location(i))
         else:
             yield source, target
+
+
+def worth_holding_out(
+    pairs: Iterable[Pair], encoded: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found],
+    location: Callable[[int], str | None],
+) -> Iterator[Pair]:  # fmt: skip
+    """Yield the held-out pairs, without those of the training text that training would not use; count these, too.
+
+    ``location`` returns where in the training text a pair is, None if it is in other text.
+    """
+    for i, (pair, (source, target)) in enumerate(zip(pairs, encoded, strict=True)):
+        reason, here = _reason_to_drop(len(source), len(target), config), location(i)
+        if reason and here:
+            dropped.setdefault(reason, Found()).add(here)
+        else:
+            yield pair
 
 
 def worth_scoring(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Iterator[IdPair]:

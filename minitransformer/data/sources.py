@@ -30,6 +30,9 @@ class GeneratedCorpus:
         """Return an iterator over further held-out pairs."""
         return iter(self._corpus.test)
 
+    def held_out_location(self, i: int) -> None:
+        """Return None, because held-out pairs are not in the training text."""
+
     def location(self, i: int) -> str:
         """Return the number of a training pair, counted from 1, because it is in no file; ``i`` is counted from 0."""
         return f"pair {i + 1:,}"

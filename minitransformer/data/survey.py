@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 N_NAMED = 5  # locations of one kind that are listed; the others are only counted
 LONGEST_LINE = 1_000_000  # bytes: no sentence is this long, and sentencepiece crashes at 300 times that
 _OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": open_xz}
-COMPRESSED = tuple(_OPENERS)
+# How files begin that are compressed by gzip, bzip2, zip, Zstandard and xz.
+_COMPRESSED = re.compile(rb"\x1f\x8b|BZh[1-9]1AY&SY|PK\x03\x04|\x28\xb5\x2f\xfd|\xfd7zXZ")
 _OBSTACLES: dict[type[BaseException], str] = {
     FileNotFoundError: "not found",
     NotADirectoryError: "not found: its parent is a file, not a directory",
@@ -62,27 +64,39 @@ class Found:
 
 @dataclass(frozen=True)
 class Survey:
-    """The survey of a complete UTF-8 file; ``odd`` counts unusual lines by kind; they are used, too."""
+    """The survey of a complete UTF-8 file; ``odd`` counts unusual lines by kind; they are used, too.
+
+    ``languages`` are the source and the target of a translation memory.
+    """
 
     n_lines: int
     odd: dict[str, Found]
+    languages: tuple[str, ...] = ()
+
+
+def is_compressed(path: Path) -> bool:
+    """Return whether a file's name ends in .gz or .xz."""
+    return path.suffix.lower() in _OPENERS
 
 
 def open_bytes(path: Path) -> io.BufferedReader:
     """Open a file for reading, and decompress it if its name ends in .gz or .xz.  Raises: OSError."""
-    return cast(io.BufferedReader, _OPENERS[path.suffix](path) if path.suffix in _OPENERS else path.open("rb"))
+    return cast(io.BufferedReader, _OPENERS[path.suffix.lower()](path) if is_compressed(path) else path.open("rb"))
 
 
 def byte_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a text file (plain, gzip or xz) with their line ends; only a line feed ends a line.
 
-    Raises: CorpusError naming the file if it is missing or cannot be read to its end, and the line if it is too long.
+    Raises: CorpusError naming the file if it is missing, compressed in another way or cannot be read to its end, and
+        the line if it is too long.
     """
     number = 0
     try:
         with open_bytes(path) as stream:
             while line := stream.readline(LONGEST_LINE + 2):
                 number += 1
+                if number == 1 and _COMPRESSED.match(line):
+                    raise CorpusError(f"{path}: is compressed; unpack it, or name it .gz or .xz if it is of that kind")
                 if len(line) > LONGEST_LINE + 1:
                     raise CorpusError(
                         f"{path}, line {number}: has more than {LONGEST_LINE:,} bytes; expected one sentence per line:"

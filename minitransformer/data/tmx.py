@@ -56,6 +56,11 @@ def _normalised(language: str) -> str:
     return language.lower().replace("_", "-")
 
 
+def without_region(language: str) -> str:
+    """Return the code of a language without its region: "en" for "en-US"."""
+    return _normalised(language).partition("-")[0]
+
+
 class _Collector:
     """The handlers of an XML parser, which collect units."""
 
@@ -224,9 +229,12 @@ def read_segments(path: Path, language: str) -> Iterator[str]:
 def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
     """Read a TMX file to its end; count its pairs, and the units that are left out, named by their lines.
 
+    The log names the languages.
+
     Raises: CorpusError as ``read_memory`` does, and if there is no pair.
     """
     source, target = languages or languages_of(path)
+    _log.info(f"{path}: {source} → {target}")
     n_pairs, incomplete, codes = 0, Found(), dict[str, None]()
     for _, unit in read_units(path):
         codes |= dict.fromkeys(unit.texts)
@@ -239,7 +247,7 @@ def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
             f"{path}: no unit has text in both {source} and {target}; its languages are {_listed(codes) or 'missing'};"
             " to choose two of them, set data.languages"
         )
-    return Survey(n_pairs, {INCOMPLETE: incomplete} if incomplete.count else {})
+    return Survey(n_pairs, {INCOMPLETE: incomplete} if incomplete.count else {}, (source, target))
 
 
 def opening(source_language: str) -> bytes:

@@ -37,9 +37,9 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowe
     return score_corpus(BLEU(lowercase=lowercase), hypotheses, references)
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False) -> Score:
     """Compute corpus chrF2 (Popović 2015) of detokenised text."""
-    return score_corpus(CHRF(), hypotheses, references)
+    return score_corpus(CHRF(lowercase=lowercase), hypotheses, references)
 
 
 def score_corpus(

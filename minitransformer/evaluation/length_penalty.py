@@ -10,7 +10,7 @@ from typing import NamedTuple
 from minitransformer.evaluation.bleu import Score, bleu
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
-from minitransformer.model.files import load_model_files, save_model_files
+from minitransformer.model.files import load_model_config, load_model_files, require_no_bundle, save_model_files
 
 ALPHAS = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1)
 
@@ -33,6 +33,14 @@ def try_alphas(
     for alpha in alphas:
         found = translator.n_best(sources, dataclasses.replace(search, alpha=alpha))
         yield Tried(alpha, bleu([best[0].text for best in found], [references]))
+
+
+def require_storable(directory: Path, alphas: Sequence[float]) -> None:
+    """Raise before a search what ``store_alpha`` would raise for each α: CheckpointError for a bundle; ConfigError."""
+    require_no_bundle(directory)
+    config = load_model_config(directory)
+    for alpha in alphas:
+        dataclasses.replace(config, alpha=alpha)
 
 
 def store_alpha(directory: Path, alpha: float) -> float:

@@ -34,17 +34,22 @@ MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE)
 BUNDLE_FILE = "bundle.json"  # of a bundle: the list of all its files, in place of checksums.json
 
 
+def require_no_bundle(directory: Path) -> None:
+    """Raise CheckpointError if a directory is a bundle."""
+    if has_checksums(directory, BUNDLE_FILE):
+        raise CheckpointError(
+            f"{directory}: is a bundle, whose files never change; choose another directory, or change the model from"
+            " which the bundle was made, and make it again"
+        )
+
+
 def save_model_files(directory: Path, config: ModelConfig, weights: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Write ``model.json``, ``model.safetensors`` and ``checksums.json``.  Raises: CheckpointError.
 
     The old checksums are removed first.  Writing the configuration syncs the directory, so that a crash cannot leave
     old checksums beside new weights.
     """
-    if has_checksums(directory, BUNDLE_FILE):
-        raise CheckpointError(
-            f"{directory}: is a bundle, whose files never change; choose another directory, or change the model from"
-            " which the bundle was made, and make it again"
-        )
+    require_no_bundle(directory)
     try:
         remove_checksums(directory)
         write_model_files(directory, config, weights)

@@ -46,6 +46,12 @@ def linearised(tree: Tree, leaves: LeafSymbols = "normalised") -> list[str]:
     return symbols
 
 
+def leaves_of(symbols: Sequence[str]) -> LeafSymbols:
+    """Return the kind of the leaves among the symbols of a vocabulary, without reserved ones."""
+    leaves = {symbol for symbol in symbols if not _is_bracket(symbol)}
+    return "normalised" if leaves <= {WORD, *PUNCTUATION} else "tags"
+
+
 def tree_of(symbols: Sequence[str], words: Sequence[str]) -> Tree:
     """Return the tree of these symbols over exactly these words; repair symbols that are not a valid tree.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autograd.array import Device, IntArray
+from minitransformer.config import ConfigError
 from minitransformer.data.rare_words import words_of
 from minitransformer.inference.beam import Advance, SearchConfig
 from minitransformer.inference.translator import Translator
@@ -60,6 +61,12 @@ class Parser:
     def cut(self, sentences: Sequence[Sequence[str]]) -> list[int]:
         """Return the indices of the sentences of which the model gets only the beginning, because they are too long."""
         return self.translator.cut(_lines(sentences))
+
+
+def require_translator(directory: Path, translator: Translator) -> None:
+    """Raise ConfigError if the model of a directory is a parser, whose symbols are no translation."""
+    if BracketVocabulary.makes_trees(translator.tokenizer.target_symbols):
+        raise ConfigError(f"{directory}: is a parser, which writes trees: use minitransformer-parse")
 
 
 def _lines(sentences: Sequence[Sequence[str]]) -> list[str]:

@@ -58,6 +58,9 @@ class TreebankCorpus:
         """Return an empty iterator, because users parse and score a test set themselves, after training."""
         return iter(())
 
+    def held_out_location(self, i: int) -> None:
+        """Return None, because held-out trees have their own files."""
+
     def location(self, i: int) -> str:
         """Return the file of the i-th training tree (from 0), and its number among the file's trees with words."""
         for path in self.train_files:

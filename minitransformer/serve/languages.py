@@ -10,7 +10,7 @@ from typing import Any
 
 from minitransformer.config import ConfigError
 from minitransformer.config.run import RUN_FILE
-from minitransformer.data.survey import COMPRESSED
+from minitransformer.data.survey import is_compressed
 from minitransformer.system.files import read_json
 
 # Source: ISO 639-1.  The language of a file is recognised by these codes only: "txt" is no language.
@@ -95,6 +95,6 @@ def _code_of(data: Mapping[str, Any], side: str) -> str | None:
     if not isinstance(files, list) or not files:
         return None
     paths = [Path(str(file)) for file in files]
-    found = {(path.with_suffix("") if path.suffix in COMPRESSED else path).suffix.removeprefix(".") for path in paths}
+    found = {(path.with_suffix("") if is_compressed(path) else path).suffix.removeprefix(".") for path in paths}
     code = found.pop()
     return code if not found and code in NAMES else None

@@ -18,7 +18,9 @@ from minitransformer.data.given_tokenizer import TOKENIZER_SETTINGS, GivenTokeni
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.translator import require_same_words
 from minitransformer.model.files import CONFIG_FILE, WEIGHTS_FILE, load_model_config, load_model_files
+from minitransformer.model.symbols import END
 from minitransformer.model.transformer import WeightsError
+from minitransformer.parsing.linear import leaves_of
 from minitransformer.system.checksums import checksums_of
 from minitransformer.system.files import CheckpointError, CorruptFileError, UnfitError, read_json
 from minitransformer.training.checkpoint import Snapshot, checkpoints, read_checkpoint
@@ -28,6 +30,7 @@ PRETRAINED = "pretrained"  # the field of run.json and results.json with the res
 MAY_CHANGE = (
     "p_drop", "p_drop_attention", "p_drop_relu", "label_smoothing", "label_smoothing_over", "normalisation", "alpha",
 )  # fmt: skip
+_LEAVES = "leaf_symbols"  # the setting of data that a parser's vocabulary determines, too
 _OF_TOKENIZER = ("vocabulary_size", "source_vocabulary_size")  # fields of a model's configuration
 
 _log = logging.getLogger(__name__)
@@ -46,10 +49,12 @@ def fine_tuning(config: RunConfig) -> RunConfig:
     begun = {} if (directory / CONFIG_FILE).exists() else _record(config.run)
     if begun.get("init_from") == str(directory):
         old = with_changes(config, {part: begun.get(part) for part in ("model", "data")})
-        model, of_tokenizer = old.model, {name: getattr(old.data, name) for name in TOKENIZER_SETTINGS}
+        model, of_tokenizer = old.model, {name: getattr(old.data, name) for name in (*TOKENIZER_SETTINGS, _LEAVES)}
     else:
         model, tokenizer = _model_and_tokenizer(directory)
         of_tokenizer = settings_of(tokenizer)
+        if config.data.is_treebank:
+            of_tokenizer[_LEAVES] = leaves_of(tokenizer.target_symbols[END + 1 :])
     if not config.data.is_treebank and of_tokenizer["tokenizer"] == "word":  # valid only beside the names of treebanks
         del of_tokenizer["tokenizer"]
     model = dataclasses.replace(model, vocabulary_size=0, source_vocabulary_size=None)

@@ -51,6 +51,18 @@ def test_of_two_checkpoints_of_an_update_the_whole_one_is_averaged(trained: Trai
         average(["--run", str(run), *words])
 
 
+def test_each_run_has_its_own_average_and_no_model_of_a_run_is_overwritten(trained: Trained, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained.run, run)
+    before = contents(run)
+    for directory in (run, trained.run):
+        with pytest.raises(CheckpointError, match=r"run: holds a run \(run\.json\), whose model would be replaced"):
+            average(["--run", str(run), "--last", "2", "--output", str(directory)])
+    assert contents(run) == before
+    assert output_of(lambda: average(["--run", str(run), "--last", "2"])).endswith(f" into {run / 'averaged'}\n")
+    assert {name: content for name, content in contents(run).items() if not name.startswith("averaged/")} == before
+
+
 @pytest.mark.parametrize("n", ["0", "4", "-1"])
 def test_more_checkpoints_than_there_are_cannot_be_averaged(trained: Trained, tmp_path: Path, n: str) -> None:
     with pytest.raises(CheckpointError, match=f"has 3 checkpoints; cannot average the last {n}"):

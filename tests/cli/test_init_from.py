@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 from mpirun import MPIRUN, needs_mpi, run
 from small_run import Trained, contents, output_of, plain, write_parallel_text
+from toy_treebank import write_toy_treebank
 
 from cli.doctor import doctor
 from cli.prepare import prepare_data
 from cli.train import read_options, train
-from minitransformer.config import ConfigError, presets
+from minitransformer import ModelConfig, Transformer
+from minitransformer.config import ConfigError, DataConfig, presets
+from minitransformer.data.prepare import prepare
 from minitransformer.data.tokenizer import Tokenizer
+from minitransformer.parsing.treebank import corpus_of
 from minitransformer.system.files import CheckpointError, read_arrays
 from tests.cli.test_report_training import data_of
 
@@ -60,6 +64,29 @@ def test_a_file_may_name_the_model_and_the_command_line_another(trained: Trained
     assert (config.model.d_model, config.model.p_drop) == (32, 0.2)
     with pytest.raises(CheckpointError, match="nowhere: there is no such directory; init_from must be"):
         read_options(["--config", str(file), "--init-from", "nowhere"])
+
+
+def test_a_parser_of_whole_words_needs_only_the_names_of_other_trees(tmp_path: Path) -> None:
+    write_toy_treebank(tmp_path / "t.mrg", 40, seed=1)
+    data = DataConfig(
+        raw=tmp_path, train_trees=("t.mrg",), validation_trees=("t.mrg",), tokenizer="word", vocabulary_size=24,
+        joint_vocabulary=False, leaf_symbols="tags",
+    )  # fmt: skip
+    parser, tokenizer = tmp_path / "parser", prepare(data, tmp_path / "data", corpus_of).tokenizer
+    sizes = ModelConfig(n_layers=1, d_model=16, d_ff=16, n_heads=2, d_k=8, d_v=8, tied="target")
+    words = tokenizer.n_target_words, tokenizer.n_source_words
+    Transformer(dataclasses.replace(sizes, vocabulary_size=words[0], source_vocabulary_size=words[1])).save(parser)
+    tokenizer.save(parser)
+    trees = ["--data.raw", str(tmp_path), "--data.train-trees", "t.mrg", "--data.validation-trees", "t.mrg"]
+    given = ["--init-from", str(parser), "--run", str(tmp_path / "run"), *trees]
+    config = read_options(given)
+    assert (config.data, config.model) == (data, sizes)
+    assert prepare_data(given) == 0
+    file = tmp_path / "options.toml"
+    file.write_text(
+        f'init_from = "{parser}"\n[data]\nraw = "{tmp_path}"\ntrain_trees = ["t.mrg"]\nvalidation_trees = ["t.mrg"]\n'
+    )
+    assert read_options(["--config", str(file)]).data == data
 
 
 def test_it_says_from_which_model_it_begins_and_leaves_that_as_it_was(

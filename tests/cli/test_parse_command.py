@@ -16,6 +16,7 @@ from autograd.op import with_kernels
 from cli.parse import parse
 from cli.score import score
 from cli.train import train
+from cli.translate import translate
 from minitransformer.config import ConfigError
 from minitransformer.data.survey import CorpusError
 from minitransformer.parsing.penn import read_tree, read_trees
@@ -177,6 +178,16 @@ def test_gold_trees_score_100_and_tags_that_are_none_are_pointed_out(
     assert "candidate: has tags XX; --gold-tags takes the tags from the gold trees" in capsys.readouterr().err
 
 
+def test_empty_lines_of_gold_trees_count_only_beside_empty_candidates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold, two = written(tmp_path / "gold", "(S (NN a))\n\n(S (NN b))\n\n"), "(S (NN a))\n{}(S (NN b))\n{}"
+    for line, n in (("", 2), ("\n", 4)):
+        candidate = written(tmp_path / "candidate", two.format(line, line))
+        figures = summary_of([gold, candidate], capsys)
+        assert (figures["Number of sentence"], figures["Bracketing FMeasure"]) == (n, 100)
+
+
 def test_parameters_of_evalb_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gold, candidate = written(tmp_path / "gold", "(S (NP (NN a)))\n"), written(tmp_path / "c", "(S (NX (NN a)))\n")
     parameters = written(tmp_path / "my.prm", "EQ_LABEL NP NX\n")
@@ -187,6 +198,14 @@ def test_parameters_of_evalb_can_be_given(tmp_path: Path, capsys: pytest.Capture
 def test_a_model_that_translates_is_no_parser(trained: Trained) -> None:
     with pytest.raises(CheckpointError, match="run: the model makes no trees"):
         parse(["--run", str(trained.run)], io.BytesIO(b"a\n"), io.BytesIO())
+
+
+def test_a_parser_is_no_translator(trained_parser: TrainedParser) -> None:
+    run, text = str(trained_parser.run), written(trained_parser.folder / "text", "a\n")
+    with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
+        translate(["--run", run], io.BytesIO(b"a\n"), io.BytesIO())
+    with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
+        score(["tune-length", text, text, "--run", run])
 
 
 def test_mistakes_are_named(

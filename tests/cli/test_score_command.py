@@ -83,9 +83,13 @@ def test_case_matters_unless_said_otherwise(tmp_path: Path, capsys: pytest.Captu
         written(tmp_path / "r", "eins ZWEI drei VIER\n"),
     )
     score(["bleu", hypothesis, reference, "--lowercase"])
-    assert capsys.readouterr().out.startswith("BLEU = 100.00")
+    bleu, chrf = capsys.readouterr().out.splitlines()
+    assert bleu.startswith("BLEU = 100.00")
+    assert chrf.startswith("chrF2 = 100.00")
+    assert "|case:lc|" in bleu
+    assert "|case:lc|" in chrf
     score(["bleu", hypothesis, reference])
-    assert not capsys.readouterr().out.startswith("BLEU = 100.00")
+    assert "100.00 " not in capsys.readouterr().out
 
 
 def test_the_audit_prints_each_convention_with_interval_signature_and_what_to_compare_with(

@@ -11,6 +11,8 @@ from small_run import Trained, plain, write_parallel_text
 
 from cli.score import score
 from minitransformer.config import ConfigError
+from minitransformer.convert.bundle import write_bundle
+from minitransformer.convert.parts import Parts
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
@@ -51,7 +53,11 @@ def test_a_search_takes_the_models_exponent_unless_it_is_given_one(run: Path, te
     assert tuned.translate(lines, alpha=0.6) == paper
 
 
-def test_wrong_files_and_exponents_leave_the_model_as_it_is(run: Path, text: list[str], tmp_path: Path) -> None:
+def test_wrong_files_and_exponents_are_refused_before_the_search(
+    run: Path, text: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.score.try_alphas", lambda *arguments: pytest.fail("the search has begun"))
+    write_bundle(Parts.load(run), tmp_path / "bundle")
     before = (run / "model.json").read_bytes()
     (tmp_path / "empty").write_bytes(b"")
     empty = str(tmp_path / "empty")
@@ -59,7 +65,9 @@ def test_wrong_files_and_exponents_leave_the_model_as_it_is(run: Path, text: lis
     for arguments, error, message in (
         ([empty, empty, *of_run], CorpusError, "is empty"),
         ([text[0], empty, *of_run], CorpusError, "held-out.en"),
-        ([*text, *of_run, "--alphas", "-1"], ConfigError, "0 ≤ alpha"),
+        ([*text, *of_run, "--alphas", "-1"], ConfigError, "alpha must be at least 0 and less than 50; got -1.0"),
+        ([*text, *of_run, "--alphas", "0", "50"], ConfigError, "alpha must be at least 0 and less than 50; got 50.0"),
+        ([*text, "--run", str(tmp_path / "bundle")], CheckpointError, "is a bundle, whose files never change"),
         ([*text, "--run", str(tmp_path)], CheckpointError, "no model here"),
     ):
         with pytest.raises(error, match=message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
 import gzip
 import lzma
@@ -46,8 +47,9 @@ def corpus_of_numbers(folder: Path, n: int, **fields: int) -> FileCorpus:
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_plain_gzip_and_xz_give_the_same_lines(tmp_path: Path, suffix: str) -> None:
-    path = written(tmp_path / f"text{suffix}", COMPRESSORS[suffix]("grün\nrot\n".encode()))
-    assert list(read_lines(path)) == ["grün", "rot"]
+    for name in (f"text{suffix}", f"TEXT{suffix.upper()}"):
+        path = written(tmp_path / name, COMPRESSORS[suffix]("grün\nrot\n".encode()))
+        assert list(read_lines(path)) == ["grün", "rot"]
 
 
 @pytest.mark.parametrize("inside", ["\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\x85", "\r"], ids=ascii)
@@ -126,6 +128,20 @@ def test_utf_16_is_reported_from_latin_1(tmp_path: Path, encoding: str) -> None:
     mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
     with pytest.raises(CorpusError, match="iconv -f utf-16 -t utf-8"):
         survey(written(tmp_path / "text", mark + "one\ntwo\n".encode(encoding)))
+
+
+@pytest.mark.parametrize("name", ["text", "text.zst"])
+@pytest.mark.parametrize(
+    "content",
+    [*(compress(b"one\n") for compress in (gzip.compress, lzma.compress, bz2.compress)),
+     b"\x28\xb5\x2f\xfd\x04\x58\n\0", b"PK\x03\x04\n\0\0\0"],
+    ids=["gzip", "xz", "bzip2", "Zstandard", "zip"],
+)  # fmt: skip
+def test_a_compressed_file_under_another_name_is_to_be_unpacked(tmp_path: Path, content: bytes, name: str) -> None:
+    path = written(tmp_path / name, content)
+    with pytest.raises(CorpusError) as caught:
+        survey(path)
+    assert str(caught.value).startswith(f"{path}: is compressed; unpack it, or name it .gz or .xz")
 
 
 def test_odd_lines_are_counted_by_kind(tmp_path: Path) -> None:
@@ -358,9 +374,11 @@ def test_held_out_pairs_and_training_pairs_divide_the_text(
 
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(6, 400), held_out=st.integers(1, 60))
-def test_at_most_a_tenth_is_held_out(tmp_path_factory: pytest.TempPathFactory, n: int, held_out: int) -> None:
+def test_at_most_a_tenth_and_as_many_pairs_as_asked_for_are_held_out(
+    tmp_path_factory: pytest.TempPathFactory, n: int, held_out: int
+) -> None:
     corpus = corpus_of_numbers(tmp_path_factory.mktemp("held-out"), n, held_out=held_out)
-    assert len(list(corpus.validation())) <= -(-n // 10)
+    assert len(list(corpus.validation())) <= min(held_out, -(-n // 10))
 
 
 def test_text_of_which_no_pair_can_be_held_out_is_refused(tmp_path: Path) -> None:
@@ -373,6 +391,7 @@ def test_as_many_pairs_are_held_out_as_asked_for(tmp_path: Path) -> None:
     corpus = corpus_of_numbers(tmp_path, 400, held_out=20)
     assert [source for source, _ in corpus.validation()][:3] == ["en 10", "en 30", "en 50"]
     assert len(list(corpus.validation())) == 20
+    assert len(list(corpus_of_numbers(tmp_path, 399, held_out=20).validation())) == 20
 
 
 def test_held_out_pairs_are_the_same_every_time(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ class ListCorpus:
 
     validation = test = train
 
+    def held_out_location(self, i: int) -> None:
+        return None
+
     def location(self, i: int) -> str:
         return f"pair {i}"
 

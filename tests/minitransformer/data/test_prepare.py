@@ -129,6 +129,24 @@ def test_what_was_dropped_is_named_where_every_tenth_pair_is_held_out(tmp_path: 
     assert data.manifest["first_dropped"] == {"empty": ["en:21", "en:22"]}
 
 
+def test_held_out_pairs_of_the_training_text_are_dropped_for_the_same_reasons(tmp_path: Path) -> None:
+    pairs = [*GOOD, *GOOD]
+    pairs[5], pairs[15], pairs[25], pairs[26] = ("", "a"), ("a " * 81, "a"), ("a " * 30, "a"), ("a", "")
+    data = prepared(config_of(tmp_path, pairs, validation_source=(), validation_target=()))  # 5, 15, 25, 35 held out
+    assert data.manifest["dropped"] == {"empty": 2, "too long": 1, "too unequal": 1}
+    assert data.manifest["first_dropped"] == {
+        "empty": ["en:27", "en:6"], "too long": ["en:16"], "too unequal": ["en:26"],
+    }  # fmt: skip
+    assert data.text("validation") == [pairs[35]]
+    assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (35, 1)
+
+
+def test_if_no_held_out_pair_is_left_validation_files_are_asked_for(tmp_path: Path) -> None:
+    pairs = [*GOOD[:5], ("", "a")]
+    with pytest.raises(CorpusError, match=r"no held-out pair is left; dropped: 1 empty \(en:6\)\..* set data\.valid"):
+        prepared(config_of(tmp_path, pairs, validation_source=(), validation_target=()))
+
+
 def test_a_line_of_100_000_characters_is_dropped_and_teaches_the_tokenizer_nothing(tmp_path: Path) -> None:
     line = "abc efgh " * 11_112
     for name, pairs in (("with", [*GOOD, (line, line), ("a", line)]), ("without", GOOD)):

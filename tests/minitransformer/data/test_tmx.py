@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import lzma
 from collections.abc import Callable
@@ -210,6 +211,25 @@ def test_a_corpus_mixes_memories_and_aligned_files(tmp_path: Path) -> None:
     assert list(corpus.surveys[tmp_path / "x.tmx"].odd) == ["unit without text in both languages (left out)"]
 
 
+@pytest.mark.parametrize("parts", [(("x.tmx", "y.tmx"), ()), (("x.tmx",), ("y.tmx",))])
+def test_memories_of_a_corpus_are_read_in_one_direction_which_the_log_names(
+    tmp_path: Path, parts: tuple[tuple[str, ...], tuple[str, ...]], logged: list[str]
+) -> None:
+    one = written(tmp_path, memory(*({"en": f"m {i}", "de": f"M {i}"} for i in range(20))))
+    other = written(tmp_path, memory({"en-GB": "held", "de-AT": "Gehalten"}).replace('"en"', '"en-GB"'), "y.tmx")
+    config = DataConfig(raw=tmp_path, train_source=parts[0], validation_source=parts[1])
+    FileCorpus.of(config)
+    assert logged == [f"{one}: en → de", f"{other}: en-GB → de-AT"]
+    other.write_text(other.read_text().replace('srclang="en-GB"', 'srclang="de-AT"'))
+    with pytest.raises(CorpusError) as caught:
+        FileCorpus.of(config)
+    assert str(caught.value) == (
+        f"{other}: is read as de-AT → en-GB, but {one} as en → de; to read both in one direction, set data.languages"
+    )
+    corpus = FileCorpus.of(dataclasses.replace(config, languages=("en", "de")))
+    assert ("held", "Gehalten") in (*corpus.train(), *corpus.validation())
+
+
 def test_a_corpus_may_read_a_memory_backwards(tmp_path: Path) -> None:
     written(tmp_path, memory(*({"en": f"m {i}", "de": f"M {i}"} for i in range(20))))
     corpus = FileCorpus.of(DataConfig(raw=tmp_path, train_source=("x.tmx",), languages=("de", "en")))
@@ -224,7 +244,7 @@ def test_a_corpus_may_read_a_memory_backwards(tmp_path: Path) -> None:
             {"train_source": ("x.tmx",), "train_target": ("x.tmx",)},
             "x.tmx has both sides; name it in data.train_source",
         ),
-        ({"train_source": ("x.tmx",), "train_target": ("a.de",)}, "as many files in data.train_target"),
+        ({"train_source": ("x.tmx.GZ",), "train_target": ("a.de",)}, "as many files in data.train_target"),
         ({"train_source": ("x.tmx",), "languages": ("en",)}, "data.languages must be the codes of source and target"),
     ],
 )

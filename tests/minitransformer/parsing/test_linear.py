@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree_draws import LABELS, WORDS, trees
 
-from minitransformer.parsing.linear import linearised, looks, tree_of
+from minitransformer.config import LeafSymbols
+from minitransformer.parsing.linear import leaves_of, linearised, looks, tree_of
 from minitransformer.parsing.penn import read_tree, read_trees, write_tree
 from minitransformer.parsing.plain import plain
 from minitransformer.parsing.tree import Constituent, Tree
@@ -35,6 +36,11 @@ def test_trees_of_the_source_are_written_as_there() -> None:
     assert " ".join(linearised(read_tree(GO))) == "(S (VP XX )VP . )S"
     assert " ".join(linearised(read_tree(DOG), "tags")) == "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"
     assert " ".join(linearised(read_tree(DOG))) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"
+
+
+@pytest.mark.parametrize("leaves", ["normalised", "tags"])
+def test_symbols_tell_which_leaves_they_have(leaves: LeafSymbols) -> None:
+    assert leaves_of(linearised(read_tree(DOG), leaves)) == leaves
 
 
 @given(trees)

@@ -28,7 +28,7 @@ def test_the_demonstration_is_english_to_german(tmp_path: Path) -> None:
     assert codes(run_of(tmp_path)) == ("en", "de")
 
 
-@pytest.mark.parametrize("names", [["train.en"], ["a/europarl.de-en.en.gz", "news.en"], ["corpus.en.xz"]])
+@pytest.mark.parametrize("names", [["train.en"], ["a/europarl.de-en.en.gz", "news.en"], ["corpus.en.XZ"]])
 def test_files_end_in_their_language(tmp_path: Path, names: list[str]) -> None:
     assert codes(run_of(tmp_path, train_source=names, train_target=["train.fr"])) == ("en", "fr")
 

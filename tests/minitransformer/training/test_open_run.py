@@ -246,7 +246,7 @@ def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tm
     short = dataclasses.replace(config, model=model)
     with pytest.raises(
         ConfigError,
-        match=r"max_positions is 15 and leaves room for 10 tokens, .* has 13 tokens",
+        match=r"max_positions is 15 and leaves room for 10 tokens, .* has 16 tokens",
     ):
         job_of(short)
 
@@ -254,7 +254,7 @@ def test_sentences_longer_than_the_learned_positions_are_noticed_at_the_start(tm
 def test_learned_positions_with_just_enough_room_are_enough_for_validation(tmp_path: Path) -> None:
     """No sentence of it is cut, and no translation runs past the table."""
     config = run_of(tmp_path, max_updates=1, validate_every=1)
-    model = dataclasses.replace(config.model, positions="learned", max_positions=18, first_position=5)
+    model = dataclasses.replace(config.model, positions="learned", max_positions=21, first_position=5)
     job = job_of(dataclasses.replace(config, model=model))
     job.trainer.train(Callback())
     validation = job.trainer.validation
