@@ -123,5 +123,6 @@ def test_a_second_preparation_at_the_same_time_is_refused_and_changes_nothing(tm
 
 def test_a_run_does_not_lie_in_the_directory_of_its_data(tmp_path: Path) -> None:
     config = RunConfig(run=tmp_path)
-    with pytest.raises(ConfigError, match="data.directory and run are both"):
-        dataclasses.replace(config, data=DataConfig(directory=tmp_path))
+    for directory in (tmp_path, tmp_path / "data" / ".."):
+        with pytest.raises(ConfigError, match="data.directory and run are both"):
+            dataclasses.replace(config, data=DataConfig(directory=directory))

@@ -321,6 +321,17 @@ def test_a_directory_that_cannot_be_written_is_named_with_the_remedy(tmp_path: P
     assert config.directory.read_text() == "a file in the place of the directory"
 
 
+@pytest.mark.parametrize("name", ["run.json", "model.safetensors", "checkpoints"])
+def test_a_directory_that_holds_a_run_or_a_model_keeps_its_tokenizer(tmp_path: Path, name: str) -> None:
+    config = config_of(tmp_path, GOOD)
+    assert config.directory is not None
+    for there in (name, "tokenizer.model"):
+        (config.directory / there).mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=rf"data: holds a run or a model \({name} is .* set data.directory"):
+        prepared(config)
+    assert sorted(path.name for path in config.directory.iterdir()) == sorted([name, "tokenizer.model"])
+
+
 def test_after_an_interruption_preparing_again_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(tmp_path, GOOD)
     with monkeypatch.context() as patch:
