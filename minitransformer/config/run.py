@@ -163,9 +163,10 @@ class RunConfig:
         """
         require_other_directory(self.run, self.init_from)
         if differences := self.differences(FREE):
+            more = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""
             raise ConfigError(
-                f"{self.run}: holds another run: {'; '.join(differences[:4])}. Set run to another directory, or remove"
-                " this one"
+                f"{self.run}: holds another run: {'; '.join(differences[:4])}{more}. To go on with that run, give the"
+                f" settings with which it began ({RUN_FILE} has them); for a new run, set run to another directory"
             )
 
     def differences(self, free: Collection[str]) -> list[str]:

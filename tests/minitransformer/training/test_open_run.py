@@ -153,6 +153,21 @@ def test_the_remedies_for_divergence_may_be_taken_up_in_the_same_run(tmp_path: P
         job_of(changed(config, seed=2))
 
 
+@pytest.mark.parametrize(("n", "more"), [(4, ""), (5, "; and 1 more")])
+def test_settings_of_another_run_are_named_then_counted_and_both_remedies_follow(
+    tmp_path: Path, n: int, more: str
+) -> None:
+    config = RunConfig(run=tmp_path)
+    config.claim_directory()
+    names = ("batch_tokens", "n_micro_batches", "warmup_steps", "seed", "validation_sentences")
+    with pytest.raises(ConfigError) as caught:
+        changed(config, **dict.fromkeys(names[:n], 64)).check_directory()
+    assert str(caught.value).count(" there, 64 here") == 4
+    assert f" here{more}. To go on with that run, give the settings with which it began (run.json has them); for a" in (
+        str(caught.value)
+    )
+
+
 def test_all_that_decides_the_outcome_is_in_the_hash(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     texts = {changed(config, **{name: 2}).to_json() for name in ("max_updates", "average_checkpoints", "seed")}
