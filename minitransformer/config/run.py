@@ -152,7 +152,7 @@ class RunConfig:
         }
 
     def claim_directory(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Write this configuration into the run's directory, with ``facts`` that are not compared."""
+        """Write this configuration into the run's directory, with ``facts`` that are no settings."""
         text = json.dumps(json.loads(self.to_json()) | dict(facts), indent=2) + "\n" if facts else self.to_json()
         write_text(self.run / RUN_FILE, text)
 

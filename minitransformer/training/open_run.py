@@ -17,7 +17,7 @@ from minitransformer.training.callbacks.checkpoint_stage import require_same_par
 from minitransformer.training.largest_batch import try_largest_batch
 from minitransformer.training.pretrained import PRETRAINED, begin_from_pretrained, pretrained_of
 from minitransformer.training.resolve import resolve
-from minitransformer.training.run_data import check_lengths, shared_data, sized, training_pairs
+from minitransformer.training.run_data import DIGEST, check_lengths, shared_data, sized, training_pairs
 from minitransformer.training.trainer import Trainer, reducer_for
 from minitransformer.training.validation import Validation
 from parallel.agreement import check_agreement
@@ -58,7 +58,7 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     if not trainer.is_complete:
         try_largest_batch(trainer)
     if world.rank == 0:
-        config.claim_directory({PRETRAINED: pretrained} if pretrained else {})
+        config.claim_directory({DIGEST: data.digest} | ({PRETRAINED: pretrained} if pretrained else {}))
     return OpenRun(config, world, data, trainer)
 
 

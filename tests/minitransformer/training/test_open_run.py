@@ -15,7 +15,7 @@ import pytest
 
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
-from minitransformer.data.prepare import prepare
+from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
@@ -177,10 +177,11 @@ def test_all_that_decides_the_outcome_is_in_the_hash(tmp_path: Path) -> None:
 def test_files_hash_and_a_resumed_run_have_the_values_of_automatic_settings(tmp_path: Path) -> None:
     config = run_of(tmp_path, n_micro_batches=0)
     results = finished(config)
-    text = (config.run / "run.json").read_text()
-    assert text == changed(config, n_micro_batches=2, precision="float32").to_json()
-    assert results["configuration"] == short_hash(text)
-    assert job_of(config).config == changed(config, n_micro_batches=2, precision="float32")
+    chosen = changed(config, n_micro_batches=2, precision="float32")
+    record = json.loads((config.run / "run.json").read_text())
+    assert record == json.loads(chosen.to_json()) | {"data_digest": PreparedData.open(config.data_directory).digest}
+    assert results["configuration"] == short_hash(chosen.to_json())
+    assert job_of(config).config == chosen
     with pytest.raises(ConfigError, match="training.n_micro_batches is 2 there, 4 here"):
         job_of(changed(config, n_micro_batches=4))
 
@@ -218,6 +219,25 @@ def test_another_tokenizer_under_trained_weights_is_refused(tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match="prepared with another tokenizer than .* was trained with"):
         job_of(config)
     assert (config.run / "tokenizer.model").read_bytes() == before
+
+
+def test_a_run_goes_on_with_the_data_with_which_it_began(tmp_path: Path) -> None:
+    """Also if its tokenizer is the same, and the data is prepared again."""
+    config = run_of(tmp_path)
+    held_out = {"validation_source": ("v.en",), "validation_target": ("v.de",)}
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, **held_out))
+
+    def job_with(translation: str) -> OpenRun:
+        (tmp_path / "v.en").write_text("one two\n")
+        (tmp_path / "v.de").write_text(f"{translation}\n")
+        shutil.rmtree(config.data_directory, ignore_errors=True)
+        return job_of(config)
+
+    job_with("eins drei")
+    assert not job_with("eins zwei").trainer.train(StoppingMonitor(2))  # nothing was trained on the first text
+    with pytest.raises(CheckpointError, match=r"run/data: was prepared from other text than .*run was trained with"):
+        job_with("eins drei")
+    assert job_with("eins zwei").trainer.state.step == 2
 
 
 def test_weights_that_are_no_numbers_are_not_validated(tmp_path: Path) -> None:
