@@ -78,12 +78,16 @@ def open_or_prepare(config: RunConfig) -> PreparedData:
     if not PreparedData.is_in(config.data_directory):
         return prepare(config.data, config.data_directory, corpus_of, given)
     data = PreparedData.open(config.data_directory)
-    wanted = config.data.fingerprint()
-    different = [name for name, value in wanted.items() if data.manifest["config"].get(name) != value]
+    different = [
+        f"data.{name} is {there!r} there, {value!r} here"
+        for name, value in config.data.fingerprint().items()
+        if (there := data.manifest["config"].get(name)) != value
+    ]
     if different:
         raise CheckpointError(
-            f"{config.data_directory}: was prepared with another {', '.join(different)};"
-            " set data.directory to another directory, or prepare the data again"
+            f"{config.data_directory}: was prepared with other settings: {'; '.join(different)}. Give the settings with"
+            " which it was prepared; or set data.directory to another directory, or remove this one, and the text is"
+            " prepared with the new settings"
         )
     if changed := changed_files(config.data, data.manifest["files"]):
         raise CheckpointError(

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any, Never
@@ -389,11 +390,15 @@ def test_prepared_data_is_opened_rather_than_made_again(
 def test_data_of_another_configuration_is_refused_and_the_message_says_what_to_do(tmp_path: Path) -> None:
     config = config_of(tmp_path, GOOD)
     prepared(config)
-    other = dataclasses.replace(config, max_length=50, vocabulary_size=21)
+    other = dataclasses.replace(config, max_length=50, vocabulary_size=19)
     with pytest.raises(CheckpointError) as caught:
         open_or_prepare(RunConfig(data=other))
-    assert str(caught.value).startswith(f"{config.directory}: was prepared with another vocabulary_size, max_length;")
-    assert "set data.directory to another directory, or prepare the data again" in str(caught.value)
+    assert str(caught.value).startswith(
+        f"{config.directory}: was prepared with other settings: data.vocabulary_size is 20 there, 19 here;"
+        " data.max_length is 80 there, 50 here. "
+    )
+    shutil.rmtree(config.directory)  # one of the remedies
+    assert open_or_prepare(RunConfig(data=other)).manifest["target_words"] == 19
 
 
 def test_prepared_data_may_be_moved_and_its_text_removed(tmp_path: Path) -> None:
