@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,11 +136,8 @@ def prepare(
     files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
     corpus = open_corpus(config)
     _log_oddities(corpus)
-    held = lock_directory(directory, "preparing data")
-    try:
+    with lock_directory(directory, "preparing data"):
         _write(corpus, config, directory, files, given)
-    finally:
-        os.close(held)
     return PreparedData.open(directory)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import ModelConfig, Transformer
+from minitransformer import ModelConfig, Transformer, train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
@@ -74,7 +74,8 @@ def test_a_failed_first_start_leaves_the_directory_free(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     too_many = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=9_000))
     with pytest.raises(CorpusError, match="cannot make 9000 pieces"):
-        job_of(too_many)
+        train(too_many, callbacks=[])
+    assert not config.run.exists()
     assert job_of(config).trainer.state.step == 0
 
 
