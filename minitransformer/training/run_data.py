@@ -31,14 +31,14 @@ def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
             config.check_directory()
             _require_unfinished(config.run)
             data = open_or_prepare(config)
-            _check_data_of_run(config, data)
+            check_data_of_run(config, data)
             for directory in (config.run, config.run / BEST):
                 remove_unfinished(directory)
             data.tokenizer.save(config.run)
     return data if world.rank == 0 else PreparedData.open(config.data_directory)
 
 
-def _check_data_of_run(config: RunConfig, data: PreparedData) -> None:
+def check_data_of_run(config: RunConfig, data: PreparedData) -> None:
     """Raise CheckpointError if the run began with other data, or with another tokenizer, than the prepared data."""
     if not has_begun(config.run):
         return
@@ -78,6 +78,12 @@ def open_or_prepare(config: RunConfig) -> PreparedData:
     if not PreparedData.is_in(config.data_directory):
         return prepare(config.data, config.data_directory, corpus_of, given)
     data = PreparedData.open(config.data_directory)
+    check_prepared(config, data, given)
+    return data
+
+
+def check_prepared(config: RunConfig, data: PreparedData, given: GivenTokenizer | None) -> None:
+    """Raise CheckpointError if data was prepared with other settings or another tokenizer, or from other text."""
     different = [
         f"data.{name} is {there!r} there, {value!r} here"
         for name, value in config.data.fingerprint().items()
@@ -102,7 +108,6 @@ def open_or_prepare(config: RunConfig) -> PreparedData:
             f" {config.init_from}{extended}. Set data.directory to another directory, or prepare the data again with"
             " the same init_from and init_extend_vocabulary"
         )
-    return data
 
 
 def _require_unfinished(run: Path) -> None:
