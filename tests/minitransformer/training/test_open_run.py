@@ -17,6 +17,7 @@ from minitransformer import ModelConfig, Transformer, train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
+from minitransformer.evaluation.length_penalty import store_alpha
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
@@ -120,6 +121,21 @@ def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:
     longer = changed(config, max_updates=28)
     assert not is_finished(job_of(longer))
     assert finished(longer)["updates"] == 28
+
+
+def test_a_length_penalty_that_was_chosen_for_the_model_is_not_lost_in_silence(
+    tmp_path: Path, logged: list[str]
+) -> None:
+    config = run_of(tmp_path, max_updates=10)
+    finished(config)
+    longer = changed(config, max_updates=11)
+    job_of(longer)
+    store_alpha(config.run, 1.2)
+    assert not any("length penalty" in line for line in logged)
+    job_of(config)  # nothing is left to do
+    assert not any("length penalty" in line for line in logged)
+    job_of(longer)
+    assert any("run: the model has the length penalty α 1.2" in line and "α 0.6 again" in line for line in logged)
 
 
 def test_another_interval_removes_no_checkpoint_of_before(tmp_path: Path) -> None:
