@@ -14,7 +14,10 @@ from minitransformer.config.checks import COUNT, ConfigError, require, require_b
 TokenizerType = Literal["bpe", "unigram", "word"]
 LeafSymbols = Literal["normalised", "tags"]
 
-_BOUNDS = {"held_out": COUNT, "vocabulary_size": COUNT, "max_length": COUNT, "max_ratio": (1, 1e30)}
+_BOUNDS = {
+    "held_out": COUNT, "vocabulary_size": (4, 2**31),  # three ids are reserved: unknown, start and end
+    "max_length": COUNT, "max_ratio": (1, 1e30),
+}  # fmt: skip
 
 
 def is_memory(name: str | Path) -> bool:

@@ -86,7 +86,7 @@ class RunConfig:
             raise ConfigError("model.vocabulary_size follows from the data in a training run: set data.vocabulary_size")
         if not self.model.source_end:
             raise ConfigError("model.source_end must be true in a training run: only converted models can lack it")
-        if self.data.directory == self.run:
+        if self.data.directory and self.data.directory.resolve() == self.run.resolve():
             raise ConfigError(f"data.directory and run are both {self.run}: choose another data.directory, or none")
         if self.training.bpe_dropout and (self.data.tokenizer != "bpe" or self.data.train_trees):
             raise ConfigError(
@@ -152,7 +152,7 @@ class RunConfig:
         }
 
     def claim_directory(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Write this configuration into the run's directory, with ``facts`` that are not compared."""
+        """Write this configuration into the run's directory, with ``facts`` that are no settings."""
         text = json.dumps(json.loads(self.to_json()) | dict(facts), indent=2) + "\n" if facts else self.to_json()
         write_text(self.run / RUN_FILE, text)
 
@@ -163,9 +163,10 @@ class RunConfig:
         """
         require_other_directory(self.run, self.init_from)
         if differences := self.differences(FREE):
+            more = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""
             raise ConfigError(
-                f"{self.run}: holds another run: {'; '.join(differences[:4])}. Set run to another directory, or remove"
-                " this one"
+                f"{self.run}: holds another run: {'; '.join(differences[:4])}{more}. To go on with that run, give the"
+                f" settings with which it began ({RUN_FILE} has them); for a new run, set run to another directory"
             )
 
     def differences(self, free: Collection[str]) -> list[str]:

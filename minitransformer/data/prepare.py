@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from minitransformer.config import DataConfig
+from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.selection import worth_holding_out, worth_scoring, worth_training_on
@@ -20,6 +20,7 @@ from minitransformer.data.store import TokenStore, shard_files, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.batch import IdPair
+from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.system.checksums import checksums_of, compare_files
 from minitransformer.system.files import (
     CheckpointError,
@@ -126,20 +127,27 @@ def prepare(
     ``open_corpus`` opens the corpus of the configuration.  The manifest is written last, so that only a complete
     directory has one.
     Raises: CorpusError for text that cannot be used; CheckpointError if the directory cannot be written, or another
-    process is writing it.
+    process is writing it, or it holds a run or a model.
     """
+    require_no_model(directory)
     _log.info("reading the text" if not config.is_demo else "generating the demo corpus")
     if missing := [path for path in text_files(config).values() if not path.exists()]:
         raise CorpusError(f"{missing[0]}: not found; {config.remedy_if_missing}")
     files = {name: fingerprint_of_file(path) for name, path in text_files(config).items()}
     corpus = open_corpus(config)
     _log_oddities(corpus)
-    held = lock_directory(directory, "preparing data")
-    try:
+    with lock_directory(directory, "preparing data"):
         _write(corpus, config, directory, files, given)
-    finally:
-        os.close(held)
     return PreparedData.open(directory)
+
+
+def require_no_model(directory: Path) -> None:
+    """Raise CheckpointError if a directory holds a run or a model: its tokenizer would be overwritten."""
+    if found := [name for name in (RUN_FILE, WEIGHTS_FILE, "checkpoints") if (directory / name).exists()]:
+        raise CheckpointError(
+            f"{directory}: holds a run or a model ({found[0]} is there), whose tokenizer would be overwritten; expected"
+            f" a directory for prepared data alone: set data.directory to another one, such as {directory / 'data'}"
+        )
 
 
 def _write(

@@ -93,12 +93,15 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def lock_directory(directory: Path, activity: str) -> int:
+@contextmanager
+def lock_directory(directory: Path, activity: str) -> Iterator[None]:
     """Lock a directory for this process; create the directory if it does not exist.
 
-    Returns: the descriptor.  The lock ends when it is closed, or when the process ends in any way.
+    The lock ends with this context, or when the process ends in any way.  After an error, a directory that was created
+    here is removed if it is empty.
     Raises: CheckpointError if another process holds the lock.
     """
+    is_new = not directory.exists()
     try:
         make_directory(directory)
         descriptor = os.open(directory, os.O_RDONLY)
@@ -111,7 +114,15 @@ def lock_directory(directory: Path, activity: str) -> int:
         raise CheckpointError(
             f"{directory}: another process is {activity} there; wait for its end, end it, or choose another directory"
         )
-    return descriptor
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # it is not empty
+                directory.rmdir()
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def make_directory(path: Path) -> None:

@@ -25,7 +25,7 @@ class BatchCursor:
         """
         while True:
             plan, epoch, index = self._plan_of(state.epoch), state.epoch, state.next_batch
-            if index == len(plan):
+            if index >= len(plan):  # greater: the epoch has fewer batches than when the state was saved
                 state = dataclasses.replace(state, epoch=epoch + 1, next_batch=0)
                 continue
             state = dataclasses.replace(state, next_batch=index + 1)

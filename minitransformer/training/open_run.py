@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from autograd.kernel_choice import choose_kernels
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData
+from minitransformer.model.files import load_model_config
 from minitransformer.model.transformer import Transformer
+from minitransformer.system.files import CheckpointError
 from minitransformer.system.placement import choose_placements
 from minitransformer.system.provenance import code_version
 from minitransformer.training.callbacks.checkpoint_stage import require_same_parameters
 from minitransformer.training.largest_batch import try_largest_batch
 from minitransformer.training.pretrained import PRETRAINED, begin_from_pretrained, pretrained_of
 from minitransformer.training.resolve import resolve
-from minitransformer.training.run_data import check_lengths, shared_data, sized, training_pairs
+from minitransformer.training.run_data import DIGEST, check_lengths, shared_data, sized, training_pairs
 from minitransformer.training.trainer import Trainer, reducer_for
 from minitransformer.training.validation import Validation
 from parallel.agreement import check_agreement
@@ -58,7 +61,7 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     if not trainer.is_complete:
         try_largest_batch(trainer)
     if world.rank == 0:
-        config.claim_directory({PRETRAINED: pretrained} if pretrained else {})
+        config.claim_directory({DIGEST: data.digest} | ({PRETRAINED: pretrained} if pretrained else {}))
     return OpenRun(config, world, data, trainer)
 
 
@@ -137,8 +140,20 @@ def _resume_or_begin(trainer: Trainer, config: RunConfig) -> dict[str, Any]:
     if trainer.resume():
         if not trainer.is_complete:
             _log.info(f"going on from update {trainer.state.step:,} of {trainer.config.max_updates:,}")
+            _warn_of_stored_alpha(config)
     elif config.init_from is not None:
         pretrained = begin_from_pretrained(config.init_from, config, trainer)
     step = str(trainer.state.step)
     require_same_parameters(trainer.world, trainer.model, "at the start", SAME_START, update=step)
     return pretrained
+
+
+def _warn_of_stored_alpha(config: RunConfig) -> None:
+    """Warn if ``store_alpha`` has stored another α in the model than that of the run, which the next model has."""
+    with suppress(CheckpointError):  # no validation has saved a model yet, or it is corrupt and will be replaced
+        stored, alpha = load_model_config(config.run).alpha, config.model.alpha
+        if stored != alpha:
+            _log.warning(
+                f"{config.run}: the model has the length penalty α {stored:g}, chosen after its training; the next one"
+                f" that is saved has α {alpha:g} again (model.alpha): choose it anew at the end"
+            )

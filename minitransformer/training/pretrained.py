@@ -46,7 +46,7 @@ def fine_tuning(config: RunConfig) -> RunConfig:
     directory = config.init_from
     if directory is None:
         raise ConfigError("fine_tuning: no model to begin from; set init_from to the directory of one")
-    begun = {} if (directory / CONFIG_FILE).exists() else _record(config.run)
+    begun = {} if (directory / CONFIG_FILE).exists() else record_of(config.run)
     if begun.get("init_from") == str(directory):
         old = with_changes(config, {part: begun.get(part) for part in ("model", "data")})
         model, of_tokenizer = old.model, {name: getattr(old.data, name) for name in (*TOKENIZER_SETTINGS, _LEAVES)}
@@ -141,11 +141,11 @@ def begin_from_pretrained(directory: Path, config: RunConfig, trainer: Trainer) 
 
 def pretrained_of(run: Path) -> dict[str, Any]:
     """Return what ``begin_from_pretrained`` returned when the run in a directory began; empty if it did not."""
-    facts = _record(run).get(PRETRAINED)
+    facts = record_of(run).get(PRETRAINED)
     return facts if isinstance(facts, dict) else {}
 
 
-def _record(run: Path) -> dict[str, Any]:
+def record_of(run: Path) -> dict[str, Any]:
     """Return the content of ``run.json``; empty if there is none."""
     content = read_json(run / RUN_FILE) if (run / RUN_FILE).exists() else {}
     return content if isinstance(content, dict) else {}

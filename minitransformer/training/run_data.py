@@ -17,9 +17,11 @@ from minitransformer.model.files import WEIGHTS_FILE
 from minitransformer.parsing.treebank import corpus_of
 from minitransformer.system.files import CheckpointError, remove_unfinished
 from minitransformer.training.checkpoint import checkpoints
-from minitransformer.training.pretrained import pretrained_tokenizer
+from minitransformer.training.pretrained import pretrained_tokenizer, record_of
 from minitransformer.training.validation import BEST
 from parallel.communicator import Communicator
+
+DIGEST = "data_digest"  # the field of run.json with ``PreparedData.digest`` of the data with which the run began
 
 
 def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
@@ -29,20 +31,28 @@ def shared_data(config: RunConfig, world: Communicator) -> PreparedData:
             config.check_directory()
             _require_unfinished(config.run)
             data = open_or_prepare(config)
-            _check_tokenizer(config, data)
+            check_data_of_run(config, data)
             for directory in (config.run, config.run / BEST):
                 remove_unfinished(directory)
             data.tokenizer.save(config.run)
     return data if world.rank == 0 else PreparedData.open(config.data_directory)
 
 
-def _check_tokenizer(config: RunConfig, data: PreparedData) -> None:
-    """Raise CheckpointError if the run began with a tokenizer other than that of the prepared data."""
-    if has_begun(config.run) and not data.tokenizer.equals(Tokenizer.load(config.run)):
-        raise CheckpointError(
-            f"{config.data_directory}: was prepared with another tokenizer than {config.run} was trained with;"
-            " set run to another directory"
-        )
+def check_data_of_run(config: RunConfig, data: PreparedData) -> None:
+    """Raise CheckpointError if the run began with other data, or with another tokenizer, than the prepared data."""
+    if not has_begun(config.run):
+        return
+    if not data.tokenizer.equals(Tokenizer.load(config.run)):
+        difference = "with another tokenizer"
+    elif record_of(config.run).get(DIGEST, data.digest) != data.digest:
+        difference = "from other text"
+    else:
+        return
+    raise CheckpointError(
+        f"{config.data_directory}: was prepared {difference} than {config.run} was trained with. To go on with that"
+        f" run, put the old text back and remove {config.data_directory}; to train on this text, set run to another"
+        " directory"
+    )
 
 
 def has_begun(run: Path) -> bool:
@@ -68,12 +78,22 @@ def open_or_prepare(config: RunConfig) -> PreparedData:
     if not PreparedData.is_in(config.data_directory):
         return prepare(config.data, config.data_directory, corpus_of, given)
     data = PreparedData.open(config.data_directory)
-    wanted = config.data.fingerprint()
-    different = [name for name, value in wanted.items() if data.manifest["config"].get(name) != value]
+    check_prepared(config, data, given)
+    return data
+
+
+def check_prepared(config: RunConfig, data: PreparedData, given: GivenTokenizer | None) -> None:
+    """Raise CheckpointError if data was prepared with other settings or another tokenizer, or from other text."""
+    different = [
+        f"data.{name} is {there!r} there, {value!r} here"
+        for name, value in config.data.fingerprint().items()
+        if (there := data.manifest["config"].get(name)) != value
+    ]
     if different:
         raise CheckpointError(
-            f"{config.data_directory}: was prepared with another {', '.join(different)};"
-            " set data.directory to another directory, or prepare the data again"
+            f"{config.data_directory}: was prepared with other settings: {'; '.join(different)}. Give the settings with"
+            " which it was prepared; or set data.directory to another directory, or remove this one, and the text is"
+            " prepared with the new settings"
         )
     if changed := changed_files(config.data, data.manifest["files"]):
         raise CheckpointError(
@@ -88,7 +108,6 @@ def open_or_prepare(config: RunConfig) -> PreparedData:
             f" {config.init_from}{extended}. Set data.directory to another directory, or prepare the data again with"
             " the same init_from and init_extend_vocabulary"
         )
-    return data
 
 
 def _require_unfinished(run: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from minitransformer.system.files import lock_directory
@@ -15,15 +14,12 @@ from parallel.communicator import Communicator
 def run_lock(directory: Path, world: Communicator) -> Iterator[None]:
     """Lock a directory against trainings of other processes than these ranks; create it if it does not exist.
 
-    The system releases the lock when rank 0 ends in any way.
+    The system releases the lock when rank 0 ends in any way.  After an error, a directory that was created here is
+    removed if it is empty.
     Raises: CheckpointError on all ranks if another process trains there, or the directory cannot be created.
     """
-    held: int | None = None
-    try:
+    with ExitStack() as held:
         with world.waiting_for_rank_0():
             if world.rank == 0:
-                held = lock_directory(directory, "training")
+                held.enter_context(lock_directory(directory, "training"))
         yield
-    finally:
-        if held is not None:
-            os.close(held)

@@ -65,7 +65,7 @@ class TrainingState:
     def instead_of(self, undone: TrainingState, avoided: tuple[tuple[int, int], ...]) -> TrainingState:
         """Return this earlier state with the batches to avoid, and with the costs and the best loss of ``undone``.
 
-        (The best model of the undone updates stays on the disk.)
+        (The best model of the undone updates stays on the disk.)  A validation that was due has been made meanwhile.
         """
         return dataclasses.replace(
             self,
@@ -73,6 +73,7 @@ class TrainingState:
             best_loss=undone.best_loss,
             flops=undone.flops,
             device_seconds=undone.device_seconds,
+            validation_is_due=undone.validation_is_due,
         )
 
 

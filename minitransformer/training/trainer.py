@@ -148,8 +148,11 @@ class Trainer:
         with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
             stages = self._stages(callback, interrupt)
             if self.state.validation_is_due:
-                _, validation, _ = stages
+                _, validation, checkpoint = stages
                 self.state = validation.validate(self.state)
+                if self.is_complete:  # no update follows, after which the state would be saved
+                    moment = Moment(is_sound=True, is_last=True, is_interrupted=False)
+                    self.state = checkpoint.after_step(self.state, moment)
             is_interrupted = self.state.validation_is_due
             while not (self.is_complete or is_interrupted):
                 batch, self.state = self._cursor.next(self.state)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import io
 import mmap
 import os
 import re
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -18,11 +20,12 @@ import numpy as np
 import pytest
 from mpirun import MPIRUN, SIZE_VARIABLES, needs_mpi, run
 from rich.console import Console
-from small_run import Trained
+from small_run import Trained, write_parallel_text
 
 from autograd.kernels.cpu.library import Library
 from autograd.kernels.cuda.checked import CheckError, CheckResults
 from cli.doctor import doctor, shown, summary
+from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.model.transformer import Transformer
 from minitransformer.training.doctor import machine, plan, together
@@ -88,6 +91,24 @@ def test_a_run_that_was_trained_is_recognised(trained: Trained, capsys: pytest.C
     assert "wrong run" in output
     assert "holds another run: model.d_ff is" in output
     assert output.endswith("one thing is wrong; each remedy is in the line that begins with →")
+
+
+def test_data_that_training_would_refuse_is_wrong(trained: Trained, tmp_path: Path) -> None:
+    run, text = tmp_path / "run", tmp_path / "text"
+    config = read_options([*trained.arguments, "--data.directory", str(trained.run / "data"), "--run", str(run)])
+
+    def remedy(**changes: Any) -> str:
+        return plan.data(dataclasses.replace(config, data=dataclasses.replace(config.data, **changes))).remedy
+
+    assert remedy() == ""
+    assert "data.vocabulary_size is 40 there, 50 here" in remedy(vocabulary_size=50)
+    assert "holds a run or a model" in remedy(directory=trained.run)
+    text.mkdir()
+    write_parallel_text(text, "train", 10, seed=5)
+    assert "train.en, " in remedy(raw=text)
+    shutil.copytree(trained.run, run)
+    (run / "run.json").write_text('{"data_digest": "0"}')
+    assert "was prepared from other text than" in remedy()
 
 
 def test_a_directory_that_cannot_be_written_is_wrong(

@@ -335,7 +335,7 @@ def test_an_option_without_its_value_is_refused(name: str, capsys: pytest.Captur
         (["--training.n-micro-batches", "3"], "n_micro_batches must be a power of two, or 0; got 3"),
         (["--training.max-updates", "0"], "max_updates must be at least 1 and less than"),
         (["--training.batch-tokens", str(10**19)], "batch_tokens must be at least 1"),
-        (["--data.vocabulary-size", str(10**10)], "vocabulary_size must be at least 1"),
+        (["--data.vocabulary-size", str(10**10)], "vocabulary_size must be at least 4"),
         (["--model.d-model", "7"], "d_model must be even"),
         (["--model.p-drop", "1"], "p_drop must be at least 0"),
         (["--model.vocabulary-size", "9"], "set data.vocabulary_size"),

@@ -143,7 +143,7 @@ def test_settings_of_which_one_is_missing_are_no_settings_of_a_run(trained: Trai
 
 def test_another_seed_in_the_same_run_is_refused_by_the_field(trained: Trained) -> None:
     before = contents(trained.run)
-    with pytest.raises(ConfigError, match="holds another run: training.seed is 1 there, 2 here. Set run to another"):
+    with pytest.raises(ConfigError, match="holds another run: training.seed is 1 there, 2 here. To go on with"):
         train([*trained.arguments, "--training.seed", "2"])
     assert contents(trained.run) == before
 

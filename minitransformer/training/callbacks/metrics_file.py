@@ -36,7 +36,10 @@ class MetricsFile(Callback):
         self.go_back(state)
 
     def go_back(self, state: TrainingState) -> None:
-        """Cut off the lines of updates after ``state``; if the file is corrupt, keep a copy under another name."""
+        """Cut off the lines of updates after ``state``, and of a validation that ``state`` repeats.
+
+        If the file is corrupt, keep a copy under another name.
+        """
         self._waiting = ""
         content = self._path.read_bytes() if self._path.exists() else b""
         lines = content.decode("utf-8", errors="replace").splitlines(keepends=True)
@@ -46,7 +49,7 @@ class MetricsFile(Callback):
             with atomic_write(copy) as temporary:
                 temporary.write_bytes(content)
             _log.warning(f"{self._path}: is corrupt: not all lines are as they were written; kept as {copy.name}")
-        kept = "".join(line for line, step in zip(lines, steps, strict=True) if step is not None and step <= state.step)
+        kept = "".join(line for line, step in zip(lines, steps, strict=True) if _is_of(state, line, step))
         if kept.encode() != content:
             write_text(self._path, kept)
 
@@ -91,6 +94,13 @@ def _step_of(line: str) -> int | None:
         return None
     step = record.get("step") if isinstance(record, dict) else None
     return step if type(step) is int and json.dumps(record) + "\n" == line else None
+
+
+def _is_of(state: TrainingState, line: str, step: int | None) -> bool:
+    """Return whether a line is of an update up to ``state``, and not of the validation that is repeated there."""
+    if step is None or step > state.step:
+        return False
+    return not (state.validation_is_due and step == state.step and json.loads(line).get("kind") == "validation")
 
 
 def _are_as_written(lines: Sequence[str], steps: Sequence[int | None]) -> bool:

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 from minitransformer.config import ModelConfig, RunConfig
-from minitransformer.data.prepare import PreparedData, text_files
+from minitransformer.data.prepare import PreparedData, require_no_model, text_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
 from minitransformer.system.provenance import short_hash
 from minitransformer.training.doctor.finding import Finding
 from minitransformer.training.doctor.memory import memory
-from minitransformer.training.run_data import given_tokenizer, sized
+from minitransformer.training.run_data import check_data_of_run, check_prepared, given_tokenizer, sized
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import Placement
 
@@ -50,16 +50,31 @@ def _remedy_to_write(directory: Path, setting: str) -> str:
 
 
 def data(config: RunConfig) -> Finding:
-    """Check that the data is prepared, or can be prepared."""
+    """Check that the data is prepared for this run, or can be prepared."""
     if PreparedData.is_in(config.data_directory):
-        return Finding("data", f"prepared in {config.data_directory}", if_ranks_differ=SHARE)
+        return Finding("data", f"prepared in {config.data_directory}", _remedy_of_prepared(config), SHARE)
     missing = [name for name, path in text_files(config.data).items() if not path.exists()]
     if missing:
         found = f"{len(missing)} files are missing in {config.data.raw}, such as {missing[0]}"
         return Finding("data", found, config.data.remedy_if_missing)
     source = "the demonstration's own corpus" if config.data.is_demo else f"the text in {config.data.raw}"
-    remedy = _remedy_to_write(config.data.directory, "data.directory") if config.data.directory else ""
+    try:
+        require_no_model(config.data_directory)
+        remedy = _remedy_to_write(config.data.directory, "data.directory") if config.data.directory else ""
+    except UserError as error:
+        remedy = str(error)
     return Finding("data", f"not prepared yet: training will first prepare it, from {source}", remedy)
+
+
+def _remedy_of_prepared(config: RunConfig) -> str:
+    """Return the message with which training would refuse prepared data; "" if it would use it."""
+    try:
+        prepared = PreparedData.open(config.data_directory)
+        check_prepared(config, prepared, given_tokenizer(config))
+        check_data_of_run(config, prepared)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def parameters(config: RunConfig) -> Finding:

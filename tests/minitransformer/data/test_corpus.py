@@ -419,11 +419,12 @@ def test_source_files_without_as_many_target_files_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("held_out", 0), ("vocabulary_size", 0), ("max_length", 0), ("max_ratio", 0.5), ("max_ratio", math.nan)],
-)
-def test_values_with_which_no_pair_would_be_left_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"data.{name} must be at least 1 and less than .*; got {value}"):
+    ("name", "least", "value"),
+    [("held_out", 1, 0), ("vocabulary_size", 4, 3), ("max_length", 1, 0), ("max_ratio", 1, 0.5),
+     ("max_ratio", 1, math.nan)],
+)  # fmt: skip
+def test_values_with_which_no_pair_would_be_left_are_refused(name: str, least: int, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"data.{name} must be at least {least} and less than .*; got {value}"):
         DataConfig(**{name: value})  # type: ignore[arg-type]
 
 

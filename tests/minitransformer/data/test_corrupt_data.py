@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -113,15 +112,15 @@ def test_the_digest_stands_for_what_is_trained_on(tmp_path: Path) -> None:
 def test_a_second_preparation_at_the_same_time_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     directory = prepared(tmp_path).directory
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
-    held = lock_directory(directory, "preparing data")
-    with pytest.raises(CheckpointError, match="data: another process is preparing data there; wait for its end"):
-        prepared(tmp_path, n_letters=9)
-    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
-    os.close(held)
+    with lock_directory(directory, "preparing data"):
+        with pytest.raises(CheckpointError, match="data: another process is preparing data there; wait for its end"):
+            prepared(tmp_path, n_letters=9)
+        assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
     assert prepared(tmp_path, n_letters=9).digest
 
 
 def test_a_run_does_not_lie_in_the_directory_of_its_data(tmp_path: Path) -> None:
     config = RunConfig(run=tmp_path)
-    with pytest.raises(ConfigError, match="data.directory and run are both"):
-        dataclasses.replace(config, data=DataConfig(directory=tmp_path))
+    for directory in (tmp_path, tmp_path / "data" / ".."):
+        with pytest.raises(ConfigError, match="data.directory and run are both"):
+            dataclasses.replace(config, data=DataConfig(directory=directory))

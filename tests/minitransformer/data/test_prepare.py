@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any, Never
@@ -339,6 +340,17 @@ def test_a_directory_that_cannot_be_written_is_named_with_the_remedy(tmp_path: P
     assert config.directory.read_text() == "a file in the place of the directory"
 
 
+@pytest.mark.parametrize("name", ["run.json", "model.safetensors", "checkpoints"])
+def test_a_directory_that_holds_a_run_or_a_model_keeps_its_tokenizer(tmp_path: Path, name: str) -> None:
+    config = config_of(tmp_path, GOOD)
+    assert config.directory is not None
+    for there in (name, "tokenizer.model"):
+        (config.directory / there).mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=rf"data: holds a run or a model \({name} is .* set data.directory"):
+        prepared(config)
+    assert sorted(path.name for path in config.directory.iterdir()) == sorted([name, "tokenizer.model"])
+
+
 def test_after_an_interruption_preparing_again_completes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(tmp_path, GOOD)
     with monkeypatch.context() as patch:
@@ -369,7 +381,7 @@ def test_a_full_disk_leaves_no_manifest_and_names_the_file(
     monkeypatch.setattr(owner, function, refuse)
     with pytest.raises(CheckpointError, match=r"data.*: cannot be written .*No space left.*free some space"):
         prepared(config)
-    assert list(config.directory.iterdir()) == []
+    assert not list(config.directory.glob("*"))
 
 
 def test_a_disk_that_fills_up_at_the_tokens_names_the_token_file(
@@ -396,11 +408,15 @@ def test_prepared_data_is_opened_rather_than_made_again(
 def test_data_of_another_configuration_is_refused_and_the_message_says_what_to_do(tmp_path: Path) -> None:
     config = config_of(tmp_path, GOOD)
     prepared(config)
-    other = dataclasses.replace(config, max_length=50, vocabulary_size=21)
+    other = dataclasses.replace(config, max_length=50, vocabulary_size=19)
     with pytest.raises(CheckpointError) as caught:
         open_or_prepare(RunConfig(data=other))
-    assert str(caught.value).startswith(f"{config.directory}: was prepared with another vocabulary_size, max_length;")
-    assert "set data.directory to another directory, or prepare the data again" in str(caught.value)
+    assert str(caught.value).startswith(
+        f"{config.directory}: was prepared with other settings: data.vocabulary_size is 20 there, 19 here;"
+        " data.max_length is 80 there, 50 here. "
+    )
+    shutil.rmtree(config.directory)  # one of the remedies
+    assert open_or_prepare(RunConfig(data=other)).manifest["target_words"] == 19
 
 
 def test_prepared_data_may_be_moved_and_its_text_removed(tmp_path: Path) -> None:

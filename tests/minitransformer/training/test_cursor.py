@@ -53,6 +53,13 @@ def test_a_new_cursor_goes_on_from_any_state() -> None:
         assert batches_from(state, N_BATCHES - done) == whole[done:]
 
 
+def test_from_a_state_after_the_last_batch_the_next_epoch_begins() -> None:
+    """Wherever that is: another text under the same run may have fewer batches."""
+    n = len(plan_epoch(LENGTHS, CONFIG.batch_tokens, seed=CONFIG.seed, epoch=0))
+    (first, _), *_ = batches_from(TrainingState(epoch=1), 1)
+    assert [batches_from(TrainingState(next_batch=index), 1)[0][0] for index in (n, n + 3)] == [first, first]
+
+
 def test_an_epoch_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[int] = []
 

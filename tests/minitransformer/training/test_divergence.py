@@ -177,6 +177,23 @@ def test_the_best_model_stays_the_best_after_going_back() -> None:
     )
 
 
+def test_after_going_back_to_an_interrupted_validation_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run has repeated the validation since."""
+    trainer = trainer_of(tmp_path, bad_pair)
+    resume = trainer.resume
+
+    def resume_at_an_interrupted_validation() -> bool:
+        found = resume()
+        trainer.state = dataclasses.replace(trainer.state, validation_is_due=True)
+        return found
+
+    monkeypatch.setattr(trainer, "resume", resume_at_an_interrupted_validation)
+    assert trainer.train(Callback())
+    assert trainer.state.step == 20
+
+
 def test_a_run_that_went_back_resumes_exactly(tmp_path: Path) -> None:
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()

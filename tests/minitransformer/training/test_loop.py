@@ -179,6 +179,9 @@ def test_an_interrupted_validation_is_repeated_and_the_run_ends_like_an_undistur
     assert validated == ([4, 8] if step == 4 else [8])
     whole = trained(tmp_path, run="whole", validation=FixedLosses(*losses), **changes)
     assert everything(resumed) == everything(whole)
+    again = trainer_of(tmp_path, run="parts", **changes)
+    assert again.resume()
+    assert everything(again) == everything(whole)
 
 
 @pytest.mark.parametrize(

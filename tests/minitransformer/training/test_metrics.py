@@ -39,6 +39,18 @@ def test_lines_of_updates_that_are_done_again_are_not_doubled(tmp_path: Path) ->
     assert steps_in(tmp_path) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
+@pytest.mark.parametrize(("is_due", "kinds"), [(True, ["training"] * 4), (False, ["training"] * 4 + ["validation"])])
+def test_the_line_of_a_validation_that_is_done_again_is_not_doubled(
+    tmp_path: Path, kinds: list[str], *, is_due: bool
+) -> None:
+    log_of(tmp_path, range(1, 5))
+    path = tmp_path / "metrics.jsonl"
+    with path.open("a") as stream:
+        stream.write('{"kind": "validation", "step": 4}\n')
+    MetricsFile(tmp_path).begin(TrainingState(step=4, validation_is_due=is_due), 1_000)
+    assert [json.loads(line)["kind"] for line in path.read_text().splitlines()] == kinds
+
+
 @pytest.mark.parametrize(
     "torn", ['{"step": 8, "lo', '{"step": 3}', "\0\0\0\0", '[1]\n"x"\n', '{"step": "1"}\n', "[" * 9_999 + "\n"]
 )

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minitransformer import ModelConfig, Transformer
+from minitransformer import ModelConfig, Transformer, train
 from minitransformer.config import ConfigError, DataConfig, RunConfig, TrainingConfig
-from minitransformer.data.prepare import prepare
+from minitransformer.data.prepare import PreparedData, prepare
 from minitransformer.data.survey import CorpusError
+from minitransformer.evaluation.length_penalty import store_alpha
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
@@ -74,7 +75,8 @@ def test_a_failed_first_start_leaves_the_directory_free(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     too_many = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=9_000))
     with pytest.raises(CorpusError, match="cannot make 9000 pieces"):
-        job_of(too_many)
+        train(too_many, callbacks=[])
+    assert not config.run.exists()
     assert job_of(config).trainer.state.step == 0
 
 
@@ -121,6 +123,21 @@ def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:
     assert finished(longer)["updates"] == 28
 
 
+def test_a_length_penalty_that_was_chosen_for_the_model_is_not_lost_in_silence(
+    tmp_path: Path, logged: list[str]
+) -> None:
+    config = run_of(tmp_path, max_updates=10)
+    finished(config)
+    longer = changed(config, max_updates=11)
+    job_of(longer)
+    store_alpha(config.run, 1.2)
+    assert not any("length penalty" in line for line in logged)
+    job_of(config)  # nothing is left to do
+    assert not any("length penalty" in line for line in logged)
+    job_of(longer)
+    assert any("run: the model has the length penalty α 1.2" in line and "α 0.6 again" in line for line in logged)
+
+
 def test_another_interval_removes_no_checkpoint_of_before(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     finished(config)
@@ -153,6 +170,21 @@ def test_the_remedies_for_divergence_may_be_taken_up_in_the_same_run(tmp_path: P
         job_of(changed(config, seed=2))
 
 
+@pytest.mark.parametrize(("n", "more"), [(4, ""), (5, "; and 1 more")])
+def test_settings_of_another_run_are_named_then_counted_and_both_remedies_follow(
+    tmp_path: Path, n: int, more: str
+) -> None:
+    config = RunConfig(run=tmp_path)
+    config.claim_directory()
+    names = ("batch_tokens", "n_micro_batches", "warmup_steps", "seed", "validation_sentences")
+    with pytest.raises(ConfigError) as caught:
+        changed(config, **dict.fromkeys(names[:n], 64)).check_directory()
+    assert str(caught.value).count(" there, 64 here") == 4
+    assert f" here{more}. To go on with that run, give the settings with which it began (run.json has them); for a" in (
+        str(caught.value)
+    )
+
+
 def test_all_that_decides_the_outcome_is_in_the_hash(tmp_path: Path) -> None:
     config = run_of(tmp_path)
     texts = {changed(config, **{name: 2}).to_json() for name in ("max_updates", "average_checkpoints", "seed")}
@@ -162,10 +194,11 @@ def test_all_that_decides_the_outcome_is_in_the_hash(tmp_path: Path) -> None:
 def test_files_hash_and_a_resumed_run_have_the_values_of_automatic_settings(tmp_path: Path) -> None:
     config = run_of(tmp_path, n_micro_batches=0)
     results = finished(config)
-    text = (config.run / "run.json").read_text()
-    assert text == changed(config, n_micro_batches=2, precision="float32").to_json()
-    assert results["configuration"] == short_hash(text)
-    assert job_of(config).config == changed(config, n_micro_batches=2, precision="float32")
+    chosen = changed(config, n_micro_batches=2, precision="float32")
+    record = json.loads((config.run / "run.json").read_text())
+    assert record == json.loads(chosen.to_json()) | {"data_digest": PreparedData.open(config.data_directory).digest}
+    assert results["configuration"] == short_hash(chosen.to_json())
+    assert job_of(config).config == chosen
     with pytest.raises(ConfigError, match="training.n_micro_batches is 2 there, 4 here"):
         job_of(changed(config, n_micro_batches=4))
 
@@ -203,6 +236,25 @@ def test_another_tokenizer_under_trained_weights_is_refused(tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match="prepared with another tokenizer than .* was trained with"):
         job_of(config)
     assert (config.run / "tokenizer.model").read_bytes() == before
+
+
+def test_a_run_goes_on_with_the_data_with_which_it_began(tmp_path: Path) -> None:
+    """Also if its tokenizer is the same, and the data is prepared again."""
+    config = run_of(tmp_path)
+    held_out = {"validation_source": ("v.en",), "validation_target": ("v.de",)}
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, **held_out))
+
+    def job_with(translation: str) -> OpenRun:
+        (tmp_path / "v.en").write_text("one two\n")
+        (tmp_path / "v.de").write_text(f"{translation}\n")
+        shutil.rmtree(config.data_directory, ignore_errors=True)
+        return job_of(config)
+
+    job_with("eins drei")
+    assert not job_with("eins zwei").trainer.train(StoppingMonitor(2))  # nothing was trained on the first text
+    with pytest.raises(CheckpointError, match=r"run/data: was prepared from other text than .*run was trained with"):
+        job_with("eins drei")
+    assert job_with("eins zwei").trainer.state.step == 2
 
 
 def test_weights_that_are_no_numbers_are_not_validated(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from minitransformer.config import ConfigError
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.run_lock import run_lock
 from parallel.communicator import SerialCommunicator
@@ -48,6 +49,21 @@ def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:
         first.wait(timeout=60)
         with run_lock(run, world):
             pass
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_an_error_removes_a_directory_that_is_new_and_empty(tmp_path: Path, *, was_there: bool) -> None:
+    run, world = tmp_path / "run", SerialCommunicator()
+    if was_there:
+        run.mkdir()
+    with pytest.raises(ConfigError), run_lock(run, world):
+        assert run.is_dir()
+        raise ConfigError
+    assert run.is_dir() == was_there
+    with pytest.raises(ConfigError), run_lock(run, world):
+        (run / "file").touch()
+        raise ConfigError
+    assert (run / "file").exists()
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc, where no directory can be made")
