@@ -158,6 +158,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shim.chmod(0o755)
     for name in ("train", "valid", "test", "news", "web", "captions", "book", "val", "text"):
         write_parallel_text(folder, name, 300, seed=len(name))
+    write_parallel_text(folder, "all", 3_000, seed=1)  # a document takes 1,000 lines of it for testing
     (folder / "book.de").unlink()  # a document writes it
     shell(folder, "gzip --keep web.*")
     for name in ("old", "new", "other"):
