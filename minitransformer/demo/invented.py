@@ -17,17 +17,19 @@ UNINVENTED = ("person", "inhabitant")
 """Classes without invented nouns: a word for a person is rarely neuter."""
 
 _ONSETS, _VOWELS, _CODAS = (str(DATA["syllables"][part]).split() for part in ("onsets", "vowels", "codas"))
-_KNOWN = set(re.findall(r"\w+", str(DATA).lower()))
+_KNOWN: list[str] = sorted(set(re.findall(r"[a-zäöü]+", str(DATA).lower())))  # sorted: the order of a set varies
+_IS_KNOWN = frozenset(_KNOWN)
 
 
 def word(random: Random) -> str:
-    """Draw a word of one to four syllables, in lower case, that is no word of the demonstration."""
+    """Draw a word of 3 to 10 letters, in lower case, that is no word of the demonstration.
+
+    Half of the words are syllables.  The others are parts of known words: the model learns to copy every piece of its
+    vocabulary, and not only those that syllables have.
+    """
     while True:
-        syllables = random.choices((1, 2, 3), (2, 5, 3))[0]
-        drawn = "".join(_syllable(random) for _ in range(syllables))
-        drawn = random.choice(_VOWELS) + drawn if random.random() < 0.25 else drawn
-        drawn += random.choice(_CODAS) if random.random() < 0.4 else ""
-        if 3 <= len(drawn) <= 10 and drawn not in _KNOWN:
+        drawn = _syllables(random) if random.random() < 0.5 else _blend(random)
+        if 3 <= len(drawn) <= 10 and drawn not in _IS_KNOWN:
             return drawn
 
 
@@ -51,6 +53,19 @@ def noun(random: Random, kind: str) -> Noun:
     english += "o" * english.endswith(("s", "x", "z", "h", "y"))  # the plural of these has more than an -s
     german = english.capitalize()
     return Noun(english, f"{english}s", german, f"{german}s", f"{german}s", "das", kind)
+
+
+def _syllables(random: Random) -> str:
+    """Draw one to four syllables."""
+    drawn = "".join(_syllable(random) for _ in range(random.choices((1, 2, 3), (2, 5, 3))[0]))
+    drawn = random.choice(_VOWELS) + drawn if random.random() < 0.25 else drawn
+    return drawn + (random.choice(_CODAS) if random.random() < 0.4 else "")
+
+
+def _blend(random: Random) -> str:
+    """Join the beginning of a known word and the end of another."""
+    first, last = random.choice(_KNOWN), random.choice(_KNOWN)
+    return first[: random.randint(1, 6)] + last[-random.randint(1, 6) :]
 
 
 def _syllable(random: Random) -> str:

@@ -17,6 +17,15 @@ def test_words_are_hardly_ever_the_same_and_have_every_letter() -> None:
     assert {letter for each in drawn for letter in each} == set("abcdefghijklmnopqrstuvwxyzäöü")
 
 
+def test_invented_words_have_the_beginnings_and_ends_of_known_words() -> None:
+    random = Random(6)
+    drawn = [word(random) for _ in range(20_000)]
+    known = [noun.english for noun in NOUNS.values() if len(noun.english) >= 5]
+    for part in (slice(4), slice(-4, None)):
+        parts = {each[part] for each in drawn}
+        assert sum(each[part] in parts for each in known) > 0.8 * len(known)
+
+
 def test_no_word_of_the_language_is_invented() -> None:
     random = Random(2)
     drawn = {word(random) for _ in range(20_000)}
