@@ -86,7 +86,7 @@ class RunConfig:
             raise ConfigError("model.vocabulary_size follows from the data in a training run: set data.vocabulary_size")
         if not self.model.source_end:
             raise ConfigError("model.source_end must be true in a training run: only converted models can lack it")
-        if self.data.directory and self.data.directory.resolve() == self.run.resolve():
+        if self.data.directory and self.data.directory.absolute() == self.run.absolute():
             raise ConfigError(f"data.directory and run are both {self.run}: choose another data.directory, or none")
         if self.training.bpe_dropout and (self.data.tokenizer != "bpe" or self.data.train_trees):
             raise ConfigError(

@@ -119,8 +119,9 @@ def test_a_second_preparation_at_the_same_time_is_refused_and_changes_nothing(tm
     assert prepared(tmp_path, n_letters=9).digest
 
 
-def test_a_run_does_not_lie_in_the_directory_of_its_data(tmp_path: Path) -> None:
+def test_a_run_does_not_lie_in_the_directory_of_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     config = RunConfig(run=tmp_path)
-    for directory in (tmp_path, tmp_path / "data" / ".."):
+    for directory in (tmp_path, Path()):
         with pytest.raises(ConfigError, match="data.directory and run are both"):
             dataclasses.replace(config, data=DataConfig(directory=directory))
