@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from cli.train import train
 from minitransformer import Translator
 from minitransformer.demo import SHOWCASE
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from copied_names import copied
+
 
 @pytest.mark.slow
 def test_the_trained_demonstration_answers_what_readme_shows(tmp_path: Path) -> None:
@@ -24,6 +28,8 @@ def test_the_trained_demonstration_answers_what_readme_shows(tmp_path: Path) -> 
     assert n_right(translator, demonstrated()) >= len(demonstrated()) - 1
     bare = [pair for pair in SHOWCASE if not pair[0].endswith("?")]
     assert n_right(translator, bare) >= len(bare) - 1
+    n_copied, others = copied(translator)
+    assert n_copied >= 0.85 * (n_copied + len(others)), others
     assert json.loads((run / "results.json").read_text())["test"]["bleu"] >= 95
 
 
