@@ -12,7 +12,8 @@ from cli.console import log_console
 from cli.entry import INTERRUPTED
 from cli.options import Common
 from cli.run_options import start_of
-from minitransformer.data.prepare import PreparedData, text_files
+from minitransformer.data.prepare import PreparedData
+from minitransformer.data.sources import text_files
 from minitransformer.data.survey import CorpusError
 from minitransformer.paper.claims import comparisons
 from minitransformer.paper.table3 import Experiment, Result, Scale, rows_named

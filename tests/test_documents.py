@@ -18,7 +18,8 @@ from threadpoolctl import threadpool_limits
 from autograd.op import op, operations
 from cli.train import read_options
 from minitransformer.data.download import ARCHIVES
-from minitransformer.data.prepare import prepare, text_files
+from minitransformer.data.prepare import prepare
+from minitransformer.data.sources import text_files
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("MINITRANSFORMER_DATA", ROOT.parent / "shared" / "data"))

@@ -15,7 +15,7 @@ from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.given_tokenizer import GivenTokenizer
 from minitransformer.data.selection import worth_holding_out, worth_scoring, worth_training_on
-from minitransformer.data.sources import text_corpus
+from minitransformer.data.sources import changed_files, text_corpus, text_files
 from minitransformer.data.store import TokenStore, shard_files, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
 from minitransformer.data.tokenizer import Tokenizer
@@ -262,24 +262,6 @@ def _log_oddities(corpus: Corpus) -> None:
     for path, seen in corpus.surveys.items():
         for kind, found in seen.odd.items():
             _log.info(f"{path}: {kind}: {found.count:,} lines ({found.locations})")
-
-
-def text_files(config: DataConfig) -> dict[str, Path]:
-    """Return the paths of all files of raw text or trees, by their names in the configuration."""
-    names = (
-        *config.train_source, *config.train_target, *config.validation_source, *config.validation_target,
-        *config.train_trees, *config.validation_trees,
-    )  # fmt: skip
-    return {name: config.raw / name for name in names}
-
-
-def changed_files(config: DataConfig, fingerprints: Mapping[str, Mapping[str, Any]]) -> list[Path]:
-    """Return the text files whose fingerprints have changed; a file that was removed does not count as changed."""
-    return [
-        path
-        for name, path in text_files(config).items()
-        if path.exists() and name in fingerprints and fingerprint_of_file(path) != fingerprints[name]
-    ]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from minitransformer.config import ConfigError, ModelConfig, RunConfig, Training
 from minitransformer.config.run import RESULTS_FILE
 from minitransformer.data.bpe_dropout import BpeDropout
 from minitransformer.data.given_tokenizer import GivenTokenizer
-from minitransformer.data.prepare import ADDED, PreparedData, changed_files, prepare
+from minitransformer.data.prepare import ADDED, PreparedData, prepare
+from minitransformer.data.sources import changed_files
 from minitransformer.data.store import TrainingPairs
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.data.word_dropout import WordDropout
