@@ -145,7 +145,7 @@ def test_runs_killed_at_many_moments_end_as_if_they_had_not_been(undisturbed: Un
 
 @pytest.mark.slow
 def test_a_run_killed_at_operations_on_files_all_along_ends_as_if_it_had_not_been(undisturbed: Undisturbed) -> None:
-    """One in eleven of them."""
+    """One in thirty-one of them."""
     n = undisturbed.n_of["file"]
-    for i in range(0, n, 11):
+    for i in range(0, n, 31):
         check([("file", i / n)], undisturbed)
