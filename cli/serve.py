@@ -19,6 +19,7 @@ from minitransformer.config import ConfigError, RunConfig
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, WeightsDtype
 from minitransformer.model.files import require_weights
+from minitransformer.parsing.parser import require_translator
 from minitransformer.serve.languages import languages_of
 from minitransformer.serve.translation_queue import TranslationQueue
 from minitransformer.serve.translation_request import Limits
@@ -110,6 +111,7 @@ def serve(arguments: Sequence[str]) -> int:
     languages = languages_of(options.run, options.source, options.target)
     with listen(options.host, options.port) as listening:
         translator, metrics = Translator.load(options.run, device=options.device, weights=options.weights), Metrics()
+        require_translator(options.run, translator)
         queue = TranslationQueue(
             translator,
             search,

@@ -165,7 +165,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(folder / "test.de", folder / f"{name}.de")
     write_memory(folder / "memory.tmx")
     shutil.copytree(ROOT / "recipes", folder / "recipes")
-    (folder / "docs/figures").mkdir(parents=True)
     entry = "import sys; sys.argv[0] = 'train'; import cli.entry; sys.exit(cli.entry.train())"
     shell(
         folder, f'PYTHONPATH="{ROOT}" "{sys.executable}" -c "{entry}" --run runs/mine {" ".join(SMALL_MODEL.split())}'

@@ -162,7 +162,8 @@ def check_aligned(one: tuple[Path, int], other: tuple[Path, int]) -> None:
 def _check_languages(surveys: Mapping[Path, Survey]) -> None:
     """Raise CorpusError if two translation memories differ in source or target; their regions may differ."""
     memories = [(path, found.languages) for path, found in surveys.items() if found.languages]
-    for (first, ours), (path, theirs) in itertools.product(memories[:1], memories[1:]):
+    for path, theirs in memories:
+        first, ours = memories[0]
         if list(map(without_region, ours)) != list(map(without_region, theirs)):
             raise CorpusError(
                 f"{path}: is read as {' → '.join(theirs)}, but {first} as {' → '.join(ours)}; to read both in one"

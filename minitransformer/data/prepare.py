@@ -242,14 +242,14 @@ def _write_pairs(
             f"no held-out pair is left; {_losses(dropped)}. Look at the text, or set data.validation_source and"
             " data.validation_target"
         )
-    scored = worth_scoring(_encoded(held_out, tokenizer), longest, unscored)
+    scored = worth_scoring((ids for _, ids in held_out), longest, unscored)
     n_validation = write_store(directory, "validation", scored, n_words)
     if n_validation == 0:
         raise CorpusError(
             f"no validation pair is left: all {unscored.count:,} have more than {longest:,} tokens on a side;"
             " expected one sentence per line"
         )
-    for split, pairs in zip(_TEXTS, (held_out, list(corpus.test())), strict=True):
+    for split, pairs in zip(_TEXTS, ([pair for pair, _ in held_out], list(corpus.test())), strict=True):
         write_text(directory / f"{split}.json", json.dumps(pairs, ensure_ascii=False, indent=0))
     return n_train, n_validation
 

@@ -27,17 +27,17 @@ def worth_training_on(
 def worth_holding_out(
     pairs: Iterable[Pair], encoded: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found],
     location: Callable[[int], str | None],
-) -> Iterator[Pair]:  # fmt: skip
-    """Yield the held-out pairs, without those of the training text that training would not use; count these, too.
+) -> Iterator[tuple[Pair, IdPair]]:  # fmt: skip
+    """Yield held-out pairs with their ids, without those of the training text that training drops; count these, too.
 
     ``location`` returns where in the training text a pair is, None if it is in other text.
     """
-    for i, (pair, (source, target)) in enumerate(zip(pairs, encoded, strict=True)):
-        reason, here = _reason_to_drop(len(source), len(target), config), location(i)
+    for i, (pair, ids) in enumerate(zip(pairs, encoded, strict=True)):
+        reason, here = _reason_to_drop(len(ids[0]), len(ids[1]), config), location(i)
         if reason and here:
             dropped.setdefault(reason, Found()).add(here)
         else:
-            yield pair
+            yield pair, ids
 
 
 def worth_scoring(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Iterator[IdPair]:

@@ -58,11 +58,9 @@ class Languages:
 def languages_of(run: Path, source: str | None, target: str | None) -> Languages:
     """Return the given languages; if one is not given, take it from the names of the run's training text.
 
-    Raises: ConfigError if a name says no language, or if the run is a parser's.
+    Raises: ConfigError if a name says no language.
     """
     data = _data_settings(run)
-    if data.get("train_trees"):
-        raise ConfigError(f"{run}: is a parser, which writes trees: use minitransformer-parse")
     codes = {"source": source or _code_of(data, "source"), "target": target or _code_of(data, "target")}
     missing = [side for side, code in codes.items() if code is None]
     if missing:

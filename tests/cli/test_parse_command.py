@@ -15,6 +15,7 @@ from toy_treebank import write_toy_treebank
 from autograd.op import with_kernels
 from cli.parse import parse
 from cli.score import score
+from cli.serve import serve
 from cli.train import train
 from cli.translate import translate
 from minitransformer.config import ConfigError
@@ -206,6 +207,8 @@ def test_a_parser_is_no_translator(trained_parser: TrainedParser) -> None:
         translate(["--run", run], io.BytesIO(b"a\n"), io.BytesIO())
     with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
         score(["tune-length", text, text, "--run", run])
+    with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
+        serve(["--run", run, "--port", "0"])
 
 
 def test_mistakes_are_named(

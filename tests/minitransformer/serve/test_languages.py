@@ -51,11 +51,9 @@ def test_a_model_without_a_run_needs_both_options(tmp_path: Path) -> None:
     assert languages_of(tmp_path, "en", "gsw").target.name == "gsw"
 
 
-def test_what_is_no_code_and_what_is_no_translator_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_code_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match='expected a code such as "en"'):
         codes(tmp_path, "English <b>", "de")
-    with pytest.raises(ConfigError, match="minitransformer-parse"):
-        codes(run_of(tmp_path, train_trees=["train.mrg"]), "en", "de")
 
 
 def test_memories_are_in_the_languages_that_the_run_names(tmp_path: Path) -> None:
