@@ -53,11 +53,11 @@ def cut_by_tokens(indices: IntArray, lengths: IntArray, batch_tokens: int) -> li
 
 
 def cut_into_micro_batches(indices: IntArray, lengths: IntArray, n_micro_batches: int) -> list[IntArray]:
-    """Cut a batch into micro-batches of nearly equal numbers of tokens; with few pairs some are empty."""
-    ends = np.cumsum((lengths[indices] + 1).sum(axis=1))
-    middles = ends - (lengths[indices] + 1).sum(axis=1) / 2
+    """Cut a batch into micro-batches of nearly equal numbers of tokens; of few pairs, some are empty; of none, all."""
+    n_tokens = (lengths[indices] + 1).sum(axis=1)
+    middles = np.cumsum(n_tokens) - n_tokens / 2
     micro_batch_of_pair = np.minimum(
-        (middles * n_micro_batches / max(1, ends[-1])).astype(np.int64), n_micro_batches - 1
+        (middles * n_micro_batches / max(1, n_tokens.sum())).astype(np.int64), n_micro_batches - 1
     )
     return [indices[micro_batch_of_pair == micro_batch] for micro_batch in range(n_micro_batches)]
 

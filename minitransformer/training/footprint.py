@@ -89,10 +89,10 @@ def predict(
 ) -> tuple[Footprint, IntArray]:
     """Return the memory that the largest batch of an epoch needs on a CPU, and that batch.
 
-    ``micro_batches`` are the indices of this process's micro-batches (None: all).  ``moments`` are the bytes of Adam's
-    moments in this process (None: those of all parameters).  If the model was made without a seed, nothing of the size
-    of the model or of a batch is allocated.  In bfloat16, activations are counted as in float32, which overestimates
-    them.
+    ``micro_batches`` are the indices of this process's micro-batches (None: all).  If these have no pairs in any batch,
+    the returned batch is empty.  ``moments`` are the bytes of Adam's moments in this process (None: those of all
+    parameters).  If the model was made without a seed, nothing of the size of the model or of a batch is allocated.  In
+    bfloat16, activations are counted as in float32, which overestimates them.
     Shapes: lengths (n, 2), source and target tokens of every pair, without end symbols.
     """
     micro_batches = range(training.n_micro_batches) if micro_batches is None else micro_batches

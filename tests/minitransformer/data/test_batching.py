@@ -158,6 +158,7 @@ def test_equal_pairs_are_divided_equally() -> None:
 
 def test_of_fewer_pairs_than_micro_batches_some_micro_batches_are_empty() -> None:
     assert sorted(map(len, cut_into_micro_batches(np.array([7]), np.full((8, 2), 5), 4))) == [0, 0, 0, 1]
+    assert as_lists(cut_into_micro_batches(np.empty(0, np.int64), np.full((8, 2), 5), 4)) == [[], [], [], []]
 
 
 def test_a_batch_holds_its_pairs_in_the_given_order_with_start_and_end(tmp_path: Path) -> None:
