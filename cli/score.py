@@ -17,7 +17,14 @@ from minitransformer.data.corpus import check_aligned, read_pairs
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.evaluation.audit import Language, audit
 from minitransformer.evaluation.bleu import bleu, chrf
-from minitransformer.evaluation.length_penalty import ALPHAS, Tried, require_storable, store_alpha, try_alphas
+from minitransformer.evaluation.length_penalty import (
+    ALPHAS,
+    Choice,
+    choose_alpha,
+    require_storable,
+    store_alpha,
+    try_alphas,
+)
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator, load_with_tokenizer
@@ -61,7 +68,10 @@ class AuditOptions(Common):
 
 @dataclass(frozen=True)
 class TuneLengthOptions(Common):
-    """Translate held-out text with several exponents of the length penalty, and store the best one with the model."""
+    """Translate held-out text with several exponents of the length penalty, and store the best one with the model.
+
+    The model keeps its own exponent unless another one has a greater BLEU.
+    """
 
     source: tyro.conf.Positional[Path]
     """File of source lines that the model was not trained on, such as validation text."""
@@ -72,7 +82,7 @@ class TuneLengthOptions(Common):
     beam: int = SearchConfig.beam
     """Hypotheses kept alive for each sentence."""
     alphas: tuple[float, ...] = ALPHAS
-    """Exponents to try."""
+    """Exponents to try; the model's own one is always tried."""
 
 
 @dataclass(frozen=True)
@@ -172,23 +182,41 @@ def _read(options: BleuOptions | AuditOptions) -> tuple[list[str], list[list[str
 
 
 def tune_length(options: TuneLengthOptions) -> int:
-    """Print BLEU for each exponent, and store the best one with the model; of equal ones, the first."""
+    """Print BLEU for each exponent, and store the best one with the model, unless the model's own is as good."""
     if not options.alphas:
         raise ConfigError("score: name at least one exponent to try")
     pairs = list(read_pairs(options.source, options.reference))
     if not pairs:
         raise CorpusError(f"{options.source}: is empty")
     sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
-    search, tried, translator = SearchConfig(beam=options.beam), list[Tried](), Translator.load(options.run)
+    search, translator = SearchConfig(beam=options.beam), Translator.load(options.run)
     require_translator(options.run, translator)
     require_storable(options.run, options.alphas)
-    for one in try_alphas(translator, sources, references, search, options.alphas):
+    own, tried = translator.model.config.alpha, []
+    for one in try_alphas(translator, sources, references, search, list(dict.fromkeys((*options.alphas, own)))):
         print(f"alpha {one.alpha:g}: {one.score}", flush=True)
         tried.append(one)
-    best = max(tried, key=lambda one: one.score.value)
-    before = store_alpha(options.run, best.alpha)
-    say(f"stored alpha {best.alpha:g} in {options.run} (before: {before:g}); searches with this model now take it")
+    choice = choose_alpha(tried, own)
+    if choice.alpha == own:
+        say(f"kept alpha {own:g} of {options.run}: {_why_kept(choice, len(tried))}")
+        return 0
+    store_alpha(options.run, choice.alpha)
+    middle = f", the middle of the best ones, {_listed(choice.best)}" if len(choice.best) > 1 else ""
+    stored = f"stored alpha {choice.alpha:g} in {options.run} (before: {own:g}){middle}"
+    say(f"{stored}; searches with this model now take it")
     return 0
+
+
+def _why_kept(choice: Choice, n_tried: int) -> str:
+    if n_tried == len(choice.best) > 1:
+        return f"BLEU is the same with all {n_tried} exponents, so this text cannot choose; give other text, or more"
+    if len(choice.best) > 1:
+        return f"the best ones, {_listed(choice.best)}, have the same BLEU, so this text cannot choose among them"
+    return "no other exponent is better"
+
+
+def _listed(alphas: Sequence[float]) -> str:
+    return ", ".join(f"{alpha:g}" for alpha in alphas)
 
 
 def score_with_model(options: PairsOptions) -> int:

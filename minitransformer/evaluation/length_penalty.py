@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minitransformer.evaluation.bleu import Score, bleu
+from minitransformer.evaluation.choice import is_better
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.model.files import load_model_config, load_model_files, require_no_bundle, save_model_files
@@ -33,6 +34,25 @@ def try_alphas(
     for alpha in alphas:
         found = translator.n_best(sources, dataclasses.replace(search, alpha=alpha))
         yield Tried(alpha, bleu([best[0].text for best in found], [references]))
+
+
+class Choice(NamedTuple):
+    """The chosen exponent α, and all exponents with the best BLEU of those tried."""
+
+    alpha: float
+    best: tuple[float, ...]
+
+
+def choose_alpha(tried: Sequence[Tried], own: float) -> Choice:
+    """Choose an exponent: ``own``, which the model has, unless others that were tried have a strictly greater BLEU."""
+    scores = {alpha: score.value for alpha, score in tried}
+    greatest = max(scores.values())
+    best = tuple(sorted(alpha for alpha, score in scores.items() if score == greatest))
+    if not is_better(greatest, scores[own], greatest=True):
+        return Choice(own, best)
+    # An edge of a plateau lies next to worse exponents, so its middle is more likely to be good for other text, too.
+    middles = best[(len(best) - 1) // 2], best[len(best) // 2]
+    return Choice(min(middles, key=lambda alpha: abs(alpha - own)), best)
 
 
 def require_storable(directory: Path, alphas: Sequence[float]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.config.run import RESULTS_FILE, RUN_FILE, TRANSLATIONS_FILE
+from minitransformer.evaluation.choice import is_better
 from minitransformer.model.files import load_model_files
 from minitransformer.system.files import CheckpointError, CorruptFileError, read_json, write_text
 from minitransformer.system.provenance import code_version, short_hash
@@ -105,7 +106,7 @@ def _choose_weights(run: OpenRun, validation: Validation, always_average: bool) 
     average = validation.loss(model)
     loss, perplexity = average.loss, average.perplexity
     _require_directory(directory)
-    if has_best and state.best_loss is not None and state.best_loss < loss:
+    if has_best and state.best_loss is not None and is_better(state.best_loss, loss, greatest=False):
         model.set_weights(load_model_files(directory / BEST)[1])
         weights = f"best single model, validation loss {state.best_loss:.4f}"
         perplexity = math.exp(state.best_loss)

@@ -16,6 +16,7 @@ from minitransformer.data.corpus import Pair
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.evaluation.bleu import Score, bleu
+from minitransformer.evaluation.choice import is_better
 from minitransformer.inference.beam import Advance, SearchConfig, SearchError
 from minitransformer.inference.scoring import CorpusScore, score_pairs
 from minitransformer.inference.translator import Translator
@@ -87,7 +88,7 @@ class Validation:
         progress(0, len(self.text))
         score = self.loss(model)
         greedy = self.evaluate(model, self.text, beam=1, max_extra_tokens=EXTRA_TOKENS, progress=progress)
-        best = best_loss is None or score.loss < best_loss
+        best = is_better(score.loss, best_loss, greatest=False)
         seconds = time.perf_counter() - start
         samples = greedy.samples[:N_SAMPLES]
         return ValidationReport(step, score.loss, score.perplexity, greedy.score, best, seconds, samples)

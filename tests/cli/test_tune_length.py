@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small_run import Trained, plain, write_parallel_text
+from small_run import Trained, contents, plain, write_parallel_text
 
 from cli.score import score
 from minitransformer.config import ConfigError
 from minitransformer.convert.bundle import write_bundle
 from minitransformer.convert.parts import Parts
 from minitransformer.data.survey import CorpusError
+from minitransformer.evaluation.bleu import Score
+from minitransformer.evaluation.length_penalty import Tried, store_alpha
 from minitransformer.inference.translator import Translator
 from minitransformer.system.files import CheckpointError
 
@@ -47,10 +51,44 @@ def test_the_best_exponent_is_stored(run: Path, text: list[str], capsys: pytest.
 def test_a_search_takes_the_models_exponent_unless_it_is_given_one(run: Path, text: list[str]) -> None:
     lines = Path(text[0]).read_text(encoding="utf-8").splitlines()
     paper = Translator.load(run).translate(lines)
-    assert score(["tune-length", *text, "--run", str(run), "--alphas", "40"]) == 0
+    store_alpha(run, 40.0)
     tuned = Translator.load(run)
     assert tuned.translate(lines) == tuned.translate(lines, alpha=40.0) != paper
     assert tuned.translate(lines, alpha=0.6) == paper
+
+
+@pytest.mark.parametrize(
+    ("alphas", "scores", "stored", "message"),
+    [
+        (
+            "0 0.3 0.6",
+            [50, 50, 50],
+            0.6,
+            "kept alpha 0.6 of {run}: BLEU is the same with all 3 exponents, so this text",
+        ),
+        ("0 0.3", [0, 0, 0], 0.6, "kept alpha 0.6 of {run}: BLEU is the same with all 3 exponents, so this text"),
+        ("0.3 0.6 0.9", [50, 50, 40], 0.6, "kept alpha 0.6 of {run}: the best ones, 0.3, 0.6, have the same BLEU, so"),
+        ("0.3 0.6 0.9", [40, 50, 40], 0.6, "kept alpha 0.6 of {run}: no other exponent is better"),
+        ("0.3", [50, 50.5], 0.6, "kept alpha 0.6 of {run}: no other exponent is better"),
+        ("0.6 1.5 0.9 1.2", [40, 50, 50, 50], 1.2, "stored alpha 1.2 in {run} (before: 0.6), the middle of the best"),
+        ("0 0.3 0.6 0.9", [50, 50, 40, 30], 0.3, "stored alpha 0.3 in {run} (before: 0.6), the middle of the best"),
+        ("0 0.6 0.9", [40, 50, 50.5], 0.9, "stored alpha 0.9 in {run} (before: 0.6); searches with this model now"),
+    ],
+)
+def test_another_exponent_is_stored_only_if_it_is_better_than_the_models_own(
+    alphas: str, scores: list[float], stored: float, message: str, run: Path, text: list[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def fixed_scores(*arguments: Any) -> Iterator[Tried]:
+        for alpha, value in zip(arguments[-1], scores, strict=True):
+            yield Tried(alpha, Score("BLEU", value, "signature", f"BLEU = {value}"))
+
+    monkeypatch.setattr("cli.score.try_alphas", fixed_scores)
+    before = contents(run)
+    assert score(["tune-length", *text, "--run", str(run), "--alphas", *alphas.split()]) == 0
+    assert plain(capsys.readouterr().err).startswith(message.format(run=run))
+    assert Translator.load(run).model.config.alpha == stored
+    assert (contents(run) == before) == (stored == 0.6)
 
 
 def test_wrong_files_and_exponents_are_refused_before_the_search(

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 from minitransformer.config import TrainingConfig
+from minitransformer.evaluation.choice import is_better
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks.callback import Callback, ValidationReport
@@ -38,6 +39,7 @@ class ValidationStage:
         self.every, self._config, self._validation, self._model = config.validate_every, config, validation, model
         self._world, self._writer, self._stopwatch = world, writer, stopwatch
         self._callback, self._interrupt = callback, interrupt
+        self._first_score: float | None = None  # of the run's first validation, until the second one
 
     def after_step(self, state: TrainingState, moment: Moment) -> TrainingState:
         """Validate every ``every`` updates and at the end; save the model in the run's directory if it is the best."""
@@ -63,7 +65,8 @@ class ValidationStage:
     def _after_report(self, state: TrainingState, report: ValidationReport) -> TrainingState:
         self._callback.report(report)
         score = report.score.value
-        has_best_score = state.best_score is None or score > state.best_score
+        self._warn_if_unmoved(state, report)
+        has_best_score = is_better(score, state.best_score, greatest=True)
         is_progress = report.best if self._config.patience_for == "loss" else has_best_score
         keep = report.best and not self._writer.is_lost()  # a lost directory is reported by the next checkpoint
         kept = keep and keep_best(self._writer.run, self._model)
@@ -74,6 +77,17 @@ class ValidationStage:
             n_without_progress=0 if is_progress else state.n_without_progress + 1,
             validation_is_due=False,
         )
+
+    def _warn_if_unmoved(self, state: TrainingState, report: ValidationReport) -> None:
+        """Warn at the run's second validation if it has the score of the first one, and ``patience`` watches it."""
+        first, self._first_score = self._first_score, report.score.value if state.best_score is None else None
+        patience, watched = self._config.patience, self._config.patience_for
+        if report.score.value == first and patience is not None and watched == "score":
+            _log.warning(
+                f"{report.score.name} is {first:.2f}, as in the first validation. A score that does not move is no"
+                f" progress: after {patience} validations without a better one the run ends (training.patience)."
+                ' To watch the loss, begin another run with training.patience_for = "loss"'
+            )
 
 
 def keep_best(run: Path, model: Transformer) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -47,6 +48,29 @@ def test_results_say_which_weights_the_model_has_and_the_average_can_be_insisted
     shutil.rmtree(config.run / BEST)
     finish(job, Callback())
     assert kept_weights(config) == "average of the last 3 checkpoints"
+
+
+def test_a_validation_is_the_best_so_far_only_if_its_loss_is_lower(tmp_path: Path) -> None:
+    trainer = job_of(run_of(tmp_path)).trainer
+    assert trainer.validation is not None
+    loss = trainer.validation.loss(trainer.model).loss
+    for best_loss, expected in ((None, True), (loss, False), (float(np.nextafter(loss, 99)), True)):
+        assert trainer.validation.report(trainer.model, 1, best_loss).best == expected
+
+
+def test_a_best_single_model_that_is_only_as_good_as_the_average_is_not_chosen(tmp_path: Path) -> None:
+    config = run_of(tmp_path)
+    job = job_of(config)
+    assert job.trainer.train(Callback())
+    assert job.trainer.validation is not None
+    job.trainer.model.set_weights(average := average_weights(checkpoints(config.run)))
+    loss = job.trainer.validation.loss(job.trainer.model).loss
+    for best_loss, expected in ((loss, "average of the last"), (np.nextafter(loss, 0), "best single model")):
+        job.trainer.state = dataclasses.replace(job.trainer.state, best_loss=float(best_loss))
+        finish(job, Callback())
+        assert kept_weights(config).startswith(expected)
+        if best_loss == loss:
+            require_equal(config, average)
 
 
 @pytest.mark.parametrize("missing", [(), (16,), (12, 16)])

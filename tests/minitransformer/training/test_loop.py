@@ -192,6 +192,7 @@ def test_an_interrupted_validation_is_repeated_and_the_run_ends_like_an_undistur
         ([3.0, 3.5, 3.1, 1.0], [0.0], {"patience": 2}, 6),
         ([3.0, 2.0, 1.0, 0.5], [5.0, 4.0, 3.0, 9.0], {"patience": 2, "patience_for": "score"}, 6),
         ([3.0, 4.0, 5.0, 6.0], [5.0, 6.0, 7.0, 8.0], {"patience": 1, "patience_for": "score"}, 8),
+        ([3.0, 3.0, 3.0, 1.0], [5.0, 6.0, 7.0, 8.0], {"patience": 2}, 6),
     ],
 )
 def test_without_progress_for_too_long_the_training_ends(
@@ -209,3 +210,25 @@ def test_without_progress_for_too_long_the_training_ends(
     patient = trainer_of(tmp_path, **changes | {"patience": 9})
     patient.resume()
     assert (patient.state.step, patient.is_complete) == (last, last == 8)
+
+
+@pytest.mark.parametrize(
+    ("scores", "changes", "n_without_progress", "n_warnings"),
+    [
+        ([0.0, 0.0, 0.0, 0.0], {"patience": 3, "patience_for": "score"}, 3, 1),
+        ([0.0, 1.0, 1.0, 1.0], {"patience": 3, "patience_for": "score"}, 2, 0),
+        ([0.0, 0.0, 0.0, 0.0], {"patience": 3, "patience_for": "loss"}, 0, 0),
+        ([0.0, 0.0, 0.0, 0.0], {"patience_for": "score"}, 3, 0),
+    ],
+)
+def test_a_watched_score_that_does_not_move_is_no_progress_and_is_reported_once(
+    scores: list[float], changes: dict[str, Any], n_without_progress: int, n_warnings: int, tmp_path: Path,
+    logged: list[str],
+) -> None:  # fmt: skip
+    validation = FixedLosses(4.0, 3.0, 2.0, 1.0, scores=scores)
+    trainer = trainer_of(tmp_path, validation=validation, validate_every=2, **changes)
+    assert trainer.train(Callback())
+    assert trainer.state.n_without_progress == n_without_progress
+    warnings = [line for line in logged if "as in the first validation" in line]
+    assert len(warnings) == n_warnings
+    assert all(line.startswith("warning: BLEU is 0.00") and "after 3 validations" in line for line in warnings)
