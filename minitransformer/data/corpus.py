@@ -55,9 +55,9 @@ def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
 class FileCorpus:
     """A corpus of aligned files.  Without validation files every ``stride``-th training pair is held out.
 
-    A translation memory is both files of its pair.  ``languages`` are its source and target, if given.  A sentence of a
-    held-out pair may occur in training, too, because duplicates are not removed.  ``surveys`` holds the survey of each
-    file, made when it was first read.
+    A translation memory is both files of its pair.  ``languages`` are its source and target, if given.  Copies of
+    held-out pairs are part of the training text; ``prepare`` drops them.  ``surveys`` holds the survey of each file,
+    made when it was first read.
     """
 
     train_files: Sequence[tuple[Path, Path]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,14 @@ from minitransformer.config import DataConfig
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.corpus import Corpus, Pair
 from minitransformer.data.given_tokenizer import GivenTokenizer
-from minitransformer.data.selection import worth_holding_out, worth_scoring, worth_training_on
+from minitransformer.data.selection import (
+    HeldOut,
+    find_copies,
+    separate,
+    worth_holding_out,
+    worth_scoring,
+    worth_training_on,
+)
 from minitransformer.data.sources import changed_files, text_corpus, text_files
 from minitransformer.data.store import TokenStore, shard_files, write_store
 from minitransformer.data.survey import CorpusError, Found, fingerprint_of_file
@@ -161,8 +168,13 @@ def _write(
     tokenizer.save(directory)
     _log.info("writing tokens")
     dropped: dict[str, Found] = {}
-    unscored = Found()
-    n_train, n_validation = _write_pairs(corpus, tokenizer, config, directory, dropped, unscored)
+    in_training, unscored = Found(), Found()
+    held_out, copies = _held_out(corpus, tokenizer, config, dropped, in_training)
+    kept = worth_training_on(_encoded(corpus.train(), tokenizer), config, dropped, corpus.location, copies)
+    n_train = write_store(directory, "train", kept, _n_words(tokenizer))
+    if n_train == 0:
+        raise CorpusError(f"no training pair is left; {_losses(dropped)}. Look at data.max_length and the text")
+    n_validation = _write_held_out(held_out, corpus, tokenizer, config, directory, dropped, unscored)
     if changed := changed_files(config, files):
         names = ", ".join(map(str, changed))
         raise CorpusError(f"{names}: has changed while it was read; prepare the data again")
@@ -172,6 +184,7 @@ def _write(
         "validation_pairs": n_validation,
         "dropped": {reason: found.count for reason, found in dropped.items()},
         "first_dropped": {reason: found.first for reason, found in dropped.items()},
+        "validation_in_training": in_training.count,
         "validation_too_long": unscored.count,
         "source_words": tokenizer.n_source_words,
         "target_words": tokenizer.n_target_words,
@@ -184,6 +197,12 @@ def _write(
     write_text(directory / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     for reason, found in dropped.items():
         _log.info(f"pairs dropped as {reason}: {found.count:,} ({found.locations})")
+    if in_training.count:
+        _log.warning(
+            f"validation pairs that are also trained on: {in_training.count:,} of {len(held_out):,} (number"
+            f" {in_training.locations}). Their loss and score show what is learnt by heart: take them out of the"
+            " training text, or name other validation text"
+        )
     if unscored.count:
         _log.info(
             f"too long for the validation loss: {unscored.count:,} validation pairs (number {unscored.locations})"
@@ -217,41 +236,45 @@ def _remove_manifest(directory: Path) -> None:
         ) from error
 
 
-def _write_pairs(
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    config: DataConfig,
-    directory: Path,
-    dropped: dict[str, Found],
-    unscored: Found,
-) -> tuple[int, int]:
-    """Write token ids and held-out text; return the numbers of training pairs and of pairs in the validation loss.
-
-    Held-out text contains the pairs too long for the loss, too: BLEU is computed from all of it.
-    """
-    n_words = max(tokenizer.n_source_words, tokenizer.n_target_words)
-    kept = worth_training_on(_encoded(corpus.train(), tokenizer), config, dropped, corpus.location)
-    n_train = write_store(directory, "train", kept, n_words)
-    if n_train == 0:
-        raise CorpusError(f"no training pair is left; {_losses(dropped)}. Look at data.max_length and the text")
-    longest = max(LONGEST_SCORED, config.max_length)
+def _held_out(
+    corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, dropped: dict[str, Found], in_training: Found
+) -> tuple[Sequence[HeldOut], set[int]]:
+    """Return the held-out pairs, and the indices of training pairs that are copies of them, to be dropped."""
     encoded = _encoded(corpus.validation(), tokenizer)
     held_out = list(worth_holding_out(corpus.validation(), encoded, config, dropped, corpus.held_out_location))
+    normalised = list(_normalised((one.pair for one in held_out), tokenizer))
+    copies = find_copies(held_out, normalised, _normalised(corpus.train(), tokenizer), config)
+    return separate(held_out, copies, dropped, in_training)
+
+
+def _write_held_out(
+    held_out: Sequence[HeldOut], corpus: Corpus, tokenizer: Tokenizer, config: DataConfig, directory: Path,
+    dropped: Mapping[str, Found], unscored: Found,
+) -> int:  # fmt: skip
+    """Write token ids and text of held-out pairs; return the number of pairs in the validation loss.
+
+    The text contains the pairs too long for the loss, too: BLEU is computed from all of it.
+    """
     if not held_out:
         raise CorpusError(
             f"no held-out pair is left; {_losses(dropped)}. Look at the text, or set data.validation_source and"
             " data.validation_target"
         )
-    scored = worth_scoring((ids for _, ids in held_out), longest, unscored)
-    n_validation = write_store(directory, "validation", scored, n_words)
+    longest = max(LONGEST_SCORED, config.max_length)
+    scored = worth_scoring((one.ids for one in held_out), longest, unscored)
+    n_validation = write_store(directory, "validation", scored, _n_words(tokenizer))
     if n_validation == 0:
         raise CorpusError(
             f"no validation pair is left: all {unscored.count:,} have more than {longest:,} tokens on a side;"
             " expected one sentence per line"
         )
-    for split, pairs in zip(_TEXTS, ([pair for pair, _ in held_out], list(corpus.test())), strict=True):
+    for split, pairs in zip(_TEXTS, ([one.pair for one in held_out], list(corpus.test())), strict=True):
         write_text(directory / f"{split}.json", json.dumps(pairs, ensure_ascii=False, indent=0))
-    return n_train, n_validation
+    return n_validation
+
+
+def _n_words(tokenizer: Tokenizer) -> int:
+    return max(tokenizer.n_source_words, tokenizer.n_target_words)
 
 
 def _losses(dropped: Mapping[str, Found]) -> str:
@@ -275,10 +298,19 @@ class _Rereadable:
 
 
 def _encoded(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[IdPair]:
-    iterator = iter(pairs)
-    while lines := list(itertools.islice(iterator, _LINES_AT_ONCE)):
+    for some in _chunks(pairs):
         yield from zip(
-            tokenizer.encode_source([source for source, _ in lines]),
-            tokenizer.encode_target([target for _, target in lines]),
+            tokenizer.encode_source([source for source, _ in some]),
+            tokenizer.encode_target([target for _, target in some]),
             strict=True,
         )
+
+
+def _normalised(pairs: Iterable[Pair], tokenizer: Tokenizer) -> Iterator[Pair]:
+    return itertools.chain.from_iterable(map(tokenizer.normalised, _chunks(pairs)))
+
+
+def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    iterator = iter(pairs)
+    while some := list(itertools.islice(iterator, _LINES_AT_ONCE)):
+        yield some

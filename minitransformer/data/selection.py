@@ -1,8 +1,11 @@
-"""The selection of pairs: unusable pairs of training text, and pairs too long for the loss, are dropped and counted."""
+"""The selection of pairs: unusable ones, copies of held-out ones, and too long ones are dropped and counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from random import Random
+from typing import NamedTuple
 
 from minitransformer.config import DataConfig
 from minitransformer.data.corpus import Pair
@@ -12,12 +15,24 @@ from minitransformer.model.batch import IdPair
 SHORT = 20  # tokens: pairs with at most this many on both sides are never dropped as "too unequal"
 
 
+class HeldOut(NamedTuple):
+    """A held-out pair, its ids, and where in the training text it is; None if it is in other text."""
+
+    pair: Pair
+    ids: IdPair
+    location: str | None
+
+
 def worth_training_on(
-    pairs: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found], location: Callable[[int], str]
-) -> Iterator[IdPair]:
-    """Yield the usable training pairs; count the others by reason in ``dropped``, with their first locations."""
+    pairs: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found], location: Callable[[int], str],
+    copies: Collection[int] = (),
+) -> Iterator[IdPair]:  # fmt: skip
+    """Yield the usable training pairs; count the others by reason in ``dropped``, with their first locations.
+
+    ``copies`` are the indices of copies of held-out pairs.
+    """
     for i, (source, target) in enumerate(pairs):
-        reason = _reason_to_drop(len(source), len(target), config)
+        reason = "copies of held-out pairs" if i in copies else _reason_to_drop((source, target), config)
         if reason:
             dropped.setdefault(reason, Found()).add(location(i))
         else:
@@ -27,17 +42,66 @@ def worth_training_on(
 def worth_holding_out(
     pairs: Iterable[Pair], encoded: Iterable[IdPair], config: DataConfig, dropped: dict[str, Found],
     location: Callable[[int], str | None],
-) -> Iterator[tuple[Pair, IdPair]]:  # fmt: skip
+) -> Iterator[HeldOut]:  # fmt: skip
     """Yield held-out pairs with their ids, without those of the training text that training drops; count these, too.
 
     ``location`` returns where in the training text a pair is, None if it is in other text.
     """
     for i, (pair, ids) in enumerate(zip(pairs, encoded, strict=True)):
-        reason, here = _reason_to_drop(len(ids[0]), len(ids[1]), config), location(i)
+        reason, here = _reason_to_drop(ids, config), location(i)
         if reason and here:
             dropped.setdefault(reason, Found()).add(here)
         else:
-            yield pair, ids
+            yield HeldOut(pair, ids, here)
+
+
+def find_copies(
+    held_out: Sequence[HeldOut], normalised: Sequence[Pair], training: Iterable[Pair], config: DataConfig
+) -> list[array[int]]:
+    """Return the indices of each held-out pair's copies, which are trained on: the same source and target, normalised.
+
+    Only held-out pairs, and the indices of copies, are in memory.
+
+    Args:
+        normalised: the held-out pairs, see ``Tokenizer.normalised``.
+        training: the normalised pairs of the training text.
+    """
+    found: dict[Pair, array[int]] = {
+        pair: array("q")
+        for pair, (_, ids, _) in zip(normalised, held_out, strict=True)
+        if _reason_to_drop(ids, config) is None  # else training drops the copies, too
+    }
+    for i, pair in enumerate(training):
+        if pair in found:
+            found[pair].append(i)
+    return [found.get(pair, array("q")) for pair in normalised]
+
+
+def separate(
+    held_out: Sequence[HeldOut], copies: Sequence[array[int]], dropped: dict[str, Found], in_training: Found
+) -> tuple[Sequence[HeldOut], set[int]]:
+    """Return the pairs that stay held out, and the indices of their copies, to be dropped from the training text.
+
+    Of pairs held out from the training text, those with the fewest copies stay, while no more copies are dropped than
+    pairs were held out; a fixed seed orders pairs with equally many.  The others are counted in ``dropped``: training
+    keeps their copies, and so all frequent sentences.  If none could stay, and for pairs of other text, nothing is
+    dropped, and the numbers of the held-out pairs that are trained on are added to ``in_training``.
+    """
+    is_from_training = any(one.location for one in held_out)
+    removed = set[int]()
+    in_random_order = Random(0).sample(copies, len(copies)) if is_from_training else []
+    for indices in sorted(in_random_order, key=len):
+        if len(removed) + len(indices) <= len(held_out):
+            removed.update(indices)
+    apart = [one for one, indices in zip(held_out, copies, strict=True) if removed.issuperset(indices)]
+    trained_on = [i for i, indices in enumerate(copies) if not removed.issuperset(indices)]
+    if not apart or not is_from_training:
+        for i in trained_on:
+            in_training.add(i + 1)
+        return held_out, removed
+    for i in trained_on:
+        dropped.setdefault("copies of training pairs", Found()).add(str(held_out[i].location))
+    return apart, removed
 
 
 def worth_scoring(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Iterator[IdPair]:
@@ -49,8 +113,8 @@ def worth_scoring(pairs: Iterable[IdPair], longest: int, unscored: Found) -> Ite
             yield source, target
 
 
-def _reason_to_drop(n_source: int, n_target: int, config: DataConfig) -> str | None:
-    shorter, longer = sorted((n_source, n_target))
+def _reason_to_drop(pair: IdPair, config: DataConfig) -> str | None:
+    shorter, longer = sorted(map(len, pair))
     if shorter == 0:
         return "empty"
     if longer > config.max_length:

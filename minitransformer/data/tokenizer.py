@@ -141,6 +141,11 @@ class Tokenizer:
         """Return the ids of target lines, without start and end symbols."""
         return [list(ids) for ids in self.target.encode(list(lines))]
 
+    def normalised(self, pairs: Sequence[Pair]) -> list[Pair]:
+        """Return the pairs as sentencepiece normalises them before it splits them into pieces."""
+        sides = ([source for source, _ in pairs], [target for _, target in pairs])
+        return list(zip(self.source.normalize(sides[0]), self.target.normalize(sides[1]), strict=True))
+
     def decode_target(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each sequence of target ids, as one line; bytes that are not UTF-8 become U+FFFD."""
         texts = (self.target.decode([int(i) for i in ids]) for ids in sequences)

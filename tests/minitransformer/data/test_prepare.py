@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tracemalloc
+from array import array
 from pathlib import Path
 from typing import Any, Never
 
@@ -17,7 +18,7 @@ import pytest
 from minitransformer.config import DataConfig, RunConfig
 from minitransformer.data import prepare as prepare_module
 from minitransformer.data.prepare import PreparedData, prepare
-from minitransformer.data.selection import worth_training_on
+from minitransformer.data.selection import HeldOut, separate, worth_training_on
 from minitransformer.data.survey import CorpusError, Found
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.run_data import open_or_prepare
@@ -136,10 +137,76 @@ def test_held_out_pairs_of_the_training_text_are_dropped_for_the_same_reasons(tm
     data = prepared(config_of(tmp_path, pairs, validation_source=(), validation_target=()))  # 5, 15, 25, 35 held out
     assert data.manifest["dropped"] == {"empty": 2, "too long": 1, "too unequal": 1}
     assert data.manifest["first_dropped"] == {
-        "empty": ["en:27", "en:6"], "too long": ["en:16"], "too unequal": ["en:26"],
+        "empty": ["en:6", "en:27"], "too long": ["en:16"], "too unequal": ["en:26"],
     }  # fmt: skip
     assert data.text("validation") == [pairs[35]]
     assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (35, 1)
+
+
+# Sixty different pairs; each is one letter on the source side and three on the target side, or the other way round.
+DISTINCT = [(a, f"{a} {b} {c}") for a in LETTERS[:5] for b in "fgh" for c in "ab"]
+DISTINCT += [(target, source) for source, target in DISTINCT]
+HELD_OUT_OF_TEXT: dict[str, Any] = {"validation_source": (), "validation_target": ()}
+
+
+def stored_pairs(data: PreparedData, split: str) -> list[tuple[tuple[int, ...], ...]]:
+    store = data.store(split)
+    return [tuple(tuple(side.tolist()) for side in store.pair(i)) for i in range(len(store))]
+
+
+def test_no_held_out_pair_of_a_text_that_repeats_itself_is_trained_on(tmp_path: Path, logged: list[str]) -> None:
+    data = prepared(config_of(tmp_path, DISTINCT[:59] * 3, **HELD_OUT_OF_TEXT))  # 18 held out, each with two copies
+    train, validation = stored_pairs(data, "train"), stored_pairs(data, "validation")
+    assert set(train).isdisjoint(validation)
+    assert (len(train), len(validation), len(set(train))) == (177 - 18 - 18, 9, 59 - 9)
+    assert data.manifest["dropped"] == {"copies of training pairs": 9, "copies of held-out pairs": 18}
+    assert data.manifest["validation_in_training"] == 0
+    assert any(line.startswith("pairs dropped as copies of held-out pairs: 18 (en:") for line in logged)
+
+
+def test_a_copy_is_a_pair_with_the_same_source_and_target_after_normalisation(tmp_path: Path) -> None:
+    pairs = list(DISTINCT)
+    source, target = pairs[5]  # held out, as 15, 25 …
+    pairs[7], pairs[8], pairs[9] = (source, "h h"), ("h h", target), (source, target.replace(" ", "\u3000 "))
+    data = prepared(config_of(tmp_path, pairs, **HELD_OUT_OF_TEXT))
+    assert data.manifest["first_dropped"] == {"copies of held-out pairs": ["en:10"]}
+    assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (60 - 6 - 1, 6)
+
+
+def test_a_frequent_sentence_stays_in_training(tmp_path: Path) -> None:
+    pairs = list(DISTINCT)
+    for i in (*range(0, 60, 4), 5):  # of these only 5 is held out
+        pairs[i] = ("h", "g")
+    data = prepared(config_of(tmp_path, pairs, **HELD_OUT_OF_TEXT))
+    assert data.manifest["first_dropped"] == {"copies of training pairs": ["en:6"]}
+    assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (60 - 6, 5)
+
+
+def test_of_many_pairs_with_copies_those_with_the_fewest_stay_held_out() -> None:
+    held_out = [HeldOut((str(i), ""), ([], []), f"en:{i}") for i in range(8)]
+    copies = [array("q", range(10 * i, 10 * i + (3 if i < 4 else 1))) for i in range(8)]
+    dropped, in_training = dict[str, Found](), Found()
+    apart, removed = separate(held_out, copies, dropped, in_training)
+    assert [one in apart for one in held_out[4:]] == [True] * 4
+    assert (len(apart), len(removed)) == (5, 7)  # one with three copies fits beside the four with one
+    assert (dropped["copies of training pairs"].count, in_training.count) == (3, 0)
+
+
+def test_text_of_one_sentence_is_held_out_and_trained_on_with_a_warning(tmp_path: Path, logged: list[str]) -> None:
+    data = prepared(config_of(tmp_path, GOOD, **HELD_OUT_OF_TEXT))
+    assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (18, 2)
+    assert data.manifest["validation_in_training"] == 2
+    assert any("validation pairs that are also trained on: 2 of 2 (number 1, 2)." in line for line in logged)
+
+
+def test_pairs_of_validation_files_that_are_also_trained_on_are_counted(tmp_path: Path, logged: list[str]) -> None:
+    config = config_of(tmp_path, [*GOOD, ("a b", " b a"), ("", "c"), ("d", "c")])  # "" is dropped from training
+    data = prepared(config)
+    assert (data.manifest["train_pairs"], data.manifest["validation_pairs"]) == (22, 3)
+    assert data.manifest["validation_in_training"] == 1
+    assert "warning: validation pairs that are also trained on: 1 of 3 (number 1). Their loss and score" in logged[-2]
+    (tmp_path / "v.en").write_text("a c\n\nd\n", encoding="utf-8")
+    assert prepared(config).manifest["validation_in_training"] == 0
 
 
 def test_if_no_held_out_pair_is_left_validation_files_are_asked_for(tmp_path: Path) -> None:

@@ -95,6 +95,16 @@ def test_with_words_as_tokens_a_source_has_as_many_as_words(tmp_path: Path) -> N
     assert [len(store.pair(i)[0]) for i in range(20)] == [len(words.split()) for words, _ in data.text("validation")]
 
 
+def test_held_out_trees_that_are_also_trained_on_are_counted(tmp_path: Path) -> None:
+    write_toy_treebank(tmp_path / "t.mrg", 300, seed=1)
+    other = "( (S (NP (NN dog)) (VP (VBZ sees) (NP (NN dog)) (NP (NN dog)))) )\n"
+    trees = (tmp_path / "t.mrg").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "v.mrg").write_text(other + trees[7].replace("NP-SBJ", "NP-OBJ") + other, encoding="utf-8")
+    data = prepare(config_of(tmp_path, vocabulary_size=40), tmp_path / "data", open_corpus=corpus_of)
+    assert data.manifest["validation_in_training"] == 1
+    assert data.manifest["train_pairs"] == 300
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
