@@ -1,12 +1,13 @@
 """Measure the server with many users at once, against one after the other.
 
     pip install -e ".[serve]"
-    python benchmarks/serving.py [--run runs/demo] [--requests 1000] [--at-once 32] [--idle 0]
+    python benchmarks/serving.py [--run runs/demo] [--requests 1000] [--at-once 32] [--idle 0] [--flood 0]
 
 A request is one sentence of the demonstration's test text, over loopback.  The first figure is of one user, who waits
 for each answer before the next request; the second of so many users, each of whom does.  Lost are requests without an
 answer of status 200; different are answers that are not what the library translates alone.  ``--idle`` connections are
-open meanwhile, on which nothing is sent: each round opens those that the server has closed again.
+open meanwhile, on which nothing is sent: each round opens those that the server has closed again.  ``--flood`` further
+users send texts of 2,000 characters and nearly 1,000 tokens meanwhile, one after the other.
 """
 
 from __future__ import annotations
@@ -53,29 +54,47 @@ class Tally:
         )
 
 
+async def translation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: str) -> str | None:
+    """Return the translation of a text, or None if it is refused."""
+    body = json.dumps({"q": text, "source": "en", "target": "de"}).encode()
+    writer.write(
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
+        + body
+    )
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+    answer = json.loads(await reader.readexactly(length))
+    return answer["translatedText"] if " 200 " in head.partition("\r\n")[0] else None
+
+
 async def user(port: int, sentences: Iterator[str], tally: Tally) -> None:
     """Send sentences on one connection, one after the other, as long as there are any."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for sentence in sentences:
-        body = json.dumps({"q": sentence, "source": "en", "target": "de"}).encode()
         start = time.perf_counter()
-        writer.write(
-            b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-            % len(body)
-            + body
-        )
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
-        answer = json.loads(await reader.readexactly(length))
+        answer = await translation(reader, writer, sentence)
         tally.seconds.append(time.perf_counter() - start)
-        if " 200 " in head.partition("\r\n")[0]:
-            tally.answers[sentence] = answer["translatedText"]
+        if answer is not None:
+            tally.answers[sentence] = answer
     writer.close()
 
 
-async def measured(port: int, sentences: Sequence[str], n_users: int, n_idle: int) -> Tally:
+async def flood(port: int) -> None:
+    """Send long texts without end; wait a second after a refusal."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        while True:
+            if await translation(reader, writer, "a " * 1_000) is None:
+                await asyncio.sleep(1)
+    finally:
+        writer.close()
+
+
+async def measured(port: int, sentences: Sequence[str], n_users: int, n_idle: int, n_flood: int) -> Tally:
     """Let so many users share the sentences."""
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(n_idle)]
+    floods = [asyncio.create_task(flood(port)) for _ in range(n_flood)]
     tally, left, start = Tally(dict.fromkeys(sentences)), iter(sentences), time.perf_counter()
     ends = await asyncio.gather(*(user(port, left, tally) for _ in range(n_users)), return_exceptions=True)
     for failure in filter(None, ends):
@@ -83,6 +102,8 @@ async def measured(port: int, sentences: Sequence[str], n_users: int, n_idle: in
     tally.total = time.perf_counter() - start
     for _, writer in idle:
         writer.close()
+    for task in floods:
+        task.cancel()
     return tally
 
 
@@ -93,6 +114,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=1_000)
     parser.add_argument("--at-once", type=int, default=32)
     parser.add_argument("--idle", type=int, default=0)
+    parser.add_argument("--flood", type=int, default=0)
     options = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -100,13 +122,13 @@ def main() -> int:
     sentences = [source for source, _ in demo_corpus(n_train=0, n_test=options.requests).test]
     expected = dict(zip(sentences, Translator.load(options.run).translate(sentences), strict=True))
     words = ["--run", str(options.run), "--port", "0", "--source", "en", "--target", "de"]
-    command = [sys.executable, "-c", SERVE, *words, "--requests-per-minute", "1000000"]
+    command = [sys.executable, "-c", SERVE, *words, "--tokens-per-minute", "1000000000"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         port = int(server.stderr.readline().split()[0].rpartition(":")[2])
         rates, n_lost = [], 0
         for n_users in (1, options.at_once):
-            tally = asyncio.run(measured(port, sentences, n_users, options.idle))
+            tally = asyncio.run(measured(port, sentences, n_users, options.idle, options.flood))
             rates.append(len(tally.seconds) / tally.total)
             n_lost += tally.n_lost
             print(f"{n_users:3d} at once: {tally.line(expected)}")

@@ -28,6 +28,11 @@ from minitransformer.system.errors import install_extra
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
 Ctrl-C or SIGTERM ends it, after the requests that have begun are answered. Nothing that users type is stored."""
 
+_BOUNDS = {
+    "longest_text": (1, 1_000_000),
+    "tokens_per_minute": (1, 1_000_000_000),
+    "tokens_waiting": (20_000, 1_000_000_000),  # at least one line of the greatest length can wait
+}
 _ORIGIN = re.compile(r"\*|(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]+)?")
 
 
@@ -59,10 +64,10 @@ class ServeOptions(Common):
     """"compiled" kernels, or the "reference" of each operation in NumPy or CuPy, which is slower."""
     longest_text: int = 2_000
     """Characters of a request; longer ones are refused (status 413)."""
-    requests_per_minute: int = 120
-    """Requests of one client that are answered in a minute; further ones are refused (status 429)."""
-    most_waiting: int = 256
-    """Sentences that may wait for translation; further ones are refused (status 503)."""
+    tokens_per_minute: int = 60_000
+    """Tokens that one client may ask for in a minute; further requests are refused (status 429)."""
+    tokens_waiting: int = 32_000
+    """Tokens that may wait for translation; further requests are refused (status 503)."""
     allow_origin: tuple[str, ...] = ()
     """Origins of other sites whose pages may use the API, such as https://example.org; "*" allows all."""
     proxy: str | None = None
@@ -84,10 +89,10 @@ class ServeOptions(Common):
                     '--allow-origin must be "*", or scheme://host[:port] as browsers send it: in lower case, without a'
                     f" path, and without the scheme's own port; got {origin}"
                 )
-        for name in ("longest_text", "requests_per_minute", "most_waiting"):
-            if not 1 <= getattr(self, name) <= 1_000_000:
+        for name, (least, greatest) in _BOUNDS.items():
+            if not least <= getattr(self, name) <= greatest:
                 option = name.replace("_", "-")
-                raise ConfigError(f"--{option} must be between 1 and 1,000,000; got {getattr(self, name)}")
+                raise ConfigError(f"--{option} must be between {least:,} and {greatest:,}; got {getattr(self, name)}")
 
 
 def main() -> int:
@@ -115,7 +120,7 @@ def serve(arguments: Sequence[str]) -> int:
         queue = TranslationQueue(
             translator,
             search,
-            most_waiting=options.most_waiting,
+            max_tokens=options.tokens_waiting,
             n_threads=options.threads,
             on_batch=metrics.count_batch,
         )
@@ -124,7 +129,7 @@ def serve(arguments: Sequence[str]) -> int:
             languages,
             Limits(characters=options.longest_text, alternatives=options.beam - 1),
             metrics,
-            per_minute=options.requests_per_minute,
+            tokens_per_minute=options.tokens_per_minute,
             allowed_origins=options.allow_origin,
             local_only=is_local and options.proxy is None,
         )

@@ -20,7 +20,7 @@ from minitransformer.inference.search import (
     Search,
     SearchConfig,
     SearchError,
-    checked,
+    Wanted,
     forbidden_tokens,
 )
 from minitransformer.model.batch import Ids
@@ -29,7 +29,7 @@ from minitransformer.model.symbols import END, START
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.threads import require_wanted
 
-__all__ = ["Advance", "Constraint", "Hypothesis", "SearchConfig", "SearchError", "beam_search"]
+__all__ = ["Advance", "Constraint", "Hypothesis", "SearchConfig", "SearchError", "Wanted", "beam_search"]
 
 
 def beam_search(
@@ -39,6 +39,7 @@ def beam_search(
     constraint: Constraint | None = None,
     advance: Advance = lambda n: None,
     n_given: Sequence[int] | None = None,
+    wanted: Wanted | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the ``n_best`` highest-scoring translations that the beam finds for each source, best first.
 
@@ -54,6 +55,8 @@ def beam_search(
         advance: is called with the number of sources that were finished since the last call.
         n_given: the number of tokens of each translation that the constraint gives, if it gives any: a translation may
             exceed the longer one of source and given tokens by ``max_extra_tokens``.
+        wanted: returns for each source whether its translation is still wanted.  It is called after each step.  A
+            source that is no longer wanted is searched no further, and has no hypothesis.
 
     Raises: SearchError if the models' outputs are not finite.
     """
@@ -63,10 +66,10 @@ def beam_search(
     config = (config or SearchConfig()).for_model(models[0].config)
     with no_tape():
         if models[0].device == "cuda" and constraint is None:
-            found = DeviceSearch(models, sources, config).run()
+            found = DeviceSearch(models, sources, config, wanted).run()
             advance(len(sources))
             return found
-        return _Search(models, sources, config, constraint, advance, n_given).run()
+        return _Search(models, sources, config, constraint, advance, n_given, wanted).run()
 
 
 class _Search(Search):
@@ -78,8 +81,9 @@ class _Search(Search):
     def __init__(
         self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig,
         constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None = None,
+        wanted: Wanted | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(models, sources, config, n_given)
+        super().__init__(models, sources, config, n_given, wanted)
         self.constraint, self.never_generated, self.advance = constraint, self.never(), advance
         self.cache_index: IntArray = np.empty((len(sources), 1, 0), np.int64)  # (S, k, steps), see ``cached_mask``
         self.ids: IntArray = np.full((len(sources), 1), START)
@@ -93,8 +97,9 @@ class _Search(Search):
             require_wanted()
             length += 1
             self._branch(self._decode(length), length)
+            self.update_wanted()
             self._remove_finished(length)
-        return checked(self.finished)
+        return self.results(self.finished)
 
     def _decode(self, length: int) -> list[Tensor]:
         """Compute the models' outputs (S·k, D) at the newest token of every hypothesis, on their device."""
@@ -147,10 +152,11 @@ class _Search(Search):
             self.constraint.follow(rows.ravel(), tokens.ravel())
 
     def _remove_finished(self, length: int) -> None:
-        """Remove the sentences in which no live hypothesis can beat the n best finished hypotheses."""
+        """Remove unwanted sentences, and those in which no live hypothesis can beat the n best finished ones."""
         bound = self.log_p.max(axis=1) / self.config.length_penalty(self.max_lengths[self.sentences])
         worst_of_best = np.array([self._worst_of_best(sentence) for sentence in self.sentences])
-        unfinished = np.flatnonzero((bound > worst_of_best) & (self.max_lengths[self.sentences] > length))
+        may_improve = (bound > worst_of_best) & (self.max_lengths[self.sentences] > length)
+        unfinished = np.flatnonzero(may_improve & self.is_wanted[self.sentences])
         if len(unfinished) < len(self.sentences):
             self.advance(len(self.sentences) - len(unfinished))
             k = self.log_p.shape[1]

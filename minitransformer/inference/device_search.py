@@ -15,7 +15,7 @@ import numpy as np
 from autograd import Tensor, namespace, to_device, to_host
 from autograd.array import Array, BoolArray, IntArray, ReadLater, namespace_of_device
 from autograd.ops.top_k import top
-from minitransformer.inference.search import Hypothesis, Search, SearchConfig, checked
+from minitransformer.inference.search import Hypothesis, Search, SearchConfig, Wanted
 from minitransformer.model.batch import Ids
 from minitransformer.model.masks import cached_mask_on_device
 from minitransformer.model.positions import SamePosition
@@ -47,8 +47,14 @@ class DeviceSearch(Search):
     before it knows that change nothing in their ``finished`` hypotheses.
     """
 
-    def __init__(self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig) -> None:
-        super().__init__(models, sources, config)
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        sources: Sequence[Ids],
+        config: SearchConfig,
+        wanted: Wanted | None = None,
+    ) -> None:
+        super().__init__(models, sources, config, wanted=wanted)
         self.device = self.predictor.device
         self.xp = namespace_of_device(self.device)
         xp, n, k, longest = self.xp, len(sources), config.beam, int(self.max_lengths.max())
@@ -80,14 +86,15 @@ class DeviceSearch(Search):
             if len(pending) > STEPS_BEHIND:
                 sentences, done = pending.popleft()
                 is_done[sentences] |= done.read()
-            is_done |= self.max_lengths <= length
+            self.update_wanted()
+            is_done |= (self.max_lengths <= length) | ~self.is_wanted
             unfinished = np.flatnonzero(~is_done[self.sentences])
             if not len(unfinished):
                 break
             if len(unfinished) <= SHRINK_AT * len(self.sentences):
                 self._select(unfinished)
         self.removed.append((self.sentences, self.finished))
-        return checked(self._hypotheses(len(is_done)))
+        return self.results(self._hypotheses(len(is_done)))
 
     def _decode(self, length: int) -> list[Tensor]:
         """Compute the models' outputs (S·k, D) at the newest token of every hypothesis."""

@@ -22,7 +22,7 @@ from minitransformer.inference.search import (
     Hypothesis,
     Search,
     SearchConfig,
-    checked,
+    Wanted,
     forbidden_tokens,
 )
 from minitransformer.model.batch import Ids
@@ -61,6 +61,7 @@ def sample(
     advance: Advance = lambda n: None,
     constraint: Constraint | None = None,
     n_given: Sequence[int] | None = None,
+    wanted: Wanted | None = None,
 ) -> list[list[Hypothesis]]:
     """Draw ``config.n_best`` translations of each source, in the order of the draws; the same one may occur twice.
 
@@ -68,14 +69,14 @@ def sample(
     only the end symbol is.
 
     Args:
-        models, sources, advance, constraint, n_given: see ``beam_search``.
+        models, sources, advance, constraint, n_given, wanted: see ``beam_search``.
         numbers: the number of each source's line, which chooses its random numbers.
 
     Raises: SearchError if the models' outputs are not finite.
     """
     config = config.for_model(models[0].config)
     with no_tape():
-        return _SamplingSearch(models, sources, config, sampling, numbers, constraint, advance, n_given).run()
+        return _SamplingSearch(models, sources, config, sampling, numbers, constraint, advance, n_given, wanted).run()
 
 
 def draw(log_p: FloatArray, number: float, sampling: Sampling) -> int:
@@ -118,8 +119,9 @@ class _SamplingSearch(Search):
     def __init__(
         self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig, sampling: Sampling,
         numbers: Sequence[int], constraint: Constraint | None, advance: Advance, n_given: Sequence[int] | None,
+        wanted: Wanted | None,
     ) -> None:  # fmt: skip
-        super().__init__(models, sources, config, n_given)
+        super().__init__(models, sources, config, n_given, wanted)
         self.sampling, self.constraint, self.advance = sampling, constraint, advance
         self.never_generated, shape = self.never(), (len(sources), config.n_best)
         longest = int(self.max_lengths.max())
@@ -138,8 +140,9 @@ class _SamplingSearch(Search):
             require_wanted()
             length += 1
             self._draw(self._log_probabilities(length), length)
+            self.update_wanted()
             self._remove_finished()
-        return checked(self.finished)
+        return self.results(self.finished)
 
     def _log_probabilities(self, length: int) -> FloatArray:
         """Compute log p (S·n, W) of the next token of every sample."""
@@ -169,8 +172,8 @@ class _SamplingSearch(Search):
             self.constraint.follow(np.arange(len(last)), tokens.ravel())
 
     def _remove_finished(self) -> None:
-        """Remove the sentences whose samples have all ended."""
-        done = self.ended.all(axis=1)
+        """Remove unwanted sentences, and those whose samples have all ended."""
+        done = self.ended.all(axis=1) | ~self.is_wanted[self.sentences]
         for row in np.flatnonzero(done):
             self.finished[self.sentences[row]] = [
                 self._hypothesis(ids, float(log_p))

@@ -19,7 +19,9 @@ from minitransformer.system.errors import UserError
 
 NEVER_GENERATED = [UNKNOWN, START]
 MAX_BEAM = 1_000
+FREE_TOKENS = 10  # of a translation beyond ``max_factor`` times the tokens of its source
 Advance: TypeAlias = Callable[[int], None]  # called on any thread with the number of sentences just finished
+Wanted: TypeAlias = Callable[[], Sequence[bool]]  # called after each step: which sentences are still wanted
 MAX_ALPHA = 50  # length^α stays finite for a million tokens; much above, it overflows
 
 
@@ -42,6 +44,9 @@ class SearchConfig:
     """The greatest number of tokens by which a translation exceeds its source; learned positions may limit it more."""
     normalisation: Normalisation | None = None
     """The length penalty: "gnmt", ((5 + length)/6)^α, or "length", length^α; None takes the model's own."""
+    max_factor: int | None = None
+    """The greatest number of tokens of a translation for each token of its source, with FREE_TOKENS more in all; None
+    sets no such bound."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_best <= self.beam <= MAX_BEAM:
@@ -53,6 +58,8 @@ class SearchConfig:
                 f"search: expected 0 ≤ alpha ≤ {MAX_ALPHA} and max_extra_tokens ≥ 1;"
                 f" got alpha {self.alpha}, max_extra_tokens {self.max_extra_tokens}"
             )
+        if self.max_factor is not None and self.max_factor < 1:
+            raise ConfigError(f"search: expected max_factor ≥ 1; got {self.max_factor}")
         if self.normalisation not in (None, *get_args(Normalisation)):
             raise ConfigError(
                 f"search: normalisation must be one of {get_args(Normalisation)}; got {self.normalisation!r}"
@@ -62,6 +69,11 @@ class SearchConfig:
         """Return these settings with the model's own length penalty and α, unless these settings have them."""
         alpha = config.alpha if self.alpha is None else self.alpha
         return dataclasses.replace(self, alpha=alpha, normalisation=self.normalisation or config.normalisation)
+
+    def greatest_lengths(self, n_tokens: IntArray) -> IntArray:
+        """Return the greatest lengths of translations, end symbol included, for sources of so many tokens."""
+        longest: IntArray = n_tokens + self.max_extra_tokens
+        return longest if self.max_factor is None else np.minimum(longest, self.max_factor * n_tokens + FREE_TOKENS)
 
     def length_penalty(self, length: float | IntArray) -> Any:
         """Return the divisor of log p for a length in tokens, end symbol included; it grows with the length.
@@ -99,19 +111,40 @@ class Search:
 
     def __init__(
         self, models: Sequence[Transformer], sources: Sequence[Ids], config: SearchConfig,
-        n_given: Sequence[int] | None = None,
+        n_given: Sequence[int] | None = None, wanted: Wanted | None = None,
     ) -> None:  # fmt: skip
         self.config, self.predictor = config, Predictor(models, sources, config.beam)
         self.n_target_words = models[0].config.vocabulary_size
         self.sentences = np.arange(len(sources))  # indices of the sources in the state, in its order
         n_words = np.array([len(source) for source in sources], np.int64)
         longest = n_words if n_given is None else np.maximum(n_words, n_given)
-        self.max_lengths = longest + config.max_extra_tokens  # (sources,), end symbol included
+        self.max_lengths = config.greatest_lengths(longest)  # (sources,)
+        self.is_wanted: BoolArray = np.ones(len(sources), np.bool_)  # (sources,)
+        self._ask_wanted = wanted
         for model in models:
             if model.config.positions == "learned":  # a table of limited length
                 self.max_lengths = np.minimum(self.max_lengths, model.config.longest_sentence)
         self.n_candidates = 2 * config.beam if config.beam > 1 else 1
         """Continuations of a sentence that are ranked: no more of one hypothesis can be among the best."""
+
+    def update_wanted(self) -> None:
+        """Mark the sources that are no longer wanted; they stay marked."""
+        if self._ask_wanted is not None:
+            self.is_wanted &= np.asarray(self._ask_wanted(), np.bool_)
+
+    def results(self, finished: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """Return the finished hypotheses of each source, and none of an unwanted one.
+
+        Raises: SearchError if a wanted source has none.
+        """
+        found = [hypotheses if wanted else [] for hypotheses, wanted in zip(finished, self.is_wanted, strict=True)]
+        for number in np.flatnonzero(self.is_wanted):
+            if not found[number]:
+                raise SearchError(
+                    f"beam search: source {number} has no translation of finite log-probability:"
+                    " the model's weights or its outputs are not finite; take another checkpoint"
+                )
+        return found
 
     def never(self) -> BoolArray:
         """Return which tokens are never generated.  Shapes: returns (1, W)."""
@@ -132,14 +165,3 @@ def forbidden_tokens(never: BoolArray, constraint: Constraint | None, last: Bool
         all_but_end = np.arange(never.shape[1]) != END
         forbidden = np.where(last[:, None], all_but_end, forbidden)
     return forbidden
-
-
-def checked(finished: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-    """Return the finished hypotheses of each source.  Raises: SearchError if a source has none."""
-    for number, hypotheses in enumerate(finished):
-        if not hypotheses:
-            raise SearchError(
-                f"beam search: source {number} has no translation of finite log-probability:"
-                " the model's weights or its outputs are not finite; take another checkpoint"
-            )
-    return finished

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -17,7 +17,7 @@ from autograd.array import Device, IntArray
 from minitransformer.config import ConfigError, ModelConfig
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.alignment import Links, word_links, words_of_source, words_of_target
-from minitransformer.inference.beam import Advance, Constraint, Hypothesis, SearchConfig, beam_search
+from minitransformer.inference.beam import Advance, Constraint, Hypothesis, SearchConfig, Wanted, beam_search
 from minitransformer.inference.prefix import NO_PREFIX, Prefix, PrefixConstraint, Prefixer
 from minitransformer.inference.sampling import Sampling, sample
 from minitransformer.model.transformer import Transformer
@@ -135,8 +135,9 @@ class Translator:
         sampling: Sampling | None = None,
         n_before: int = 0,
         aligned: bool = False,
+        wanted: Wanted | None = None,
     ) -> list[list[Translation]]:
-        """Return up to ``config.n_best`` translations of each line, best first; at least one.
+        """Return up to ``config.n_best`` translations of each line, best first; at least one of each wanted line.
 
         Lines are translated in batches of similar length, on ``n_threads`` threads (None: all cores; 1 on a GPU).
 
@@ -148,6 +149,8 @@ class Translator:
             sampling: draw ``config.n_best`` translations at random instead, in the order of the draws, without a beam.
             n_before: the number of lines that come before these, so that each line has its own random numbers.
             aligned: compute the word alignment of each translation, too.
+            wanted: is called, on any thread, after each step of a search.  It returns for each line whether its
+                translation is still wanted; the work for the others ends, and they have no translations.
         """
         sources = [ids[: self.longest_source] for ids in self.tokenizer.encode_source(lines)]
         begun = [NO_PREFIX] * len(lines)
@@ -159,13 +162,14 @@ class Translator:
 
         def search(batch: IntArray) -> list[list[Hypothesis]]:
             some, n_given = [sources[i] for i in batch], [begun[i].n_tokens for i in batch]
+            some_wanted = None if wanted is None else partial(_select, wanted, batch)
             constraint: Constraint | None = constraint_of(batch)
             if any(n_given):
                 constraint = PrefixConstraint([begun[i] for i in batch], self.prefixer.pieces)
             if sampling:
                 numbers = [n_before + int(i) for i in batch]
-                return sample(self.models, some, config, sampling, numbers, advance, constraint, n_given)
-            return beam_search(self.models, some, config, constraint, advance, n_given)
+                return sample(self.models, some, config, sampling, numbers, advance, constraint, n_given, some_wanted)
+            return beam_search(self.models, some, config, constraint, advance, n_given, some_wanted)
 
         n_threads = n_threads or (1 if self.model.device == "cuda" else available_cores())
         batches = _batches_by_length(sources, config.beam)
@@ -188,7 +192,11 @@ class Translator:
 
     def cut(self, lines: Sequence[str]) -> list[int]:
         """Return the indices of the lines that are too long to be translated completely."""
-        return [i for i, ids in enumerate(self.tokenizer.encode_source(lines)) if len(ids) > self.longest_source]
+        return [i for i, n_tokens in enumerate(self.count_tokens(lines)) if n_tokens > self.longest_source]
+
+    def count_tokens(self, lines: Sequence[str]) -> list[int]:
+        """Return the number of subword tokens of each line."""
+        return [len(ids) for ids in self.tokenizer.encode_source(lines)]
 
     def _decoded(self, hypotheses: Sequence[Hypothesis], prefix: Prefix) -> list[Translation]:
         texts = self.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
@@ -234,6 +242,12 @@ def require_same_words(directory: Path, config: ModelConfig, tokenizer: Tokenize
             f"{directory}: the model has {expected[0]:,} source and {expected[1]:,} target words, but its tokenizer"
             f" {found[0]:,} and {found[1]:,}: it belongs to another model; restore the tokenizer of this model"
         )
+
+
+def _select(wanted: Wanted, batch: IntArray) -> list[bool]:
+    """Return the flags of the lines of a batch."""
+    flags = wanted()
+    return [flags[i] for i in batch]
 
 
 def _one_line(text: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import html
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.resources import files
 from string import Template
 from typing import Any, TypeVar
@@ -17,17 +16,17 @@ from typing import Any, TypeVar
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from minitransformer.serve.guard import Guard
+from minitransformer.serve.guard import Guard, RateLimit
 from minitransformer.serve.languages import Languages
 from minitransformer.serve.metrics import MEDIA_TYPE, Metrics
 from minitransformer.serve.translation_queue import STOPPING, OverloadedError, TranslationQueue
 from minitransformer.serve.translation_request import Limits, RequestError, answer_of, request_of, texts_of
-from minitransformer.serve.word_attention import TooLongError, word_attention
+from minitransformer.serve.word_attention import TooLongError, attention_cost, word_attention
 
 CLOSING_SECONDS = 5.0  # for the batch that is being translated when the server stops
 Result = TypeVar("Result")
@@ -40,18 +39,18 @@ def create_app(
     limits: Limits,
     metrics: Metrics,
     *,
-    per_minute: int,
+    tokens_per_minute: int,
     allowed_origins: Collection[str] = (),
     local_only: bool = False,
 ) -> ASGIApp:
     """Return the application, which closes the queue when it ends.
 
     Args:
-        per_minute: the greatest number of POST requests of a client in a minute.
+        tokens_per_minute: the greatest cost of a client's requests in a minute.
         allowed_origins: origins of other pages that may use the API, such as "https://example.org"; "*" is all.
         local_only: refuse pages that came from another host than this machine, for a server on a loopback address.
     """
-    endpoints = _Endpoints(queue, languages, limits, metrics)
+    endpoints = _Endpoints(queue, languages, limits, metrics, RateLimit(tokens_per_minute))
     metrics.watch_queue(queue.__len__)
 
     @asynccontextmanager
@@ -62,7 +61,9 @@ def create_app(
     routes = endpoints.routes()
     app = Starlette(
         routes=routes,
-        exception_handlers=dict.fromkeys((HTTPException, RequestError, OverloadedError, Exception), _as_json),
+        exception_handlers=dict.fromkeys(
+            (HTTPException, RequestError, OverloadedError, ClientDisconnect, Exception), _as_json
+        ),
         lifespan=lifespan,
     )
     guarded = Guard(
@@ -70,7 +71,6 @@ def create_app(
         metrics,
         paths={route.path for route in routes},
         most_bytes=limits.body_bytes,
-        per_minute=per_minute,
         allowed_origins=allowed_origins,
         local_only=local_only,
     )
@@ -93,16 +93,18 @@ class _Endpoints:
     languages: Languages
     limits: Limits
     metrics: Metrics
+    rate: RateLimit
 
     def routes(self) -> list[Route]:
         """Return the paths."""
         get: dict[str, Endpoint] = {
-            "/": partial(_part, "page.html", "text/html", self._page_values()),
-            "/page.css": partial(_part, "page.css", "text/css", None),
-            "/page.js": partial(_part, "page.js", "text/javascript", None),
+            "/": _part("page.html", "text/html", self._page_values()),
+            "/page.css": _part("page.css", "text/css"),
+            "/page.js": _part("page.js", "text/javascript"),
             "/languages": self.known_languages,
             "/frontend/settings": self.settings,
             "/health": self.health,
+            "/ready": self.ready,
             "/metrics": self.exposition,
         }
         post: dict[str, Endpoint] = {
@@ -119,12 +121,14 @@ class _Endpoints:
         """Translate a text, or a list of texts."""
         wanted = request_of(await _fields(request), self.languages, self.limits)
         lines = [line for text in wanted.lines for line in text if line]
-        if len(lines) > self.queue.most_waiting:
-            raise RequestError(413, f"Invalid request: more than {self.queue.most_waiting} lines")
-        if await asyncio.to_thread(self.queue.translator.cut, lines):  # long texts take time; others must not wait
-            longest = self.queue.translator.longest_source
+        lengths = await asyncio.to_thread(self.queue.translator.count_tokens, lines)  # long texts take time
+        longest = self.queue.translator.longest_source
+        if max(lengths, default=0) > longest:
             raise RequestError(413, f"Invalid request: a line has more than {longest} tokens; split it")
-        results = iter(await _results(self.queue.translate(lines, 1 + wanted.alternatives), request))
+        costs = [self.queue.cost(n_tokens) for n_tokens in lengths]
+        with self._charge(request, costs):
+            futures = self.queue.translate(lines, costs, 1 + wanted.alternatives)
+        results = iter(await _results(futures, request))
         found = [[next(results) if line else [] for line in text] for text in wanted.lines]
         return JSONResponse(answer_of(wanted, found))
 
@@ -132,11 +136,13 @@ class _Endpoints:
         """Return how much each word of a translation attends to each word of its source."""
         fields = await _fields(request)
         source, target = (" ".join(texts_of(fields, name, self.limits)) for name in ("q", "translation"))
-        work = self.queue.call(lambda: word_attention(self.queue.translator, source, target))
         try:
-            (found,) = await _results([work], request)
+            cost = await asyncio.to_thread(attention_cost, self.queue.translator, source, target)
         except TooLongError as error:
             raise RequestError(413, str(error)) from error
+        with self._charge(request, [cost]):
+            work = self.queue.call(lambda: word_attention(self.queue.translator, source, target), cost)
+        (found,) = await _results([work], request)
         weights = [[round(float(weight), 3) for weight in row] for row in found.weights]
         return JSONResponse({"source": found.source, "translation": found.target, "weights": weights})
 
@@ -168,14 +174,35 @@ class _Endpoints:
         )  # fmt: skip
 
     async def health(self, request: Request) -> Response:
-        """Return "ok" while the queue takes work."""
+        """Return "ok" until the server stops."""
         if self.queue.is_closed:
             raise OverloadedError(STOPPING)
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        """Return "ok" while a short sentence would be translated soon."""
+        if not self.queue.is_ready():
+            raise OverloadedError(STOPPING if self.queue.is_closed else "short sentences are refused or wait too long")
         return JSONResponse({"status": "ok"})
 
     async def exposition(self, request: Request) -> Response:
         """Return the metrics."""
         return Response(self.metrics.exposition(), media_type=MEDIA_TYPE)
+
+    @contextmanager
+    def _charge(self, request: Request, costs: Sequence[int]) -> Iterator[None]:
+        """Take the cost of work from the client's budget, if the work can be added to the queue.
+
+        Raises: RequestError if no client may ask for so much; HTTPException if this client must wait.
+        """
+        tokens, client = sum(costs), request.client.host if request.client else ""
+        if tokens > self.rate.per_minute or not self.queue.can_wait(costs):
+            raise RequestError(413, f"Invalid request: it may cost {tokens:,} tokens; send less text at once")
+        if seconds := self.rate.seconds_until(client, tokens):
+            detail = f"Slowdown: {self.rate.per_minute} tokens per 1 minute"
+            raise HTTPException(429, detail, {"Retry-After": str(seconds)})
+        yield
+        self.rate.spend(client, tokens)
 
     def _page_values(self) -> dict[str, str]:
         source, target = self.languages.source, self.languages.target
@@ -187,10 +214,15 @@ class _Endpoints:
         return {name: html.escape(str(value)) for name, value in values.items()}
 
 
-async def _part(name: str, media_type: str, values: Mapping[str, str] | None, request: Request) -> Response:
-    """Return a file of the page, with ``values`` filled in."""
+def _part(name: str, media_type: str, values: Mapping[str, str] | None = None) -> Endpoint:
+    """Return the endpoint of a file of the page, with ``values`` filled in; the file is read only once."""
     text = (files("minitransformer.serve") / "page" / name).read_text(encoding="utf-8")
-    return Response(text if values is None else Template(text).substitute(values), media_type=media_type)
+    text = text if values is None else Template(text).substitute(values)
+
+    async def answer(request: Request) -> Response:
+        return Response(text, media_type=media_type)
+
+    return answer
 
 
 async def _fields(request: Request) -> Mapping[str, Any]:
@@ -221,7 +253,7 @@ async def _results(work: Sequence[Future[Result]], request: Request) -> list[Res
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not results.done():
-            raise RequestError(499, "the client has gone")  # nobody reads it; the metrics count it
+            raise ClientDisconnect
         return await results
     finally:
         for task in either:
@@ -244,6 +276,8 @@ async def _as_json(request: Request, error: Exception) -> Response:
     match error:
         case RequestError():
             return JSONResponse({"error": error.message}, error.status)
+        case ClientDisconnect():
+            return JSONResponse({}, 499)  # nobody reads it; the metrics count it
         case HTTPException():
             return JSONResponse({"error": error.detail}, error.status_code, error.headers)
         case OverloadedError():

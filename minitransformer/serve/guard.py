@@ -1,4 +1,4 @@
-"""The limits around the application: origin, rate, size and time of a request; headers; counts."""
+"""The limits around the application: origin, framing, size and time of a request; headers; counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import logging
 import math
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
@@ -35,22 +34,28 @@ _log = logging.getLogger(__name__)
 
 
 class RateLimit:
-    """A count of each client's requests in the current minute; it begins anew every minute."""
+    """A budget of tokens for each client; an empty one is full again after a minute."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_minute, self._clock = per_minute, clock
-        self._minute, self._counts = 0, Counter[str]()
+        self._full_at: dict[str, float] = {}  # of clients whose budget is not full
+        self._next_sweep = 0.0
 
-    def wait(self, client: str) -> int:
-        """Count a request; return 0, or the seconds after which the client may try again."""
-        minute, second = divmod(self._clock(), 60)
-        if minute != self._minute:
-            self._minute, self._counts = int(minute), Counter()
-        who = _network(client)
-        if self._counts[who] >= self.per_minute:
-            return math.ceil(60 - second)
-        self._counts[who] += 1
-        return 0
+    def seconds_until(self, client: str, tokens: int) -> int:
+        """Return 0 if a client can spend so many tokens, or the seconds after which it can."""
+        missing = self._seconds_to_full(client) + 60 * tokens / self.per_minute - 60
+        return max(0, math.ceil(missing))
+
+    def spend(self, client: str, tokens: int) -> None:
+        """Take tokens from a client's budget."""
+        now = self._clock()
+        self._full_at[_network(client)] = now + self._seconds_to_full(client) + 60 * tokens / self.per_minute
+        if now > self._next_sweep:
+            self._full_at = {who: full_at for who, full_at in self._full_at.items() if full_at > now}
+            self._next_sweep = now + 60
+
+    def _seconds_to_full(self, client: str) -> float:
+        return max(0.0, self._full_at.get(_network(client), 0.0) - self._clock())
 
 
 class Guard:
@@ -63,12 +68,11 @@ class Guard:
         *,
         paths: Collection[str],
         most_bytes: int,
-        per_minute: int,
         allowed_origins: Collection[str],
         local_only: bool,
     ) -> None:
         self._app, self._metrics, self._paths, self._most_bytes = app, metrics, paths, most_bytes
-        self._rate, self._allowed_origins, self._local_only = RateLimit(per_minute), allowed_origins, local_only
+        self._allowed_origins, self._local_only = allowed_origins, local_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -100,19 +104,21 @@ class Guard:
         return scope["path"] if scope["path"] in self._paths else "other"
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
-        """Return the refusal of a request from another origin, or of one too many; only POST costs computing."""
+        """Return the refusal of a request with an ambiguous body, or of a POST request from another origin."""
+        headers = Headers(scope=scope)
+        is_old = scope.get("http_version") == "1.0"
+        if "transfer-encoding" in headers and ("content-length" in headers or is_old):  # a proxy may read another body
+            error = {"error": "Invalid request: Transfer-Encoding needs HTTP/1.1, and no Content-Length beside it"}
+            return JSONResponse(error, 400, {"Connection": "close"})
         if scope["method"] != "POST":
             return None
-        headers = Headers(scope=scope)
         origin, host = headers.get("origin"), headers.get("host", "")
+        if origin is not None and not _is_url(origin):
+            return JSONResponse({"error": "Invalid request: Origin is not an origin"}, 400)
         if not self._is_allowed(origin, host):
             served = "the server's own origin on this machine" if self._local_only else "the server's own origin"
             error = {"error": f"only pages of {served} may ask; this one is of {origin}, and asks {host}"}
             return JSONResponse(error, 403)
-        client = scope["client"][0] if scope.get("client") else ""
-        if seconds := self._rate.wait(client):
-            error = {"error": f"Slowdown: {self._rate.per_minute} per 1 minute"}
-            return JSONResponse(error, 429, {"Retry-After": str(seconds)})
         return None
 
     def _is_allowed(self, origin: str | None, host: str) -> bool:
@@ -124,7 +130,7 @@ class Guard:
         if origin is None or "*" in self._allowed_origins or origin in self._allowed_origins:
             return True
         address = origin.partition("://")[2]
-        return address == host and (not self._local_only or is_loopback(urlsplit(f"//{address}").hostname or ""))
+        return address == host and (not self._local_only or is_loopback(urlsplit(origin).hostname or ""))
 
 
 class _LimitedBody:
@@ -161,6 +167,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _is_url(origin: str) -> bool:
+    try:
+        urlsplit(origin)
+    except ValueError:
+        return False
+    return True
 
 
 def _network(client: str) -> str:

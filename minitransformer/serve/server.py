@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import resource
 import socket
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,6 +17,9 @@ from minitransformer.config import ConfigError
 
 HEAD_SECONDS = 10.0  # for the head of a request to arrive
 STOP_SECONDS = 20  # for the requests that are being answered when the server stops
+SILENT_SECONDS = 60  # between two messages that connections cannot be accepted
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_log = logging.getLogger(__name__)
 
 
 class _ImpatientProtocol(H11Protocol):
@@ -40,6 +46,30 @@ class _ImpatientProtocol(H11Protocol):
             return
         self._seen = self.cycle if is_waiting else object()
         self._timer = self.loop.call_later(HEAD_SECONDS, self._close_if_waiting)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which logs once in SILENT_SECONDS that connections cannot be accepted.
+
+    asyncio reports this up to 2,048 times in a second while connections wait and no file can be opened.
+    """
+
+    _silent_until = 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._report)
+        await super().startup(sockets)
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+            if loop.time() >= self._silent_until:
+                self._silent_until = loop.time() + SILENT_SECONDS
+                most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+                reason, remedy = error.strerror, f"close some, or raise the limit of open files, {most:,}"
+                _log.warning(f"new connections wait ({reason}): {remedy}")
+        elif not (self.should_exit and isinstance(error, ValueError)):  # asyncio tries to accept from a closed socket
+            loop.default_exception_handler(context)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -86,4 +116,4 @@ def run_server(app: ASGIApp, listening: socket.socket, *, proxy: str | None = No
         server_header=False,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    uvicorn.Server(config).run([listening])
+    _Server(config).run([listening])

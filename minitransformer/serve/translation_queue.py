@@ -1,22 +1,35 @@
-"""Sentences of several requests, translated together on one thread."""
+"""Sentences of several requests, translated together on one thread; the work is measured in tokens.
+
+The cost of a sentence is the number of tokens of its source, plus the greatest number of tokens of its translation.
+Long sentences are translated apart from short ones.  A search for long sentences pauses for short ones that arrive.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from threading import Condition, Thread
-from typing import Any, TypeVar
+from functools import partial
+from threading import Condition, Lock, Thread
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
 
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translation, Translator
 
 COLLECT_SECONDS = 0.005  # a sentence waits so long for others to share its batch
-MOST_IN_BATCH = 64  # sentences
+HYPOTHESES_IN_BATCH = 256
+SCORES_IN_BATCH = 256 * 128**2  # of queries and keys: the work of a search grows with the square of the length
+SHORT_TOKENS = 256  # a short sentence costs no more
+LONG_SHARE = 0.25  # of the time is for long sentences, while short ones wait, too
+SPARE = 8  # times the cost of a new sentence must be free, so that long sentences never fill the queue
+LATE_SECONDS = 5.0  # the queue is not ready if a short sentence has waited longer
+OUTPUT_FACTOR = 3  # a translation has at most so many tokens for each token of its source, and FREE_TOKENS more
 STOPPING = "the server is stopping"
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
@@ -28,21 +41,31 @@ class OverloadedError(Exception):
 
 @dataclass(eq=False)
 class _Sentence:
-    """A sentence, and the number of its translations that are wanted."""
+    """A sentence, its cost in tokens, and the number of its translations that are asked for."""
 
     line: str
+    cost: int
     n_best: int
     future: Future[list[Translation]] = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
 
+    @property
+    def is_short(self) -> bool:
+        return self.cost <= SHORT_TOKENS
+
 
 @dataclass(eq=False)
 class _Call:
-    """Other work with the model."""
+    """Other work with the model, which takes no longer than a search for short sentences."""
 
     function: Callable[[], Any]
+    cost: int
     future: Future[Any] = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
+    is_short = True
+
+
+_Work: TypeAlias = _Sentence | _Call
 
 
 class TranslationQueue:
@@ -51,8 +74,8 @@ class TranslationQueue:
     A ``Translator`` sets the number of BLAS threads of the whole process, so two threads must not use it at once.
 
     Args:
-        search: the settings of the search; ``n_best`` is that of each request.
-        most_waiting: the greatest number of waiting sentences; further ones are refused.
+        search: the settings of the search; ``n_best`` is that of each request, ``max_factor`` is OUTPUT_FACTOR.
+        max_tokens: the greatest cost of all waiting work; further work is refused.
         on_batch: called with the number of sentences of each batch.
     """
 
@@ -61,33 +84,59 @@ class TranslationQueue:
         translator: Translator,
         search: SearchConfig,
         *,
-        most_waiting: int,
+        max_tokens: int,
         n_threads: int | None = None,
         on_batch: Callable[[int], None] = lambda n: None,
     ) -> None:
-        self.translator, self.search, self.most_waiting = translator, search, most_waiting
+        self.translator, self.max_tokens = translator, max_tokens
+        self.search = dataclasses.replace(search, max_factor=OUTPUT_FACTOR)
         self._n_threads, self._on_batch = n_threads, on_batch
-        self._waiting: deque[_Sentence | _Call] = deque()
-        self._changed = Condition()
+        self._waiting: list[_Work] = []
+        self._short_batch: list[_Work] = []  # short sentences that are being translated
+        self._changed, self._pause = Condition(), Lock()
+        self._next_pause = 0.0  # the time before which a search for long sentences does not pause again
         self.is_closed = False
         self._thread = Thread(target=self._work, name="translation queue", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        with self._changed:
+            return len(self._drop_cancelled())
 
-    def translate(self, lines: Sequence[str], n_best: int) -> list[Future[list[Translation]]]:
-        """Return the future translations of each line, up to ``n_best``, best first; a cancelled one is left out.
+    def cost(self, n_tokens: int) -> int:
+        """Return the cost of a sentence with so many source tokens."""
+        return n_tokens + int(self.search.greatest_lengths(np.array(n_tokens)))
 
+    def can_wait(self, costs: Sequence[int], waiting: int = 0) -> bool:
+        """Return whether sentences of these costs can wait, if work of the cost ``waiting`` waits already."""
+        for cost in costs:
+            if waiting + SPARE * cost > self.max_tokens:
+                return False
+            waiting += cost
+        return True
+
+    def is_ready(self) -> bool:
+        """Return whether a short sentence can be added, and none has waited for more than LATE_SECONDS."""
+        with self._changed:
+            waiting = self._drop_cancelled()
+            short = [work for work in (*waiting, *self._short_batch) if work.is_short and not work.future.done()]
+            is_late = time.monotonic() - min((work.since for work in short), default=math.inf) > LATE_SECONDS
+            can_wait = self.can_wait([SHORT_TOKENS], sum(work.cost for work in waiting))
+            return can_wait and not is_late and not self.is_closed
+
+    def translate(self, lines: Sequence[str], costs: Sequence[int], n_best: int) -> list[Future[list[Translation]]]:
+        """Return the future translations of each line, up to ``n_best``, best first.
+
+        If a future is cancelled, the search for its line ends.
         Raises: OverloadedError if not all of them can wait.
         """
-        sentences = [_Sentence(line, n_best) for line in lines]
+        sentences = [_Sentence(line, cost, n_best) for line, cost in zip(lines, costs, strict=True)]
         self._add(sentences)
         return [sentence.future for sentence in sentences]
 
-    def call(self, function: Callable[[], Result]) -> Future[Result]:
+    def call(self, function: Callable[[], Result], cost: int) -> Future[Result]:
         """Return the future result of a function that uses the model.  Raises: OverloadedError."""
-        call = _Call(function)
+        call = _Call(function, cost)
         self._add([call])
         return call.future
 
@@ -95,73 +144,121 @@ class TranslationQueue:
         """Refuse new work and what waits; return whether the thread has ended within so many seconds."""
         with self._changed:
             self.is_closed = True
-            while self._waiting:
-                future = self._waiting.popleft().future
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(OverloadedError(STOPPING))
+            waiting, self._waiting = self._waiting, []
             self._changed.notify()
+        for work in waiting:
+            _finish(work, error=OverloadedError(STOPPING))
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _add(self, work: Sequence[_Sentence | _Call]) -> None:
+    def _add(self, new: Sequence[_Work]) -> None:
         with self._changed:
             if self.is_closed:
                 raise OverloadedError(STOPPING)
-            if len(self._waiting) + len(work) > self.most_waiting:
-                raise OverloadedError("too many sentences are waiting")
-            self._waiting.extend(work)
+            if not self.can_wait([work.cost for work in new], sum(work.cost for work in self._drop_cancelled())):
+                raise OverloadedError("too much text is waiting for translation")
+            self._waiting.extend(new)
             self._changed.notify()
 
-    def _work(self) -> None:
-        while batch := self._next_batch():
-            wanted = [work for work in batch if work.future.set_running_or_notify_cancel()]
-            sentences = [work for work in wanted if isinstance(work, _Sentence)]
-            if sentences:
-                self._on_batch(len(sentences))
-                self._translate(sentences)
-            for work in wanted:
-                if isinstance(work, _Call):
-                    _finish(work)
+    def _drop_cancelled(self) -> list[_Work]:
+        """Remove cancelled work from the waiting work, and return the rest."""
+        self._waiting = [work for work in self._waiting if not work.future.cancelled()]
+        return self._waiting
 
-    def _next_batch(self) -> list[_Sentence | _Call]:
-        """Wait for work, then for more until the oldest has waited COLLECT_SECONDS; empty at the end."""
+    def _work(self) -> None:
+        while self._wait_for_work():
+            for is_short in (True, False):
+                self._run(self._next_batch(is_short))
+
+    def _wait_for_work(self) -> bool:
+        """Wait for work, then for more until the oldest has waited COLLECT_SECONDS; return False at the end."""
         with self._changed:
-            while not (self._waiting or self.is_closed):
+            while not (self._drop_cancelled() or self.is_closed):
                 self._changed.wait()
-            while self._waiting and len(self._waiting) < MOST_IN_BATCH:
+            while self._drop_cancelled() and len(self._waiting) < self._most_in_batch(1):
                 left = self._waiting[0].since + COLLECT_SECONDS - time.monotonic()
                 if left <= 0:
                     break
                 self._changed.wait(left)
-            return [self._waiting.popleft() for _ in range(min(MOST_IN_BATCH, len(self._waiting)))]
+            return not self.is_closed
+
+    def _next_batch(self, is_short: bool) -> list[_Work]:
+        """Take the oldest of the short or of the long work, and the cheapest of the same kind to share its batch."""
+        with self._changed:
+            some = [work for work in self._drop_cancelled() if work.is_short == is_short]
+            batch = some[:1]
+            for work in sorted(some[1:], key=lambda work: work.cost):
+                if len(batch) >= self._most_in_batch(max(batch[0].cost, work.cost)):
+                    break
+                batch.append(work)
+            taken = set(batch)
+            self._waiting = [work for work in self._waiting if work not in taken]
+            if is_short:
+                self._short_batch = batch
+            return batch
+
+    def _most_in_batch(self, greatest_cost: int) -> int:
+        """Return the greatest number of sentences of a batch whose longest sentence has this cost."""
+        n_hypotheses = min(HYPOTHESES_IN_BATCH, SCORES_IN_BATCH // greatest_cost**2)
+        return max(1, n_hypotheses // self.search.beam)
+
+    def _run(self, batch: Sequence[_Work]) -> None:
+        sentences = [work for work in batch if isinstance(work, _Sentence)]
+        if sentences:
+            self._on_batch(len(sentences))
+            self._translate(sentences)
+        for work in batch:
+            if isinstance(work, _Call) and not work.future.cancelled():
+                try:
+                    _finish(work, work.function())
+                except Exception as error:
+                    _fail(work, error)
+        self._short_batch = []
 
     def _translate(self, sentences: Sequence[_Sentence]) -> None:
         """Translate in one batch; if that fails, each alone, so that nobody fails because of another's sentence."""
         search = dataclasses.replace(self.search, n_best=max(sentence.n_best for sentence in sentences))
-        lines = [sentence.line for sentence in sentences]
+        lines, wanted = [sentence.line for sentence in sentences], partial(self._wanted, sentences)
         try:
-            found = self.translator.n_best(lines, search, n_threads=self._n_threads)
+            found = self.translator.n_best(lines, search, n_threads=self._n_threads, wanted=wanted)
         except Exception as error:
-            if len(sentences) > 1:
-                for sentence in sentences:
-                    self._translate([sentence])
-            else:
+            if len(sentences) == 1:
                 _fail(sentences[0], error)
+                return
+            for sentence in sentences:
+                if not sentence.future.cancelled():
+                    self._translate([sentence])
         else:
             for sentence, translations in zip(sentences, found, strict=True):
-                sentence.future.set_result(translations[: sentence.n_best])
+                _finish(sentence, translations[: sentence.n_best])
+
+    def _wanted(self, sentences: Sequence[_Sentence]) -> list[bool]:
+        """Return for each sentence of a search whether somebody waits for it; first pause a search for long ones.
+
+        In the pause, one batch of short sentences is translated.  The next pause begins after the long sentences have
+        had their share of the time.
+        """
+        if not sentences[0].is_short:
+            with self._pause:
+                start = time.monotonic()
+                if start >= self._next_pause and (batch := self._next_batch(True)):
+                    self._run(batch)
+                    end = time.monotonic()
+                    self._next_pause = end + (end - start) * LONG_SHARE / (1 - LONG_SHARE)
+        return [not sentence.future.cancelled() for sentence in sentences]
 
 
-def _finish(call: _Call) -> None:
-    try:
-        result = call.function()
-    except Exception as error:
-        _fail(call, error)
+def _finish(work: _Work, result: Any = None, error: Exception | None = None) -> None:
+    """Set the result or the error of work, unless it was cancelled."""
+    if not work.future.set_running_or_notify_cancel():
+        return
+    if error is None:
+        work.future.set_result(result)
     else:
-        call.future.set_result(result)
+        work.future.set_exception(error)
 
 
-def _fail(work: _Sentence | _Call, error: Exception) -> None:
+def _fail(work: _Work, error: Exception) -> None:
     """Log the kind of error only: its message may contain what a user has typed."""
     _log.error(f"a request failed: {type(error).__name__}")
-    work.future.set_exception(error)
+    _finish(work, error=error)

@@ -29,18 +29,22 @@ class TooLongError(ValueError):
     """An error: a side has more tokens than MOST_TOKENS, or than the model's positions."""
 
 
+def attention_cost(translator: Translator, source: str, target: str) -> int:
+    """Return the number of tokens of both sides.  Raises: TooLongError."""
+    sides = _encode(translator, source, target)
+    longest = min(MOST_TOKENS, translator.longest_source)
+    if max(map(len, sides)) > longest:
+        raise TooLongError(f"attention: a sentence has more than {longest} tokens")
+    return sum(map(len, sides))
+
+
 def word_attention(translator: Translator, source: str, target: str) -> WordAttention:
     """Compute encoder-decoder attention between words: the mean over all layers and heads.
 
     The end symbol is left out.
-
-    Raises: TooLongError.
     """
     tokenizer = translator.tokenizer
-    source_ids, target_ids = tokenizer.encode_source([source])[0], tokenizer.encode_target([target])[0]
-    longest = min(MOST_TOKENS, translator.longest_source)
-    if max(len(source_ids), len(target_ids)) > longest:
-        raise TooLongError(f"attention: a sentence has more than {longest} tokens")
+    source_ids, target_ids = _encode(translator, source, target)
     sides = tokenizer.source_pieces(source), tokenizer.target.encode(target, out_type=str)
     keys, queries = (word_starts(pieces) for pieces in sides)
     if not keys or not queries:
@@ -49,6 +53,10 @@ def word_attention(translator: Translator, source: str, target: str) -> WordAtte
     if translator.model.config.source_end:
         weights = without_key(weights, -1)
     return WordAttention(_words(sides[0], keys), _words(sides[1], queries), weights_of_words(weights, queries, keys))
+
+
+def _encode(translator: Translator, source: str, target: str) -> tuple[list[int], list[int]]:
+    return translator.tokenizer.encode_source([source])[0], translator.tokenizer.encode_target([target])[0]
 
 
 def _words(pieces: Sequence[str], starts: Sequence[int]) -> list[str]:

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -29,9 +30,10 @@ from serving import Served, form, served, small_translator
 from small_run import NUMBERS, Trained, as_command
 
 from cli.serve import ServeOptions
-from minitransformer.inference.search import SearchConfig
+from minitransformer.inference.search import FREE_TOKENS, SearchConfig
 from minitransformer.inference.translator import MAX_SOURCE_TOKENS, Translator
 from minitransformer.serve import app, guard, translation_request
+from minitransformer.serve.translation_queue import LATE_SECONDS, OUTPUT_FACTOR
 from minitransformer.serve.word_attention import MOST_TOKENS
 
 SHORT = (
@@ -60,7 +62,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(run: Path) -> Iterator[Served]:
-    with served(run, "--requests-per-minute", "100000") as server:
+    with served(run, "--tokens-per-minute", "1000000000") as server:
         yield server
 
 
@@ -73,7 +75,7 @@ def impatient(run: Path) -> Iterator[Served]:
 
 def test_it_translates_as_the_library_does(run: Path, server: Served) -> None:
     lines = ["one two three", "six"]
-    found = Translator.load(run).n_best(lines, SearchConfig(beam=4, n_best=2), n_threads=1)
+    found = Translator.load(run).n_best(lines, SearchConfig(n_best=2, max_factor=OUTPUT_FACTOR), n_threads=1)
     answer = server.post("/translate", form(lines, alternatives=1))
     assert answer["translatedText"] == [translations[0].text for translations in found]
     assert answer["alternatives"] == [[translations[1].text] for translations in found]
@@ -97,11 +99,12 @@ def test_none_of_a_thousand_requests_of_32_users_at_once_is_lost(run: Path) -> N
     words = random.Random(2)
     lines = [" ".join(words.choices(list(NUMBERS), k=words.randint(1, 8))) for _ in range(1_000)]
     of_user = [lines[user::32] for user in range(32)]
-    with served(run, "--requests-per-minute", "100000") as server, ThreadPoolExecutor(32) as users:
+    with served(run, "--tokens-per-minute", "1000000000") as server, ThreadPoolExecutor(32) as users:
         found = list(users.map(lambda asked: translations_over_one_connection(server, asked), of_user))
         with urllib.request.urlopen(f"{server.address}/metrics", timeout=10) as answer:
             metrics = answer.read().decode()
-    expected = dict(zip(lines, Translator.load(run).translate(lines, beam=4, n_threads=1), strict=True))
+    translations = Translator.load(run).n_best(lines, SearchConfig(max_factor=OUTPUT_FACTOR), n_threads=1)
+    expected = {line: best[0].text for line, best in zip(lines, translations, strict=True)}
     assert found == [[expected[line] for line in asked] for asked in of_user]
     batches = dict(re.findall(r"^minitransformer_batch_sentences_(count|sum) (.*)$", metrics, re.MULTILINE))
     assert float(batches["sum"]) == 1_000
@@ -162,6 +165,33 @@ def test_a_body_of_ten_megabytes_is_status_413(server: Served) -> None:
 def test_what_is_not_http_is_status_400(server: Served, data: bytes) -> None:
     with raw(server, data) as connection:
         assert connection.recv(12) == b"HTTP/1.1 400"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 2",
+        b"HTTP/1.0\r\nContent-Length: 2\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.0\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3",
+        b"HTTP/1.1\r\nContent-Length: 2, 3",
+        b"HTTP/1.1\r\nContent-Length: +2",
+        b"HTTP/1.1\r\nContent-Length : 2",
+        b"HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.1\r\nTransfer-Encoding: identity",
+    ],
+)
+@pytest.mark.parametrize("method", [b"POST /translate ", b"GET /health "])
+def test_a_body_whose_length_two_programs_may_read_differently_is_status_400(
+    method: bytes, head: bytes, server: Served
+) -> None:
+    with raw(
+        server, method + head + b"\r\nHost: x\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    ) as connection:
+        answers = b"".join(iter(lambda: connection.recv(9_999), b""))
+    assert answers.startswith(b"HTTP/1.1 400")
+    assert answers.count(b"HTTP/1.1 ") == 1, "what follows is no second request"
 
 
 BUSY = "minitransformer_batch_sentences_sum 1.0"
@@ -247,6 +277,58 @@ def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
         wait_for_metric(server, BUSY)  # no second sentence
 
 
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_client_that_leaves_while_it_sends_is_status_499_without_a_message(run: Path, reset: bool) -> None:
+    with served(run) as server:
+        with raw(server, HEAD + b"Content-Length: 100\r\n\r\n{") as connection:
+            if reset:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_for_metric(server, 'path="/translate",status="499"} 1.0')
+        assert server.end(signal.SIGTERM)[1] == ""
+
+
+def batches(server: Served) -> int:
+    with urllib.request.urlopen(f"{server.address}/metrics", timeout=60) as answer:
+        return int(float(re.findall(r"^minitransformer_batch_sentences_count (.*)$", answer.read().decode(), re.M)[0]))
+
+
+def test_a_flood_of_long_texts_does_not_keep_a_short_sentence_waiting(run: Path) -> None:
+    """A flood of 64 texts of 1,000 tokens each, whose translations do not end before their greatest length."""
+    long = json.dumps(form("a " * 500)).encode()
+    with served(run, "--tokens-per-minute", "1000000000") as server:
+        flood = [raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(long) + long) for _ in range(64)]
+        wait_for_metric(server, BUSY)
+        wait_for_metric(server, 'path="/translate",status="503"}')
+        for _ in range(3):
+            before = batches(server)
+            assert server.post("/translate", form("two three"))["translatedText"]
+            assert batches(server) <= before + 2, "it does not wait for the eight long texts before it"
+        with urllib.request.urlopen(f"{server.address}/ready", timeout=60) as answer:
+            assert answer.status == 200
+        for connection in flood:
+            connection.close()
+        wait_for_metric(server, "minitransformer_waiting 0.0")
+        before = batches(server)
+        assert server.post("/translate", form("a " * 100))["translatedText"]
+        assert batches(server) == before + 1
+        assert server.end(signal.SIGTERM)[1] == ""
+
+
+def test_at_the_limit_of_open_files_it_logs_one_line_and_recovers(run: Path) -> None:
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))"
+    with served(run, before=few) as server:
+        connections = [raw(server, b"") for _ in range(120)]
+        time.sleep(2.5)  # asyncio tries to accept connections again every second
+        for connection in connections:
+            connection.close()
+        wait_for_metric(server, "minitransformer_waiting 0.0")
+        assert server.post("/translate", form("one"))["translatedText"]
+        _, said = server.end(signal.SIGTERM)
+    assert re.fullmatch(
+        r"warning: new connections wait \(Too many open files\): [^\n]+ limit of open files, 60\n", said
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
@@ -260,6 +342,7 @@ def test_a_client_that_leaves_is_not_translated_for(run: Path) -> None:
         (["--allow-origin", "https://Example.org"], "in lower case"),
         (["--allow-origin", "https://example.org:443"], "without the scheme's own port"),
         (["--longest-text", "0"], "--longest-text must be between 1 and 1,000,000"),
+        (["--tokens-waiting", "19999"], "--tokens-waiting must be between 20,000 and 1,000,000,000"),
         (["--beam", "0"], "beam ≥ n_best"),
     ],
 )
@@ -325,21 +408,21 @@ def test_the_languages_are_those_of_the_training_text(
 
 
 def test_clients_behind_a_proxy_are_told_apart_and_nobody_else_is_believed(run: Path) -> None:
-    """A new minute may begin between the requests, once."""
+    body, headers = json.dumps(form("six")), {"Content-Type": "application/json"}
 
     def statuses(server: Served, addresses: list[str]) -> list[int]:
         found = []
         for address in addresses:
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
-            connection.request("POST", "/detect", headers={"X-Forwarded-For": address})
+            connection.request("POST", "/translate", body, headers | {"X-Forwarded-For": address})
             found.append(connection.getresponse().status)
             connection.close()
         return found
 
-    with served(run, "--requests-per-minute", "1", "--proxy", "127.0.0.1") as server:
-        assert statuses(server, ["10.0.0.1", "10.0.0.2", "10.0.0.3"]) == [501, 501, 501]
+    with served(run, "--tokens-per-minute", "14", "--proxy", "127.0.0.1") as server:  # as many as one request costs
+        assert statuses(server, ["10.0.0.1", "10.0.0.2", "[", ""]) == [200] * 4
         assert 429 in statuses(server, ["10.0.0.1"] * 3)
-    with served(run, "--requests-per-minute", "1") as server:
+    with served(run, "--tokens-per-minute", "14") as server:
         assert 429 in statuses(server, ["10.0.0.1", "10.0.0.2", "10.0.0.3"])
 
 
@@ -364,15 +447,17 @@ def test_the_commands_of_the_guide_answer_as_it_shows(server: Served, command: s
 
 def test_the_guide_names_the_options_and_limits_that_there_are() -> None:
     text = re.sub(r"```.*?```", "", GUIDE, flags=re.DOTALL)
-    options = set(re.findall(r"--[a-z][a-z-]+", text)) - {"--help", "--idle", "--split-sentences"}
+    options = set(re.findall(r"--[a-z][a-z-]+", text)) - {"--help", "--flood", "--idle", "--split-sentences"}
     assert {option.removeprefix("--").replace("-", "_") for option in options} <= set(ServeOptions.__annotations__)
     assert f"`--longest-text` characters ({ServeOptions.longest_text:,})" in GUIDE
-    assert f"`--requests-per-minute` ({ServeOptions.requests_per_minute})" in GUIDE
-    assert f"`--most-waiting` sentences ({ServeOptions.most_waiting})" in GUIDE
+    assert f"`--tokens-per-minute` ({ServeOptions.tokens_per_minute:,})" in GUIDE
+    assert f"`--tokens-waiting` ({ServeOptions.tokens_waiting:,})" in GUIDE
+    assert f"at most {OUTPUT_FACTOR} times the tokens of its source, plus {FREE_TOKENS}" in GUIDE
+    assert f"over {LATE_SECONDS:.0f} seconds" in GUIDE
     assert f"{guard.BODY_SECONDS:.0f} seconds" in GUIDE
     assert f"over {guard.REQUEST_SECONDS:.0f} seconds" in GUIDE
     assert f"{MAX_SOURCE_TOKENS:,} tokens in a line; `/attention`: more than {MOST_TOKENS} tokens" in GUIDE
-    assert len(CURL) == 5
+    assert len(CURL) == 6
 
 
 def test_the_guide_names_the_status_of_every_error() -> None:

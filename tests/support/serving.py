@@ -66,23 +66,28 @@ class ScriptedTranslator:
             for line in lines
         ]
 
-    def cut(self, lines: Sequence[str]) -> list[int]:
-        return [i for i, line in enumerate(lines) if len(line.split()) > self.longest_source]
+    def count_tokens(self, lines: Sequence[str]) -> list[int]:
+        return [len(line.split()) for line in lines]
 
 
-def queue_of(translator: Any, beam: int = 4, most_waiting: int = 8, **options: Any) -> TranslationQueue:
-    return TranslationQueue(translator, SearchConfig(beam=beam), most_waiting=most_waiting, n_threads=1, **options)
+def queue_of(translator: Any, beam: int = 4, max_tokens: int = 10_000, **options: Any) -> TranslationQueue:
+    return TranslationQueue(translator, SearchConfig(beam=beam), max_tokens=max_tokens, n_threads=1, **options)
 
 
 @contextmanager
 def client_of(
-    translator: Any, *, per_minute: int = 1_000, characters: int = 200, **options: Any
+    translator: Any,
+    *,
+    tokens_per_minute: int = 1_000_000,
+    tokens_waiting: int = 10_000,
+    characters: int = 200,
+    **options: Any,
 ) -> Iterator[TestClient]:
     """A client of an application; the queue is its attribute ``queue``."""
     metrics = Metrics()
-    queue = queue_of(translator, on_batch=metrics.count_batch)
+    queue = queue_of(translator, max_tokens=tokens_waiting, on_batch=metrics.count_batch)
     limits = Limits(characters=characters, alternatives=3)
-    app = create_app(queue, LANGUAGES, limits, metrics, per_minute=per_minute, **options)
+    app = create_app(queue, LANGUAGES, limits, metrics, tokens_per_minute=tokens_per_minute, **options)
     with TestClient(app) as client:
         client.queue = queue  # type: ignore[attr-defined]
         yield client

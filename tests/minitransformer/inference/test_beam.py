@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,45 @@ def test_a_translation_has_at_most_the_allowed_tokens_and_an_end() -> None:
     assert hypotheses[0].log_probability == pytest.approx(log_p(model, [3, 4], hypotheses[0].ids), rel=1e-10)
 
 
+@pytest.mark.parametrize(("source", "greatest"), [([3], 13), ([3] * 20, 70), ([3] * 21, 71)])
+def test_a_factor_bounds_the_translations_of_short_sources(source: list[int], greatest: int) -> None:
+    model = random_model(3, softmax_bias=True)
+    model.softmax_bias.value[2] = -100
+    (hypotheses,) = beam_search(model, [source], SearchConfig(beam=1, max_factor=3))
+    assert len(hypotheses[0].ids) == greatest - 1
+
+
+def rows_of_steps(model: Transformer, search: Callable[[], Any]) -> list[int]:
+    """Return how many hypotheses each step decodes."""
+    rows: list[int] = []
+    decode = model.decode
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            model, "decode", lambda ids, *more, **named: (rows.append(len(ids)), decode(ids, *more, **named))[1]
+        )
+        search()
+    return rows
+
+
+def test_a_sentence_that_is_no_longer_wanted_is_searched_no_further() -> None:
+    model = random_model(3, softmax_bias=True)
+    model.softmax_bias.value[2] = -100
+    sources, config = [[3], [4, 5], [3, 4]], SearchConfig(beam=1, max_extra_tokens=5)
+    flags = iter([[True] * 3, [True, False, True], *[[True] * 3] * 9])
+    found: list[list[Hypothesis]] = []
+    rows = rows_of_steps(model, lambda: found.extend(beam_search(model, sources, config, wanted=lambda: next(flags))))
+    assert rows == [3, 3, 2, 2, 2, 2, 1]
+    assert [len(hypotheses) for hypotheses in found] == [1, 0, 1]
+    assert [found[0], found[2]] == beam_search(model, [sources[0], sources[2]], config)
+
+
+def test_a_search_that_nobody_wants_ends_at_once() -> None:
+    model = random_model(3)
+    found: list[list[Hypothesis]] = []
+    rows = rows_of_steps(model, lambda: found.extend(beam_search(model, [[3], [4, 5]], wanted=lambda: [False] * 2)))
+    assert (rows, found) == ([2], [[], []])
+
+
 @pytest.mark.parametrize("first_position", [0, 2])
 def test_and_at_most_as_many_as_learned_positions_have_room_for(first_position: int) -> None:
     model = random_model(3, positions="learned", max_positions=4 + first_position, first_position=first_position)
@@ -226,6 +266,7 @@ def test_the_defaults_are_the_papers() -> None:
         ({"alpha": float("nan")}, "0 ≤ alpha ≤ 50 .* got alpha nan"),
         ({"alpha": 50.1}, "0 ≤ alpha ≤ 50 .* got alpha 50.1"),
         ({"max_extra_tokens": 0}, "max_extra_tokens ≥ 1; got alpha None, max_extra_tokens 0"),
+        ({"max_factor": 0}, "max_factor ≥ 1; got 0"),
         ({"normalisation": "none"}, r"normalisation must be one of \('gnmt', 'length'\); got 'none'"),
     ],
 )

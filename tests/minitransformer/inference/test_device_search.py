@@ -13,13 +13,15 @@ from searching import SEEDS, SOURCES, VARIANTS, random_model
 from autograd import no_tape
 from minitransformer import Transformer
 from minitransformer.inference import device_search
-from minitransformer.inference.beam import Hypothesis, SearchConfig, SearchError, beam_search
+from minitransformer.inference.beam import Hypothesis, SearchConfig, SearchError, Wanted, beam_search
 from minitransformer.inference.device_search import DeviceSearch
 
 
-def search_on_device(model: Transformer, sources: Any, config: SearchConfig) -> list[list[Hypothesis]]:
+def search_on_device(
+    model: Transformer, sources: Any, config: SearchConfig, wanted: Wanted | None = None
+) -> list[list[Hypothesis]]:
     with no_tape():
-        return DeviceSearch([model], sources, config.for_model(model.config)).run()
+        return DeviceSearch([model], sources, config.for_model(model.config), wanted).run()
 
 
 def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
@@ -54,7 +56,9 @@ def test_both_searches_find_the_same(
     assert_same(found, beam_search(model, sources, config))
 
 
-def numbers_of_sentences(model: Transformer, sources: Any, config: SearchConfig) -> list[int]:
+def numbers_of_sentences(
+    model: Transformer, sources: Any, config: SearchConfig, wanted: Wanted | None = None
+) -> list[int]:
     """Return how many sentences each step decodes."""
     numbers: list[int] = []
     decode = model.decode
@@ -62,7 +66,7 @@ def numbers_of_sentences(model: Transformer, sources: Any, config: SearchConfig)
         patch.setattr(
             model, "decode", lambda ids, *more, **named: (numbers.append(len(ids)), decode(ids, *more, **named))[1]
         )
-        search_on_device(model, sources, config)
+        search_on_device(model, sources, config, wanted)
     return [n // config.beam for n in numbers]
 
 
@@ -71,6 +75,14 @@ def ending_after(*lengths: int) -> tuple[Transformer, list[list[int]], SearchCon
     model = random_model(3, softmax_bias=True)
     model.softmax_bias.value[2] = -100
     return model, [[3] * (length - 1) for length in lengths], SearchConfig(beam=2, max_extra_tokens=1)
+
+
+def test_a_sentence_that_is_no_longer_wanted_is_removed_and_has_no_hypothesis() -> None:
+    model, sources, config = ending_after(5, 5)
+    flags = iter([[True, True], [True, False], *[[True, True]] * 9])
+    assert numbers_of_sentences(model, sources, config, lambda: next(flags)) == [2, 2, 1, 1, 1]
+    found = search_on_device(model, sources, config, lambda: [False, True])
+    assert (found[0], len(found[1])) == ([], 1)
 
 
 def test_a_sentence_ends_at_its_greatest_length_without_a_step_more() -> None:

@@ -151,6 +151,12 @@ def test_a_token_of_probability_zero_is_never_drawn(number: float) -> None:
     assert draw(log_p, number, Sampling(top_p=0.4)) == 1
 
 
+def test_a_line_that_is_no_longer_wanted_has_no_samples() -> None:
+    model, sources = random_model(1), [[3], [4, 5]]
+    found = samples(model, sources, Sampling(), 2, wanted=lambda: [False, True])
+    assert found == [[], samples(model, sources, Sampling(), 2)[1]]
+
+
 def test_a_model_that_is_not_finite_is_no_model() -> None:
     model = random_model(1)
     model.parameters.values[:] = np.nan

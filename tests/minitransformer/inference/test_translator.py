@@ -98,6 +98,19 @@ def test_a_line_is_cut_to_the_room_of_learned_positions(translator: Translator, 
     assert len(of_learned.n_best(["a dog sees " * 9], SearchConfig(beam=1))) == 1
 
 
+def test_only_wanted_lines_are_translated_whatever_batch_they_are_in(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minitransformer.inference.translator.HYPOTHESES_AT_ONCE", 4)
+    lines = ["a dog", "", "sees red houses", "a", "red dog sees", "houses"]
+    wanted = [True, True, False, True, False, True]
+    found = translator.n_best(lines, SearchConfig(), n_threads=2, wanted=lambda: wanted)
+    expected = translator.translate(lines)
+    assert [[best.text for best in line] for line in found] == [
+        [text] if is_wanted else [] for text, is_wanted in zip(expected, wanted, strict=True)
+    ]
+
+
 def test_n_best_are_ordered_and_distinct(translator: Translator) -> None:
     (best,) = translator.n_best(["a dog sees 3 red houses"], SearchConfig(beam=4, n_best=4))
     scores = [translation.score for translation in best]

@@ -15,14 +15,34 @@ from minitransformer.serve.guard import Guard, RateLimit
 from minitransformer.serve.metrics import Metrics
 
 
-def test_a_client_has_so_many_requests_in_a_minute() -> None:
+def test_a_client_has_so_many_tokens_in_a_minute() -> None:
     now = [120.0]
-    rate = RateLimit(2, clock=lambda: now[0])
-    assert [rate.wait("10.0.0.1") for _ in range(3)] == [0, 0, 60]
-    now[0] = 149.5
-    assert (rate.wait("10.0.0.1"), rate.wait("10.0.0.2")) == (31, 0)
-    now[0] = 180.0
-    assert rate.wait("10.0.0.1") == 0
+    rate = RateLimit(600, clock=lambda: now[0])
+    rate.spend("10.0.0.1", 600)
+    assert [rate.seconds_until("10.0.0.1", tokens) for tokens in (5, 100, 600)] == [1, 10, 60]
+    assert rate.seconds_until("10.0.0.2", 600) == 0
+    now[0] = 130.0
+    assert [rate.seconds_until("10.0.0.1", tokens) for tokens in (5, 100, 600)] == [0, 0, 50]
+    rate.spend("10.0.0.1", 100)
+    assert [rate.seconds_until("10.0.0.1", tokens) for tokens in (5, 100, 600)] == [1, 10, 60]
+    now[0] = 500.0
+    assert rate.seconds_until("10.0.0.1", 600) == 0
+
+
+def test_a_refused_long_text_leaves_the_budget_for_short_ones() -> None:
+    rate = RateLimit(5_000, clock=lambda: 0.0)
+    rate.spend("10.0.0.1", 4_000)
+    assert rate.seconds_until("10.0.0.1", 2_000) > 0
+    assert rate.seconds_until("10.0.0.1", 1_000) == 0
+
+
+def test_clients_with_a_full_budget_are_forgotten() -> None:
+    now = [0.0]
+    rate = RateLimit(60, clock=lambda: now[0])
+    for number in range(100):
+        now[0] += 10
+        rate.spend(f"10.0.0.{number}", 5)
+    assert len(rate._full_at) < 10
 
 
 @pytest.mark.parametrize(
@@ -30,9 +50,9 @@ def test_a_client_has_so_many_requests_in_a_minute() -> None:
     [("2001:db8:0:1::9", True), ("2001:db8:0:2::1", False), ("not an address", False), ("", False)],
 )
 def test_a_network_of_ipv6_is_one_client(other: str, is_same: bool) -> None:
-    rate = RateLimit(1)
-    assert rate.wait("2001:db8:0:1::1") == 0
-    assert (rate.wait(other) > 0) == is_same
+    rate = RateLimit(10)
+    rate.spend("2001:db8:0:1::1", 10)
+    assert (rate.seconds_until(other, 10) > 0) == is_same
 
 
 def answers_to(app: Any, messages: list[dict[str, Any]], **headers: str) -> list[dict[str, Any]]:
@@ -48,7 +68,7 @@ def answers_to(app: Any, messages: list[dict[str, Any]], **headers: str) -> list
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    guarded = Guard(app, Metrics(), paths={"/"}, most_bytes=10, per_minute=5, allowed_origins=(), local_only=False)
+    guarded = Guard(app, Metrics(), paths={"/"}, most_bytes=10, allowed_origins=(), local_only=False)
     lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": lines, "client": ("127.0.0.1", 1)}
     asyncio.run(guarded(scope, receive, send))  # type: ignore[arg-type]
@@ -58,6 +78,17 @@ def answers_to(app: Any, messages: list[dict[str, Any]], **headers: str) -> list
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     body = await Request(scope, receive).body()
     await Response(body)(scope, receive, send)
+
+
+def test_a_body_with_two_lengths_is_refused_and_ends_the_connection() -> None:
+    start, body = answers_to(echo, [], content_length="5", transfer_encoding="chunked")
+    assert (start["status"], b"no Content-Length" in body["body"]) == (400, True)
+    assert (b"connection", b"close") in start["headers"]
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[1", "//]", "http://[x]:80"])
+def test_an_origin_that_is_none_is_status_400(origin: str) -> None:
+    assert answers_to(echo, [], origin=origin, host=origin.partition("://")[2])[0]["status"] == 400
 
 
 def test_a_body_may_come_in_pieces() -> None:

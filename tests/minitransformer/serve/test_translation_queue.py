@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from threading import Event
+from concurrent.futures import Future
+from threading import Event, Semaphore
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,10 @@ from minitransformer.serve import translation_queue
 from minitransformer.serve.translation_queue import OverloadedError, TranslationQueue
 
 
+def ask(queue: TranslationQueue, *lines: str, cost: int = 20, n_best: int = 1) -> list[Future[list[Translation]]]:
+    return queue.translate(lines, [cost] * len(lines), n_best)
+
+
 class HeldTranslator(ScriptedTranslator):
     """A translator that waits in its first batch."""
 
@@ -25,7 +30,7 @@ class HeldTranslator(ScriptedTranslator):
 
     def n_best(self, lines: Sequence[str], config: SearchConfig, **_: Any) -> list[list[Translation]]:
         self.has_begun.set()
-        assert self.may_go_on.wait(10)
+        assert self.may_go_on.wait(60)
         return super().n_best(lines, config)
 
 
@@ -34,7 +39,7 @@ def held() -> Iterator[tuple[HeldTranslator, TranslationQueue]]:
     """A queue whose thread is busy with the sentence "first"."""
     translator = HeldTranslator()
     queue = queue_of(translator)
-    queue.translate(["first"], 1)
+    ask(queue, "first")
     assert translator.has_begun.wait(10)
     yield translator, queue
     translator.may_go_on.set()
@@ -43,7 +48,7 @@ def held() -> Iterator[tuple[HeldTranslator, TranslationQueue]]:
 
 def test_what_arrives_during_a_batch_makes_the_next_one(held: tuple[HeldTranslator, TranslationQueue]) -> None:
     translator, queue = held
-    futures = [queue.translate([name], 1)[0] for name in ("a", "b")] + queue.translate(["c", "d"], 1)
+    futures = ask(queue, "a") + ask(queue, "b") + ask(queue, "c", "d")
     translator.may_go_on.set()
     assert [future.result(10)[0].text for future in futures] == ["A", "B", "C", "D"]
     assert translator.batches == [["first"], ["a", "b", "c", "d"]]
@@ -51,10 +56,10 @@ def test_what_arrives_during_a_batch_makes_the_next_one(held: tuple[HeldTranslat
 
 def test_an_idle_queue_waits_for_company(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translation_queue, "COLLECT_SECONDS", 10)
-    monkeypatch.setattr(translation_queue, "MOST_IN_BATCH", 2)
+    monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 8)
     translator = ScriptedTranslator()
     queue = queue_of(translator)
-    futures = [queue.translate([name], 1)[0] for name in ("a", "b")]
+    futures = ask(queue, "a") + ask(queue, "b")
     assert [future.result(5)[0].text for future in futures] == ["A", "B"]
     assert translator.batches == [["a", "b"]]
     assert queue.close(10)
@@ -62,8 +67,8 @@ def test_an_idle_queue_waits_for_company(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_batch_is_bounded(held: tuple[HeldTranslator, TranslationQueue], monkeypatch: pytest.MonkeyPatch) -> None:
     translator, queue = held
-    monkeypatch.setattr(translation_queue, "MOST_IN_BATCH", 3)
-    futures = queue.translate(list("abcde"), 1)
+    monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 12)
+    futures = ask(queue, *"abcde")
     translator.may_go_on.set()
     assert [future.result(10)[0].text for future in futures] == list("ABCDE")
     assert translator.batches[1:] == [["a", "b", "c"], ["d", "e"]]
@@ -71,26 +76,163 @@ def test_a_batch_is_bounded(held: tuple[HeldTranslator, TranslationQueue], monke
 
 def test_each_gets_as_many_translations_as_wanted(held: tuple[HeldTranslator, TranslationQueue]) -> None:
     translator, queue = held
-    one, three = queue.translate(["a"], 1)[0], queue.translate(["b"], 3)[0]
+    (one,), (three,) = ask(queue, "a"), ask(queue, "b", n_best=3)
     translator.may_go_on.set()
     assert [t.text for t in one.result(10)] == ["A"]
     assert [t.text for t in three.result(10)] == ["B", "B!", "B!!"]
 
 
+def test_the_batch_of_the_oldest_sentence_is_filled_with_the_cheapest(
+    held: tuple[HeldTranslator, TranslationQueue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator, queue = held
+    monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 8)
+    futures = queue.translate(["oldest", "dear", "cheap"], [200, 100, 20], 1)
+    translator.may_go_on.set()
+    assert [future.result(10)[0].text for future in futures] == ["OLDEST", "DEAR", "CHEAP"]
+    assert translator.batches[1:] == [["oldest", "cheap"], ["dear"]]
+
+
+@pytest.mark.parametrize(("cost", "size"), [(20, 64), (128, 64), (181, 32), (256, 16), (2_050, 1)])
+def test_a_batch_shrinks_with_the_square_of_the_length(
+    cost: int, size: int, held: tuple[HeldTranslator, TranslationQueue]
+) -> None:
+    translator, queue = held
+    queue.max_tokens = 1_000_000
+    futures = ask(queue, *["a"] * 65, cost=cost)
+    translator.may_go_on.set()
+    for future in futures:
+        future.result(60)
+    assert len(translator.batches[1]) == size
+
+
+def test_long_sentences_do_not_share_a_batch_with_short_ones(held: tuple[HeldTranslator, TranslationQueue]) -> None:
+    translator, queue = held
+    futures = queue.translate(["long", "a", "longer", "b"], [300, 20, 310, 256], 1)
+    translator.may_go_on.set()
+    assert [future.result(10)[0].text for future in futures] == ["LONG", "A", "LONGER", "B"]
+    assert sorted(translator.batches[1:]) == [["a", "b"], ["long", "longer"]]
+
+
 def test_a_full_queue_takes_all_sentences_of_a_request_or_none(held: tuple[HeldTranslator, TranslationQueue]) -> None:
     _, queue = held
-    queue.translate(list("abcde"), 1)
+    queue.max_tokens = 20 * (7 + 8)  # seven sentences of this cost, and eight times the cost
+    ask(queue, *"abcde")
     with pytest.raises(OverloadedError):
-        queue.translate(list("wxyz"), 1)
+        ask(queue, *"vwxyz")
     assert len(queue) == 5
-    queue.translate(list("fgh"), 1)
+    ask(queue, *"fgh")
     with pytest.raises(OverloadedError):
-        queue.call(lambda: None)
+        queue.call(lambda: None, 20)
+
+
+def test_long_sentences_never_fill_the_queue(held: tuple[HeldTranslator, TranslationQueue]) -> None:
+    _, queue = held
+    queue.max_tokens = 32_000
+    with pytest.raises(OverloadedError):
+        for _ in range(64):
+            ask(queue, "long", cost=2_050)
+    assert queue.is_ready()
+    assert len(queue) == 8
+    ask(queue, *"abcdef", cost=256)
+    assert queue.is_ready()
+
+
+def test_a_queue_full_of_short_sentences_is_not_ready(held: tuple[HeldTranslator, TranslationQueue]) -> None:
+    _, queue = held
+    assert queue.is_ready()
+    futures = ask(queue, *["a"] * 400)
+    assert not queue.is_ready()
+    for future in futures:
+        future.cancel()
+    assert queue.is_ready()
+
+
+def test_a_queue_in_which_a_short_sentence_waits_too_long_is_not_ready(
+    held: tuple[HeldTranslator, TranslationQueue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator, queue = held
+    monkeypatch.setattr(translation_queue, "LATE_SECONDS", 0.0)
+    assert not queue.is_ready(), "the first sentence is not translated yet"
+    translator.may_go_on.set()
+    (future,) = ask(queue, "a")
+    future.result(10)
+    assert queue.is_ready()
+
+
+class SteppingTranslator(ScriptedTranslator):
+    """A translator whose search for "long" makes a step each time that the test allows one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps, self.wanted = Semaphore(0), list[list[bool]]()
+        self.has_stepped = Semaphore(0)
+
+    def n_best(self, lines: Sequence[str], config: SearchConfig, **more: Any) -> list[list[Translation]]:
+        found = super().n_best(lines, config)
+        while "long" in lines and (not self.wanted or any(self.wanted[-1])):
+            self.has_stepped.release()
+            assert self.steps.acquire(timeout=60)
+            self.wanted.append(more["wanted"]())
+        return found
+
+
+@pytest.fixture
+def stepping() -> Iterator[tuple[SteppingTranslator, TranslationQueue, list[Future[Any]]]]:
+    """A queue whose thread searches for two long sentences."""
+    translator = SteppingTranslator()
+    queue = queue_of(translator)
+    long = ask(queue, "long", "longer", cost=300)
+    assert translator.has_stepped.acquire(timeout=10)
+    yield translator, queue, long
+    for future in long:
+        future.cancel()
+    translator.steps.release()
+    assert queue.close(10)
+
+
+def test_a_search_for_long_sentences_pauses_for_short_ones(
+    stepping: tuple[SteppingTranslator, TranslationQueue, list[Future[Any]]],
+) -> None:
+    translator, queue, long = stepping
+    short, other = ask(queue, "a")[0], queue.call(lambda: "called", 20)
+    translator.steps.release()
+    assert (short.result(10)[0].text, other.result(10)) == ("A", "called")
+    assert not any(future.done() for future in long)
+
+
+def test_and_goes_on_before_it_pauses_again(
+    stepping: tuple[SteppingTranslator, TranslationQueue, list[Future[Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator, queue, _ = stepping
+    monkeypatch.setattr(translation_queue, "LONG_SHARE", 1 - 1e-12)
+    (first,) = ask(queue, "a")
+    translator.steps.release()
+    first.result(10)
+    (second,) = ask(queue, "b")
+    for _ in range(3):
+        assert translator.has_stepped.acquire(timeout=10)
+        translator.steps.release()
+    assert translator.has_stepped.acquire(timeout=10)
+    assert not second.done()
+
+
+def test_a_search_is_told_which_sentences_nobody_waits_for(
+    stepping: tuple[SteppingTranslator, TranslationQueue, list[Future[Any]]],
+) -> None:
+    translator, queue, long = stepping
+    long[0].cancel()
+    translator.steps.release()
+    assert translator.has_stepped.acquire(timeout=10)
+    assert translator.wanted == [[False, True]]
+    long[1].cancel()
+    translator.steps.release()
+    assert ask(queue, "a")[0].result(10)[0].text == "A"
 
 
 def test_what_is_cancelled_is_not_translated(held: tuple[HeldTranslator, TranslationQueue]) -> None:
     translator, queue = held
-    gone, stays = queue.translate(["a", "b"], 1)
+    gone, stays = ask(queue, "a", "b")
     assert gone.cancel()
     translator.may_go_on.set()
     assert stays.result(10)[0].text == "B"
@@ -101,7 +243,7 @@ def test_a_sentence_that_fails_fails_alone_and_is_not_logged(
     held: tuple[HeldTranslator, TranslationQueue], logged: list[str]
 ) -> None:
     translator, queue = held
-    good, bad, other = queue.translate(["a", "fail here", "b"], 1)
+    good, bad, other = ask(queue, "a", "fail here", "b")
     translator.may_go_on.set()
     assert (good.result(10)[0].text, other.result(10)[0].text) == ("A", "B")
     assert isinstance(bad.exception(10), FloatingPointError)
@@ -110,7 +252,7 @@ def test_a_sentence_that_fails_fails_alone_and_is_not_logged(
 
 def test_other_work_runs_on_the_same_thread_and_may_fail(held: tuple[HeldTranslator, TranslationQueue]) -> None:
     translator, queue = held
-    count, failing = queue.call(lambda: len(translator.batches)), queue.call(lambda: 1 // 0)
+    count, failing = queue.call(lambda: len(translator.batches), 20), queue.call(lambda: 1 // 0, 20)
     translator.may_go_on.set()
     assert count.result(10) == 1
     assert isinstance(failing.exception(10), ZeroDivisionError)
@@ -118,11 +260,11 @@ def test_other_work_runs_on_the_same_thread_and_may_fail(held: tuple[HeldTransla
 
 def test_a_closed_queue_refuses_what_waits_and_what_comes(held: tuple[HeldTranslator, TranslationQueue]) -> None:
     translator, queue = held
-    (waiting,) = queue.translate(["a"], 1)
+    (waiting,) = ask(queue, "a")
     assert not queue.close(0.01)
     assert isinstance(waiting.exception(0), OverloadedError)
     with pytest.raises(OverloadedError):
-        queue.translate(["b"], 1)
+        ask(queue, "b")
     translator.may_go_on.set()
     assert queue.close(10)
     assert translator.batches == [["first"]]
@@ -132,7 +274,7 @@ def test_batches_are_counted(held: tuple[HeldTranslator, TranslationQueue]) -> N
     translator, _ = held
     counted: list[int] = []
     queue = queue_of(ScriptedTranslator(), on_batch=counted.append)
-    for future in queue.translate(["a", "b"], 1):
+    for future in ask(queue, "a", "b"):
         future.result(10)
     assert counted == [2]
     assert queue.close(10)
@@ -144,9 +286,9 @@ def test_together_is_as_alone() -> None:
     translator = small_translator()
     lines = ["one", "two three", "six five four three two one", "four", "five one", "two", "six six six", "three one"]
     queue = queue_of(translator)
-    futures = [queue.translate([line], 1 + i % 4)[0] for i, line in enumerate(lines)]
+    futures = [ask(queue, line, n_best=1 + i % 4)[0] for i, line in enumerate(lines)]
     for i, (line, future) in enumerate(zip(lines, futures, strict=True)):
-        (alone,) = translator.n_best([line], SearchConfig(beam=4, n_best=1 + i % 4), n_threads=1)
+        (alone,) = translator.n_best([line], SearchConfig(beam=4, n_best=1 + i % 4, max_factor=3), n_threads=1)
         together = future.result(20)
         assert [t.text for t in together] == [t.text for t in alone]
         np.testing.assert_allclose([t.score for t in together], [t.score for t in alone], rtol=1e-4)
