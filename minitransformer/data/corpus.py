@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import filecmp
 import itertools
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +14,10 @@ from minitransformer.config import DataConfig
 from minitransformer.config.data import is_memory
 from minitransformer.data.survey import CorpusError, Survey, read_lines, survey
 from minitransformer.data.tmx import read_memory, survey_memory, without_region
+from minitransformer.system.files import is_same_file
 
 Pair: TypeAlias = tuple[str, str]
+_log = logging.getLogger(__name__)
 
 
 class Corpus(Protocol):
@@ -40,7 +44,11 @@ class Corpus(Protocol):
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[Pair]:
-    """Yield the pairs of two aligned files.  Raises: CorpusError if one has more lines than the other."""
+    """Yield the pairs of two aligned files.
+
+    Raises: CorpusError if one has more lines than the other, or both are one file.
+    """
+    require_two_files(source, target)
     for number, (s, t) in enumerate(itertools.zip_longest(read_lines(source), read_lines(target)), 1):
         if s is None or t is None:
             shorter, longer = (source, target) if s is None else (target, source)
@@ -71,18 +79,23 @@ class FileCorpus:
         """Open the corpus of a configuration.
 
         Every file is read once here, so that an invalid one is reported before hours of work.
-        Raises: CorpusError for files that are missing, empty, not UTF-8 or of unequal lengths, for translation memories
-        of different languages, and for too few pairs to hold any out.
+        Raises: CorpusError for files that are missing, empty, not UTF-8, of unequal lengths or source and target at
+        once, for translation memories of different languages, and for too few pairs to hold any out.
         """
         train = _paths(config, config.train_source, config.train_target)
         validation = _paths(config, config.validation_source, config.validation_target)
+        aligned = [(source, target) for source, target in (*train, *validation) if not is_memory(source)]
+        for source, target in aligned:
+            require_two_files(source, target)
         surveys = {
             path: survey_memory(path, config.languages) if is_memory(path) else survey(path)
             for path in dict.fromkeys(itertools.chain(*train, *validation))
         }
         _check_languages(surveys)
-        for source, target in (*train, *validation):
+        for source, target in aligned:
             check_aligned((source, surveys[source].n_lines), (target, surveys[target].n_lines))
+            if filecmp.cmp(source, target, shallow=False):
+                _log.warning(f"{target}: has the same content as {source}; a model of these pairs learns to copy")
         n_pairs = sum(surveys[source].n_lines for source, _ in train)
         if n_pairs == 0:
             raise CorpusError(f"{train[0][0]}: the training text is empty; nothing can be learnt from it")
@@ -147,6 +160,15 @@ class FileCorpus:
 
     def _is_held_out(self, i: int) -> bool:
         return self.stride > 0 and i % self.stride == self.stride // 2
+
+
+def require_two_files(source: Path, target: Path) -> None:
+    """Raise CorpusError if source and target are one file."""
+    if is_same_file(source, target):
+        raise CorpusError(
+            f"{target}: is the source and the target; name the file with the translations, or, to learn copying, a copy"
+            " of the file"
+        )
 
 
 def check_aligned(one: tuple[Path, int], other: tuple[Path, int]) -> None:

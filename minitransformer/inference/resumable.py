@@ -24,7 +24,7 @@ from minitransformer.inference.memories import Languages, MemoryTranslator, grou
 from minitransformer.inference.output_file import OutputFile, ResumeError, open_output
 from minitransformer.inference.prefix import Prefixes
 from minitransformer.inference.stream import LinesDone, LineTranslator
-from minitransformer.system.files import read_record, write_text
+from minitransformer.system.files import is_same_file, read_record, write_text
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def translate_file(
     paths = [output] if translate.alignments is None else [output, translate.alignments]
     for i, path in enumerate(paths):
         for other in (source, *paths[:i]):
-            if path == other or (path.exists() and other.exists() and path.samefile(other)):
+            if is_same_file(path, other):
                 name = "the input" if other is source else "the output"
                 raise ResumeError(f"{path}: is {name}, too; choose another file")
     with groups_of_input(source, lines_at_once, languages) as groups, ExitStack() as stack:

@@ -33,6 +33,11 @@ class UnfitError(CheckpointError):
     """An error: a complete file belongs to another model, or has an unsupported dtype; another checkpoint may fit."""
 
 
+def is_same_file(one: Path, other: Path) -> bool:
+    """Return whether two paths name one file, also through links."""
+    return one == other or (one.exists() and other.exists() and one.samefile(other))
+
+
 def temporary_path(path: Path, ending: str = "tmp") -> Path:
     """Return a random name beside ``path``, so that no other user can place a link there in advance."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{ending}")

@@ -36,13 +36,14 @@ def process(module: str, *words: str, lines_at_once: int = 1) -> subprocess.Pope
 
 
 @pytest.mark.parametrize(
-    "command", [["translate"], ["average"], ["score", "pairs", "text", "text"]], ids=lambda w: w[0]
+    "command", [["translate"], ["average"], ["score", "pairs", "text", "target"]], ids=lambda w: w[0]
 )
 def test_a_missing_run_is_one_line_with_the_remedy_and_status_1(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "text", "one\n")
+    written(tmp_path / "target", "eins\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
     assert as_command(command[0], [*command[1:], "--run", "nowhere"], monkeypatch) == 1
     assert re.fullmatch(r"error: nowhere: [^\n]+\n", capsys.readouterr().err)
@@ -104,7 +105,7 @@ def test_settings_of_a_translation_are_shown_as_options(
 def test_debug_shows_where_an_error_arose_and_what_caused_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["pairs", "absent", "absent", "--run", "nowhere"]
+    command = ["pairs", "absent", "target", "--run", "nowhere"]
     assert as_command("score", command, monkeypatch) == 1
     without = capsys.readouterr().err
     assert as_command("score", [*command, "--debug"], monkeypatch) == 1

@@ -202,11 +202,12 @@ def test_a_model_that_translates_is_no_parser(trained: Trained) -> None:
 
 
 def test_a_parser_is_no_translator(trained_parser: TrainedParser) -> None:
-    run, text = str(trained_parser.run), written(trained_parser.folder / "text", "a\n")
+    run = str(trained_parser.run)
+    text = [written(trained_parser.folder / name, "a\n") for name in ("text", "target")]
     with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
         translate(["--run", run], io.BytesIO(b"a\n"), io.BytesIO())
     with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
-        score(["tune-length", text, text, "--run", run])
+        score(["tune-length", *text, "--run", run])
     with pytest.raises(ConfigError, match="run: is a parser, which writes trees: use minitransformer-parse"):
         serve(["--run", run, "--port", "0"])
 

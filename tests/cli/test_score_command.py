@@ -182,6 +182,6 @@ def test_pairs_of_files_of_unequal_lengths_are_refused(trained: Trained, tmp_pat
 
 
 def test_no_pairs_have_a_score_of_nothing(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    empty = written(tmp_path / "empty", "")
-    assert score(["pairs", empty, empty, "--run", str(trained.run)]) == 0
+    empty = [written(tmp_path / name, "") for name in ("empty.en", "empty.de")]
+    assert score(["pairs", *empty, "--run", str(trained.run)]) == 0
     assert capsys.readouterr().out == ""

@@ -98,10 +98,11 @@ def test_wrong_files_and_exponents_are_refused_before_the_search(
     write_bundle(Parts.load(run), tmp_path / "bundle")
     before = (run / "model.json").read_bytes()
     (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "empty.de").write_bytes(b"")
     empty = str(tmp_path / "empty")
     of_run = ["--run", str(run)]
     for arguments, error, message in (
-        ([empty, empty, *of_run], CorpusError, "is empty"),
+        ([empty, f"{empty}.de", *of_run], CorpusError, "is empty"),
         ([text[0], empty, *of_run], CorpusError, "held-out.en"),
         ([*text, *of_run, "--alphas", "-1"], ConfigError, "alpha must be at least 0 and less than 50; got -1.0"),
         ([*text, *of_run, "--alphas", "0", "50"], ConfigError, "alpha must be at least 0 and less than 50; got 50.0"),

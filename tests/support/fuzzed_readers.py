@@ -142,15 +142,18 @@ def read_tokenizer(directory: Path) -> None:
 
 def data_config(directory: Path) -> DataConfig:
     return DataConfig(
-        raw=directory, train_source=("t.en",), train_target=("t.en",), vocabulary_size=40, held_out=3,
+        raw=directory, train_source=("t.en",), train_target=("t.de",), vocabulary_size=40, held_out=3,
         directory=directory,
     )  # fmt: skip
 
 
 def write_data(directory: Path) -> None:
-    (directory / "t.en").write_text("".join(f"{a} {b}\n" for a in NUMBERS for b in NUMBERS))
+    pairs = [(a, b) for a in NUMBERS for b in NUMBERS]
+    (directory / "t.en").write_text("".join(f"{a} {b}\n" for a, b in pairs))
+    (directory / "t.de").write_text("".join(f"{b} {a}\n" for a, b in pairs))
     prepare(data_config(directory), directory)
-    (directory / "t.en").unlink()
+    for name in ("t.en", "t.de"):
+        (directory / name).unlink()
 
 
 def note_data_checksums(directory: Path) -> None:

@@ -268,6 +268,37 @@ def test_empty_lines_are_pairs_like_others(tmp_path: Path) -> None:
     assert list(read_pairs(source, target)) == [("a", "x"), ("", ""), ("", "y"), ("b", "")]
 
 
+@pytest.mark.parametrize("link", [None, "symbolic", "hard"])
+def test_a_file_is_not_source_and_target(link: str | None, tmp_path: Path) -> None:
+    source = written(tmp_path / "en", b"one\n" * 20)
+    target = tmp_path / ("en" if link is None else "de")
+    if link == "symbolic":
+        target.symlink_to(source)
+    elif link == "hard":
+        target.hardlink_to(source)
+    good = {"train_source": ("a",), "train_target": ("b",)}
+    written(tmp_path / "a", b"one\n" * 20)
+    written(tmp_path / "b", b"eins\n" * 20)
+    names = (source.name,), (target.name,)
+    for fields in (
+        {"train_source": names[0], "train_target": names[1]},
+        {**good, "validation_source": names[0], "validation_target": names[1]},
+    ):
+        with pytest.raises(CorpusError, match=rf"{target}: is the source and the target; .*, a copy of the file"):
+            FileCorpus.of(DataConfig(raw=tmp_path, **fields))
+    with pytest.raises(CorpusError, match="is the source and the target"):
+        list(read_pairs(source, target))
+
+
+def test_a_copy_as_the_target_is_read_with_a_warning(tmp_path: Path, logged: list[str]) -> None:
+    for name in ("en", "de"):
+        written(tmp_path / name, b"one\n" * 20)
+    assert FileCorpus.of(DataConfig(raw=tmp_path, train_source=("en",), train_target=("de",)))
+    assert logged == [
+        f"warning: {tmp_path / 'de'}: has the same content as {tmp_path / 'en'}; a model of these pairs learns to copy"
+    ]
+
+
 def test_several_files_are_read_in_a_row(tmp_path: Path) -> None:
     for name in ("a.en", "b.en", "a.de", "b.de"):
         written(tmp_path / name, numbered(name, 6))
