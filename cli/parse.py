@@ -18,7 +18,7 @@ from cli.streams import standard_streams
 from minitransformer.config import RunConfig
 from minitransformer.data.survey import CorpusError
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.inference.stream import Source, decoded, groups_of_lines, warn_of_cut
+from minitransformer.inference.stream import Source, decoded, groups_of_standard_input, warn_of_cut
 from minitransformer.parsing.parser import PARSING, Parser
 from minitransformer.parsing.penn import EXPECTED_TREES, read_trees, write_tree
 from minitransformer.parsing.plain import plain
@@ -101,7 +101,7 @@ def _groups(options: ParseOptions, source: Source) -> Iterator[list[list[str]]]:
     """Yield the words of sentences, in groups."""
     if options.treebank is None:
         n_before = 0
-        for lines in groups_of_lines(source, SENTENCES_AT_ONCE):
+        for lines in groups_of_standard_input(source, SENTENCES_AT_ONCE):
             texts = [decoded(line, number) for number, line in enumerate(lines, n_before + 1)]
             yield [split_words(text, options.words) for text in texts]
             n_before += len(lines)

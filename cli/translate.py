@@ -19,7 +19,7 @@ from cli.options import Common, as_text, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import is_memory
-from minitransformer.data.survey import is_compressed
+from minitransformer.data.file_kinds import is_compressed
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.memories import Languages, MemoryTranslator, groups_of_input, languages_between
 from minitransformer.inference.prefix import Prefixes
@@ -32,7 +32,7 @@ from minitransformer.inference.stream import (
     LineTranslator,
     Source,
     groups_of_file,
-    groups_of_lines,
+    groups_of_standard_input,
     read_prefixes,
 )
 from minitransformer.inference.translator import Translator, WeightsDtype
@@ -185,7 +185,7 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
         if options.input:
             translate_input(translation, options.input, options, languages, target)
         else:
-            groups = groups_of_lines(source, LINES_AT_ONCE)
+            groups = groups_of_standard_input(source, LINES_AT_ONCE)
             if source.isatty():
                 say("type a sentence and press Enter; Ctrl-D ends")
                 groups = warned_of_each(groups, translation.unknown)

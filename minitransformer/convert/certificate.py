@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.model.batch import Batch
 from minitransformer.model.transformer import Transformer
@@ -133,9 +134,9 @@ def write_certificate(certificate: Certificate, directory: Path) -> None:
 def read_sentences(path: Path) -> list[str]:
     """Return the lines of a text that are not empty.  Raises: ConversionError if there are none."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").split("\n")]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConversionError(f"{path}: cannot be read ({error}); give source sentences, one a line") from error
+        lines = [line.strip() for line in read_lines(path)]
+    except CorpusError as error:
+        raise ConversionError(f"{error}; give source sentences, one a line") from error
     if not any(lines):
         raise ConversionError(f"{path}: has no sentence; give source sentences, one a line")
     return [line for line in lines if line]

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import lzma
-import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from minitransformer.data.xz import open_xz
+from minitransformer.data.file_kinds import N_FIRST_BYTES, OPENERS, refusal_by_ending, refusal_by_first_bytes
 from minitransformer.system.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 N_NAMED = 5  # locations of one kind that are listed; the others are only counted
 LONGEST_LINE = 1_000_000  # bytes: no sentence is this long, and sentencepiece crashes at 300 times that
-_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": open_xz}
-# How files begin that are compressed by gzip, bzip2, zip, Zstandard and xz.
-_COMPRESSED = re.compile(rb"\x1f\x8b|BZh[1-9]1AY&SY|PK\x03\x04|\x28\xb5\x2f\xfd|\xfd7zXZ")
 _OBSTACLES: dict[type[BaseException], str] = {
     FileNotFoundError: "not found",
     NotADirectoryError: "not found: its parent is a file, not a directory",
@@ -29,7 +24,6 @@ _OBSTACLES: dict[type[BaseException], str] = {
     PermissionError: "may not be read by this user",
 }
 READ_ERRORS = (EOFError, lzma.LZMAError, zlib.error, OSError)
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 # Other characters that editors take for the end of a line: single bytes, and U+0085, U+2028 and U+2029 in UTF-8.
 _SEPARATORS, _LONG_SEPARATORS = frozenset(b"\x0b\x0c\r\x1c\x1d\x1e"), (b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9")
 _ORDINARY = bytes([9, *range(32, 127), *range(128, 256)])
@@ -74,29 +68,44 @@ class Survey:
     languages: tuple[str, ...] = ()
 
 
-def is_compressed(path: Path) -> bool:
-    """Return whether a file's name ends in .gz or .xz."""
-    return path.suffix.lower() in _OPENERS
-
-
 def open_bytes(path: Path) -> io.BufferedReader:
     """Open a file for reading, and decompress it if its name ends in .gz or .xz.  Raises: OSError."""
-    return cast(io.BufferedReader, _OPENERS[path.suffix.lower()](path) if is_compressed(path) else path.open("rb"))
+    opener = OPENERS.get(path.suffix.lower())
+    return cast(io.BufferedReader, path.open("rb") if opener is None else opener(path))
+
+
+def open_text(path: Path) -> io.BufferedReader:
+    """Open a text file as ``open_bytes`` does.
+
+    Raises: CorpusError with the remedy if the file is of another kind; READ_ERRORS.
+    """
+    require_text(path, refusal_by_ending(path))
+    stream = open_bytes(path)
+    try:
+        require_text(path, refusal_by_first_bytes(stream.peek(N_FIRST_BYTES)[:N_FIRST_BYTES]))
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def require_text(name: Path | str, refusal: str | None) -> None:
+    """Raise CorpusError with the name of an input if there is a reason not to read it as text."""
+    if refusal is not None:
+        raise CorpusError(f"{name}: {refusal}")
 
 
 def byte_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a text file (plain, gzip or xz) with their line ends; only a line feed ends a line.
 
-    Raises: CorpusError naming the file if it is missing, compressed in another way or cannot be read to its end, and
-        the line if it is too long.
+    Raises: CorpusError naming the file if it is missing, of another kind or cannot be read to its end, and the line if
+        it is too long.
     """
     number = 0
     try:
-        with open_bytes(path) as stream:
+        with open_text(path) as stream:
             while line := stream.readline(LONGEST_LINE + 2):
                 number += 1
-                if number == 1 and _COMPRESSED.match(line):
-                    raise CorpusError(f"{path}: is compressed; unpack it, or name it .gz or .xz if it is of that kind")
                 if len(line) > LONGEST_LINE + 1:
                     raise CorpusError(
                         f"{path}, line {number}: has more than {LONGEST_LINE:,} bytes; expected one sentence per line:"
@@ -125,7 +134,7 @@ def read_lines(path: Path) -> Iterator[str]:
         try:
             yield content(line, number).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise _not_utf8(path, line, number, error) from error
+            raise _not_utf8(path, number, error) from error
 
 
 def survey(path: Path) -> Survey:
@@ -142,7 +151,7 @@ def survey(path: Path) -> Survey:
             line.decode("utf-8")
         except UnicodeDecodeError as error:
             broken.add(n_lines)
-            first = first or _not_utf8(path, line, n_lines, error)
+            first = first or _not_utf8(path, n_lines, error)
     if first:
         raise CorpusError(f"{first}. Lines of this kind: {broken.count:,} of {n_lines:,} ({broken.locations})")
     return Survey(n_lines, odd)
@@ -161,11 +170,10 @@ def _oddities(line: bytes, number: int) -> Iterator[str]:
         yield "control characters"
 
 
-def _not_utf8(path: Path, line: bytes, number: int, error: UnicodeDecodeError) -> CorpusError:
-    encoding = "utf-16" if number == 1 and line.startswith(_UTF_16) else "latin1"
+def _not_utf8(path: Path, number: int, error: UnicodeDecodeError) -> CorpusError:
     return CorpusError(
         f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start + 1} of the line);"
-        f" convert the file, for example with: iconv -f {encoding} -t utf-8; or, if only some lines are broken, take"
+        " convert the file, for example with: iconv -f latin1 -t utf-8; or, if only some lines are broken, take"
         " them out of this file and the same lines out of its partner"
     )
 

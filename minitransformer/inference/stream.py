@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_bytes
+from minitransformer.data.file_kinds import N_FIRST_BYTES, refusal_by_first_bytes
+from minitransformer.data.survey import LONGEST_LINE, READ_ERRORS, CorpusError, content, open_text, require_text
 from minitransformer.inference.alignment import pharaoh
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.prefix import Prefixes
@@ -73,9 +74,22 @@ def groups_of_lines(source: Source, size: int) -> Iterator[list[bytes]]:
         yield lines
 
 
+def groups_of_standard_input(source: Source, size: int) -> Iterator[list[bytes]]:
+    """Yield the groups of ``groups_of_lines``.  Raises: CorpusError if the first bytes are those of no text."""
+    first = b""
+    for lines in groups_of_lines(source, size):
+        if len(first) < N_FIRST_BYTES:
+            first = (first + b"".join(line + b"\n" for line in lines))[:N_FIRST_BYTES]
+            require_text("standard input", refusal_by_first_bytes(first))
+        yield lines
+
+
 @contextmanager
 def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
-    """Open a file, plain, gzip or xz, for ``groups_of_lines``.  Raises: CorpusError if it cannot be read."""
+    """Open a text file, plain, gzip or xz, for ``groups_of_lines``.
+
+    Raises: CorpusError if it cannot be read, or is of another kind.
+    """
     hint = "the input must be a UTF-8 text file, plain, .gz or .xz"
 
     def read(stream: Source) -> Iterator[list[bytes]]:
@@ -85,8 +99,8 @@ def groups_of_file(path: Path, size: int) -> Iterator[Iterator[list[bytes]]]:
             raise CorpusError(f"{path}: cannot be read to its end: {error}; {hint}") from error
 
     try:
-        stream = open_bytes(path)
-    except OSError as error:
+        stream = open_text(path)
+    except READ_ERRORS as error:
         raise CorpusError(f"{path}: cannot be read: {error}; {hint}") from error
     with stream:
         yield read(stream)

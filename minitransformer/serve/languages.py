@@ -10,7 +10,7 @@ from typing import Any
 
 from minitransformer.config import ConfigError
 from minitransformer.config.run import RUN_FILE
-from minitransformer.data.survey import is_compressed
+from minitransformer.data.file_kinds import is_compressed
 from minitransformer.system.files import read_json
 
 # Source: ISO 639-1.  The language of a file is recognised by these codes only: "txt" is no language.

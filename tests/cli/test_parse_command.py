@@ -122,6 +122,11 @@ def test_sentences_that_are_cut_are_named(
     assert logged[1:] == ["warning: tree 2 has over 12 tokens; the rest is cut off"]
 
 
+def test_standard_input_of_another_kind_is_refused(trained_parser: TrainedParser) -> None:
+    with pytest.raises(CorpusError, match="standard input: is UTF-16, not plain UTF-8 text"):
+        parsed(trained_parser, "The dog sleeps.\n".encode("utf-16"))
+
+
 def test_a_treebank_without_trees_is_an_error_that_names_it(trained_parser: TrainedParser) -> None:
     empty = written(trained_parser.folder / "empty.mrg", "\n\n")
     with pytest.raises(CorpusError, match=r"empty\.mrg: contains no tree; expected Penn brackets"):

@@ -75,6 +75,19 @@ def test_a_missing_input_leaves_the_output_alone(translator: Translator, tmp_pat
     assert (tmp_path / "out").read_bytes() == b"precious\n"
 
 
+def test_files_of_another_kind_are_refused_and_the_output_left_alone(trained: Trained, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / "out"
+    source.write_bytes("The dog sleeps.\n".encode("utf-16"))
+    target.write_bytes(b"precious\n")
+    remedy = "is UTF-16, not plain UTF-8 text; save it as UTF-8, or: iconv -f utf-16 -t utf-8"
+    for options in ([], ["--output", str(target)], ["--output", str(target), "--resume"]):
+        with pytest.raises(CorpusError, match=f"in.txt: {remedy}"):
+            translated(trained, b"", "--input", str(source), *options)
+    with pytest.raises(CorpusError, match=f"standard input: {remedy}"):
+        translated(trained, source.read_bytes())
+    assert target.read_bytes() == b"precious\n"
+
+
 def test_the_input_is_never_its_own_output(translator: Translator, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"one\n")
     with pytest.raises(ResumeError, match="in: is the input, too"):

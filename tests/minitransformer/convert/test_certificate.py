@@ -129,7 +129,7 @@ def test_sentences_are_the_lines_that_are_not_empty(tmp_path: Path) -> None:
 def test_a_file_without_sentences_is_refused(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "lines").write_bytes(content)
-    with pytest.raises(ConversionError, match=rf"{tmp_path}/lines: .*; give source sentences, one a line"):
+    with pytest.raises(ConversionError, match=rf"{tmp_path}/lines[:,] .*; give source sentences, one a line"):
         read_sentences(tmp_path / "lines")
 
 

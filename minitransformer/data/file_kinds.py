@@ -1,0 +1,107 @@
+"""The kinds of files that users give as text: which are decompressed, and which are refused by ending or first bytes.
+
+Text may have any ending that the table lacks.  Text may begin with any character: a kind without a safe mark at its
+beginning, such as JSON or a table, is refused by its ending alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minitransformer.data.xz import open_xz
+
+OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": open_xz}  # of compressed text, by ending
+N_FIRST_BYTES = 4_096  # that are compared with the marks below
+_N_NULS = 8  # among the first bytes: text has fewer, UTF-16 and nearly all binary files have more
+_XML = rb"(?:<\?xml\s+version(?s:.)*?)?"  # what may precede the root element
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of files that is not read as text; ``mark`` matches its first bytes."""
+
+    name: str
+    remedy: str
+    endings: frozenset[str]
+    mark: re.Pattern[bytes] | None
+
+
+def _kind(name: str, remedy: str, endings: str = "", mark: bytes | None = None) -> _Kind:
+    return _Kind(name, remedy, frozenset(endings.split()), None if mark is None else re.compile(mark))
+
+
+# The first mark that matches decides.  Endings that are also codes of common languages, such as .rar, are left out.
+_REFUSED = (
+    _kind("UTF-32", "save it as UTF-8, or: iconv -f utf-32 -t utf-8", mark=rb"\xff\xfe\0\0|\0\0\xfe\xff"),
+    _kind("UTF-16", "save it as UTF-8, or: iconv -f utf-16 -t utf-8", mark=rb"\xff\xfe|\xfe\xff"),
+    _kind("compressed", "unpack it, or name it .gz or .xz if it is of that kind", mark=rb"\x1f\x8b|\xfd7zXZ\0"),
+    _kind(
+        "compressed or an archive", "unpack it", ".bz2 .zst .lz4 .7z",
+        rb"BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07",
+    ),
+    _kind(
+        "a zip archive, as office documents are", "unpack an archive; save a document as plain text in UTF-8",
+        ".zip .docx .xlsx .pptx .odt .ods .odp .epub", rb"PK\x03\x04",
+    ),
+    _kind(
+        "an office document", "save it as plain text in UTF-8", ".doc .xls .ppt .rtf",
+        rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf1",
+    ),
+    _kind("a PDF file", "take out its text, for example with pdftotext, a sentence a line", ".pdf", rb"%PDF-\d"),
+    _kind(
+        "a translation memory", "name it .tmx to train on it or to translate it; here, plain text is needed", ".tmx",
+        _XML + rb"<tmx\s+version=",
+    ),
+    _kind(
+        "an XLIFF file", "export it as a translation memory (.tmx), or as plain text, a segment a line",
+        ".xlf .xliff .sdlxliff .mqxliff .mxliff", _XML + rb"<xliff\s[^>]*version=",
+    ),
+    _kind(
+        "a file of gettext", "convert it, for example with po2tmx or po2txt of the Translate Toolkit", ".po .pot",
+        rb'(?:(?:#|msgctxt ")[^\n]*\n|\r?\n)*msgid "[^\n]*\n(?:"[^\n]*\n)*msgstr "',
+    ),
+    _kind(
+        "a web page", "take out its text, a sentence a line", ".html .htm .xhtml",
+        _XML + rb"<!(?i:doctype\s+html)[^>]*>\s*<",
+    ),
+    _kind("an XML file", "take out its text, a sentence a line", ".xml", rb"<\?xml\s+version\s*=[^>]*\?>\s*<"),
+    _kind(
+        "a file of subtitles", "take out numbers and times, and write a sentence a line", ".srt .vtt",
+        rb"WEBVTT\r?\n|\d+\r?\n\d\d:\d\d:\d\d,\d{3} --> ",
+    ),
+    _kind("a table", "write its column of sentences to a file, for example with: cut -f 1", ".tsv"),
+    _kind("a table", "export its column of sentences as plain text", ".csv"),
+    _kind("a JSON file", "take out its text, a sentence a line", ".json .jsonl .ndjson"),
+    _kind(
+        "UTF-16 or binary (it has NUL bytes)", "save UTF-16 as UTF-8, or: iconv -f utf-16le -t utf-8",
+        mark=rb"(?:[^\0]*\0){%d}" % _N_NULS,
+    ),
+)  # fmt: skip
+
+
+def is_compressed(path: Path) -> bool:
+    """Return whether a file's name ends in .gz or .xz."""
+    return path.suffix.lower() in OPENERS
+
+
+def refusal_by_ending(path: Path) -> str | None:
+    """Return why a file with this name is not read as text, with the remedy; None if it is read."""
+    ending = (path.with_suffix("") if is_compressed(path) else path).suffix.lower()
+    for kind in _REFUSED:
+        if ending in kind.endings:
+            return f"is {kind.name}, by its ending; {kind.remedy}; if it is plain text, rename it"
+    return None
+
+
+def refusal_by_first_bytes(first: bytes) -> str | None:
+    """Return why a file that begins with these bytes is not read as text, with the remedy; None if it is read."""
+    first = first.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for kind in _REFUSED:
+        if kind.mark is not None and kind.mark.match(first):
+            return f"is {kind.name}, not plain UTF-8 text; {kind.remedy}"
+    return None

@@ -1,0 +1,183 @@
+"""Files that are not text: refused by name wherever text is read, by their endings and by their first bytes."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from minitransformer.config import DataConfig
+from minitransformer.convert.certificate import read_sentences
+from minitransformer.convert.parts import ConversionError
+from minitransformer.data.survey import CorpusError, read_lines, survey
+from minitransformer.data.tmx import CLOSING, opening, unit_of
+from minitransformer.inference.stream import groups_of_file, groups_of_standard_input, read_prefixes
+from minitransformer.parsing.treebank import TreebankCorpus
+
+XLIFF = """<?xml version="1.0" encoding="UTF-8"?>
+<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2"><file original="a" source-language="en">
+<body><trans-unit id="1"><source>One.</source></trans-unit></body></file></xliff>
+"""
+PO = """# Copyright
+#, fuzzy
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\\n"
+
+msgid "One"
+msgstr ""
+"""
+MEMORY = opening("en") + unit_of(("en", "de"), ("one", "eins")) + CLOSING
+PAGE = "\n<!DOCTYPE html>\n<html><body>One.</body></html>\n"
+SUBTITLES = "1\n00:00:01,000 --> 00:00:02,500\nOne.\n"
+LINES = "The dog sleeps.\nWhere does your sister live?\n"
+
+
+def zipped(text: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("word/document.xml", text)
+    return file.getvalue()
+
+
+# First bytes, the name of the kind, a part of the remedy.
+MARKED = {
+    "XLIFF": (XLIFF.encode(), "an XLIFF file", "export it as a translation memory (.tmx)"),
+    "XLIFF after a mark": (b"\xef\xbb\xbf" + XLIFF.encode(), "an XLIFF file", "a segment a line"),
+    "gettext": (PO.encode(), "a file of gettext", "po2tmx or po2txt"),
+    "gettext with a context": (b'msgctxt "menu"\nmsgid "One"\nmsgstr "Eins"\n', "a file of gettext", "po2txt"),
+    "TMX": (MEMORY, "a translation memory", "name it .tmx"),
+    "XML": (b'<?xml version="1.0"?>\n<doc><p>One.</p></doc>\n', "an XML file", "take out its text"),
+    "HTML": (PAGE.encode(), "a web page", "take out its text"),
+    "subtitles": (SUBTITLES.encode(), "a file of subtitles", "take out numbers and times"),
+    "WebVTT": (b"WEBVTT\n\n00:01.000 --> 00:02.000\nOne.\n", "a file of subtitles", "a sentence a line"),
+    "PDF": (b"%PDF-1.7\n%\xe2\xe3\n1 0 obj\n", "a PDF file", "pdftotext"),
+    "RTF": (rb"{\rtf1\ansi One.}", "an office document", "save it as plain text in UTF-8"),
+    "Word 97": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(100), "an office document", "plain text"),
+    "zip": (zipped("One."), "a zip archive", "save a document as plain text in UTF-8"),
+    "gzip": (gzip.compress(b"One.\n"), "compressed", "unpack it, or name it .gz or .xz"),
+    "xz": (lzma.compress(b"One.\n"), "compressed", "unpack it, or name it .gz or .xz"),
+    "bzip2": (bz2.compress(b"One.\n"), "compressed or an archive", "unpack it"),
+    "Zstandard": (b"\x28\xb5\x2f\xfd\x04\x58\n\0", "compressed or an archive", "unpack it"),
+    "UTF-16": (LINES.encode("utf-16"), "UTF-16", "iconv -f utf-16 -t utf-8"),
+    "UTF-16, big-endian": (b"\xfe\xff" + LINES.encode("utf-16-be"), "UTF-16", "iconv -f utf-16 -t utf-8"),
+    "UTF-16 without a mark": (LINES.encode("utf-16-le"), "UTF-16 or binary", "iconv -f utf-16le -t utf-8"),
+    "Russian UTF-16 without a mark": (
+        "Где живёт твоя сестра?\r\nСобака спит на полу, а кошка на диване.\r\n".encode("utf-16-le"),
+        "UTF-16 or binary", "iconv -f utf-16le",
+    ),
+    "UTF-32": (LINES.encode("utf-32"), "UTF-32", "iconv -f utf-32 -t utf-8"),
+    "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\b\6\0\0\0", "UTF-16 or binary", "NUL bytes"),
+}  # fmt: skip
+ENDINGS = {
+    "a.xlf": "an XLIFF file", "a.xliff": "an XLIFF file", "a.sdlxliff": "an XLIFF file", "a.PO": "a file of gettext",
+    "a.pot": "a file of gettext", "a.po.gz": "a file of gettext", "a.tsv": "cut -f 1", "a.tsv.xz": "cut -f 1",
+    "a.csv": "export its column", "a.json": "a JSON file", "a.jsonl": "a JSON file", "a.html": "a web page",
+    "a.xml": "an XML file", "a.srt": "a file of subtitles", "a.pdf": "a PDF file", "a.docx": "office documents",
+    "a.odt": "office documents", "a.xlsx": "office documents", "a.pptx": "office documents", "a.zip": "a zip archive",
+    "a.doc": "an office document", "a.rtf": "an office document", "a.bz2": "compressed", "a.zst": "compressed",
+    "a.tmx": "a translation memory",
+}  # fmt: skip
+READERS: dict[str, Callable[[Path], object]] = {
+    "lines": lambda path: list(read_lines(path)),
+    "survey": survey,
+    "groups": lambda path: list(groups_of_file(path, 9).__enter__()),
+    "prefixes": read_prefixes,
+    "treebank": lambda path: TreebankCorpus.of(DataConfig(
+        train_trees=(str(path),), validation_trees=(str(path),), joint_vocabulary=False)
+    ),
+}  # fmt: skip
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["text.en", "text"])
+@pytest.mark.parametrize("kind", MARKED)
+def test_a_file_under_another_name_is_refused_by_its_first_bytes(kind: str, name: str, tmp_path: Path) -> None:
+    content, named, remedy = MARKED[kind]
+    for path in (
+        written(tmp_path / name, content),
+        written(tmp_path / f"{name}.gz", gzip.compress(content)),
+        written(tmp_path / f"{name}.xz", lzma.compress(content)),
+    ):
+        with pytest.raises(CorpusError) as caught:
+            list(read_lines(path))
+        assert str(caught.value).startswith(f"{path}: is {named}")
+        assert remedy in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_file_is_refused_by_its_ending(name: str, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError) as caught:
+        list(read_lines(written(tmp_path / name, b"One.\tEins.\n")))
+    assert str(caught.value).startswith(f"{tmp_path / name}: is ")
+    assert ENDINGS[name] in str(caught.value)
+    assert str(caught.value).endswith("; if it is plain text, rename it")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_of_text_refuses_both(reader: str, tmp_path: Path) -> None:
+    for name, content in (("a.po", b"One.\n"), ("a.en", LINES.encode("utf-16"))):
+        with pytest.raises(CorpusError, match=f"{name}: is (a file of gettext|UTF-16)"):
+            READERS[reader](written(tmp_path / name, content))
+
+
+def test_sentences_of_a_certificate_are_no_other_file(tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="a.en: is UTF-16, not plain UTF-8 text; .*; give source sentences"):
+        read_sentences(written(tmp_path / "a.en", LINES.encode("utf-16")))
+
+
+@pytest.mark.parametrize("kind", MARKED)
+def test_standard_input_is_refused_by_its_first_bytes(kind: str) -> None:
+    content, named, remedy = MARKED[kind]
+    with pytest.raises(CorpusError) as caught:
+        list(groups_of_standard_input(io.BytesIO(content), 1))  # one line at a time: the mark may have several
+    assert str(caught.value).startswith(f"standard input: is {named}")
+    assert remedy in str(caught.value)
+
+
+def test_a_pipe_without_an_ending_is_read(tmp_path: Path) -> None:
+    end_to_read, end_to_write = os.pipe()
+    os.write(end_to_write, b"one\ntwo\n")
+    os.close(end_to_write)
+    try:
+        assert list(read_lines(Path(f"/dev/fd/{end_to_read}"))) == ["one", "two"]
+    finally:
+        os.close(end_to_read)
+
+
+PLAIN = [
+    "<b>Warning:</b> one\n", "<xliff> is an element of XML.\n", "<html> begins a page.\n", "<tmx\n",
+    "<!DOCTYPE html>\n", '<?xml version="1.0"?> begins a file of XML.\n', '{"one"} is a set.\n', '{"a": 1}\n',
+    "[1] One.\n", "{\\rtf is RTF\n",
+    "# Heading\n\none\n", 'msgid "One" is a key\none\n', "1\none\n", "1\n00:00:01 one\n", "WEBVTT is a format.\n",
+    "PK is a code.\n", "%PDF is a format.\n", "BZh is no word.\n", "one\ttwo\n", "one,two\n", "a\0b\0c\n\0\n",
+    "þÿ one\n", "\ufeffone\n", " \n\none\n", "\n", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PLAIN, ids=ascii)
+def test_text_may_have_any_other_ending_and_begin_with_any_character(text: str, tmp_path: Path) -> None:
+    content = text.encode()
+    expected = text.removeprefix("\ufeff").removesuffix("\n").split("\n") if text else []
+    for name in ("text", "text.txt", "text.en", "text.wmt", "text.ts", "news.2013.de", "TEXT.EN.GZ"):
+        path = written(tmp_path / name, gzip.compress(content) if name.endswith("GZ") else content)
+        assert list(read_lines(path)) == expected
+    groups = list(groups_of_standard_input(io.BytesIO(content), 1))
+    assert [line for group in groups for line in group] == content.removesuffix(b"\n").split(b"\n")[: len(expected)]
+
+
+def test_single_nul_bytes_and_marks_after_the_beginning_are_text(tmp_path: Path) -> None:
+    lines = ["one\0two", *["three"] * 900, "\0" * 50, 'msgid "One"', 'msgstr "Eins"']
+    assert list(read_lines(written(tmp_path / "text", "\n".join(lines).encode()))) == lines
