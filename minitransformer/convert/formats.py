@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -183,10 +184,14 @@ def recognise(source: Path) -> str:
 
 
 def pickle_message(path: Path) -> str:
-    """Return the refusal of a pickle, with a command that converts it to safetensors."""
+    """Return the refusal of a pickle, with a shell command that converts it to safetensors."""
+    program = (
+        "import sys, torch, safetensors.torch as s;"
+        ' w = torch.load(sys.argv[1], map_location="cpu", weights_only=True);'
+        " s.save_file({n: t.clone() for n, t in w.items()}, sys.argv[2])"
+    )
+    command = shlex.join(["python", "-c", program, str(path), str(path.with_name("model.safetensors"))])
     return (
         f"{path}: is a pickle, which can run code and is never read; convert it with PyTorch, then give the same"
-        ' command again: python -c "import torch, safetensors.torch as s;'
-        f" w = torch.load('{path}', map_location='cpu', weights_only=True);"
-        f" s.save_file({{n: t.clone() for n, t in w.items()}}, '{path.with_name('model.safetensors')}')\""
+        f" command again: {command}"
     )

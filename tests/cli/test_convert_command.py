@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -89,13 +90,16 @@ def test_a_storage_that_a_format_lacks_is_refused_before_reading(tmp_path: Path)
         convert(["nowhere", "--output", str(tmp_path), "--storage", "int8"])
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "last.ckpt"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "x$(touch hacked) 'y'.bin"])
 def test_a_pickle_is_refused_with_the_command_that_converts_it(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04cposix\nsystem\n.")
     for source in (tmp_path, tmp_path / name):
-        with pytest.raises(ConversionError, match=r"is a pickle, .* never read; .*python -c \"import torch") as caught:
+        with pytest.raises(ConversionError, match=r"is a pickle, .* never read; .* same command again: ") as caught:
             convert([str(source), "--output", str(tmp_path / "new")])
-        assert f"torch.load('{tmp_path / name}', map_location='cpu', weights_only=True)" in str(caught.value)
+        words = shlex.split(str(caught.value).partition(" again: ")[2])
+        assert words[:2] == ["python", "-c"]
+        assert 'torch.load(sys.argv[1], map_location="cpu", weights_only=True)' in words[2]
+        assert words[3:] == [str(tmp_path / name), str(tmp_path / "model.safetensors")]
 
 
 def test_a_run_becomes_a_ctranslate2_model_and_a_model_of_ours_again(trained: Trained, tmp_path: Path) -> None:
