@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -21,7 +21,7 @@ from minitransformer.convert.packages import packages_needed
 from minitransformer.convert.parts import ConversionError, Parts, require_empty
 from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.model.storage import Storage
-from minitransformer.system.files import make_directory
+from minitransformer.system.files import atomic_directory
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -126,32 +126,24 @@ def read_parts(
 
 
 def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:
-    """Write a model in the format ``name``; a directory that cannot be completed is left as it was.
-
-    Raises: ConversionError if the directory is not empty, or if the format has no such model or storage.
-    """
-    write = require_writable(directory, name, storage)
-    with _emptied_on_failure(directory):
-        write(parts, directory, storage)
+    """Write a model in the format ``name``.  Raises: as ``output_directory``."""
+    with output_directory(parts, directory, name, storage):
+        pass
 
 
 @contextmanager
-def _emptied_on_failure(directory: Path) -> Iterator[None]:
-    """Make an empty directory; if its writer fails or is interrupted, remove its files and each directory made here."""
-    made = [path for path in (directory, *directory.parents) if not path.exists()]
-    try:
-        make_directory(directory)
-    except OSError as error:
-        raise ConversionError(f"{directory}: cannot be made ({error.strerror}); choose another directory") from error
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            for path in directory.iterdir():
-                path.unlink()
-            for path in made:
-                path.rmdir()
-        raise
+def output_directory(parts: Parts, directory: Path, name: str, storage: Storage) -> Iterator[Path]:
+    """Write a model in the format ``name``, and yield the path where it is, to check it and to add files.
+
+    The path is temporary: it gets the name ``directory`` when the context ends.  If it fails, ``directory`` is as it
+    was.
+    Raises: ConversionError if the directory is not empty, or if the format has no such model or storage;
+    CheckpointError if the file system refuses.
+    """
+    write = require_writable(directory, name, storage)
+    with atomic_directory(directory) as temporary:
+        write(parts, temporary, storage)
+        yield temporary
 
 
 def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[Parts, Path, Storage], None]:

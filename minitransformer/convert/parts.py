@@ -22,9 +22,13 @@ class ConversionError(UserError):
 
 
 def require_empty(directory: Path) -> None:
-    """Raise ConversionError unless a directory is absent or empty."""
+    """Raise ConversionError unless a directory is absent, or is empty and can be replaced."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConversionError(f"{directory}: exists and is not an empty directory; choose another, or remove it")
+    if directory.exists() and (directory.samefile(Path.cwd()) or directory.is_mount()):
+        raise ConversionError(
+            f"{directory}: is the current directory or a mount point, and cannot be replaced; choose a directory in it"
+        )
 
 
 @dataclass(frozen=True)

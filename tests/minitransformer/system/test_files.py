@@ -15,6 +15,7 @@ from minitransformer.system.files import (
     CheckpointError,
     CorruptFileError,
     UnfitError,
+    atomic_directory,
     read_arrays,
     remove_unfinished,
     temporary_path,
@@ -63,6 +64,31 @@ def test_left_over_temporary_files_are_removed(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     remove_unfinished(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept.tmp"]
+
+
+def test_a_directory_gets_its_name_and_its_old_mode_when_it_is_complete(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "old")
+    for name in ("old", "link", "new/one"):
+        with atomic_directory(tmp_path / name) as temporary:
+            (temporary / "file").write_text(name)
+            assert not (tmp_path / name / "file").exists()
+        assert (tmp_path / name / "file").read_text() == name
+        (tmp_path / name / "file").unlink()
+    assert (tmp_path / "old").stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "new", "old"]
+
+
+def test_unfinished_directories_are_removed_unless_a_process_writes_them(tmp_path: Path) -> None:
+    left, other = tmp_path / ".new.0123456789abcdef.tmp", tmp_path / ".news.0123456789abcdef.tmp"
+    for directory in (left, other):
+        directory.mkdir()
+        (directory / "file").touch()
+    with atomic_directory(tmp_path / "new") as first:
+        assert not left.exists()
+        with atomic_directory(tmp_path / "new") as second:
+            assert {first, second, other} == set(tmp_path.iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"new", other.name}
 
 
 def write_raw(path: Path, **tensors: tuple[str, list[int], bytes]) -> None:
