@@ -13,12 +13,13 @@ from minitransformer.convert.bundle import write_bundle
 from minitransformer.convert.ctranslate2 import is_ctranslate2, read_ctranslate2
 from minitransformer.convert.ctranslate2_writer import write_ctranslate2
 from minitransformer.convert.fairseq import is_fairseq, read_fairseq
+from minitransformer.convert.foreign_files import foreign_content
 from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
 from minitransformer.convert.marian_directory import is_marian, read_marian
 from minitransformer.convert.marian_npz import is_marian_npz, read_marian_npz
 from minitransformer.convert.marian_writing import write_marian
 from minitransformer.convert.packages import packages_needed
-from minitransformer.convert.parts import ConversionError, Parts, require_empty
+from minitransformer.convert.parts import ConversionError, Parts, require_empty, require_finite
 from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.model.storage import Storage
 from minitransformer.system.files import atomic_directory
@@ -109,8 +110,8 @@ def read_parts(
     Args:
         source_spm, target_spm: sentencepiece models, for formats without a tokenizer.
 
-    Raises: ConversionError if there is nothing, or nothing that is known; WeightsError if the weights do not fit the
-    configuration.
+    Raises: ConversionError if there is nothing that is known, or if a file cannot be read; CheckpointError if a file is
+    corrupt; WeightsError if the weights do not fit the configuration.
     """
     if not source.exists():
         raise ConversionError(f"{source}: not found; give the directory of a model")
@@ -121,8 +122,11 @@ def read_parts(
     models = (source_spm, target_spm)
     if FORMATS[name].has_tokenizer and models != (None, None):
         raise ConversionError(f"{source}: models in the format {name} have a tokenizer; give no sentencepiece models")
-    parts = read(source) if FORMATS[name].has_tokenizer else read(source, *models)
-    return parts.require_fitting()
+    with foreign_content(source, f"a model in the format {name}"):
+        parts = (read(source) if FORMATS[name].has_tokenizer else read(source, *models)).require_fitting()
+    for parameter, weights in parts.weights.items():  # a factor may have made them infinite
+        require_finite(source, parameter, weights)
+    return parts
 
 
 def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:

@@ -31,6 +31,16 @@ def require_empty(directory: Path) -> None:
         )
 
 
+def require_finite(path: Path, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array of weights.  Raises: ConversionError naming file and array if a number is infinite or NaN."""
+    if n_bad := array.size - np.count_nonzero(np.isfinite(array)):
+        raise ConversionError(
+            f"{path}: {name} has values that are not finite (NaN or infinite: {n_bad:,} of {array.size:,}); the model"
+            " has diverged: take another checkpoint"
+        )
+    return array
+
+
 @dataclass(frozen=True)
 class Parts:
     """A model of ours: all that a directory from which ``Translator.load`` reads contains.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -184,14 +186,30 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def require_regular(path: Path) -> None:
+    """Raise OSError if a path is no regular file: a FIFO makes its reader wait, and a device may have no end."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a directory"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device")
+        raise OSError(errno.EINVAL, f"is {kind}; expected a regular file", str(path))
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file.  Raises: OSError if it is of another kind, or cannot be read."""
+    require_regular(path)
+    return path.read_bytes()
+
+
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file.  Raises: CorruptFileError if it is missing or not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_regular(path).decode("utf-8"))
     except FileNotFoundError as error:
         raise CorruptFileError(f"{path}: not found; is {path.parent} the right directory?") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path}: cannot be read ({error}); it is corrupt or of another kind") from error
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise CorruptFileError(f"{path}: cannot be read ({cause}); it is corrupt or of another kind") from error
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
@@ -229,6 +247,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     Raises: CorruptFileError if it is missing, corrupt or not readable; UnfitError if it has floats of 8 bits or fewer.
     """
     try:
+        require_regular(path)
         with path.open("rb"):  # safetensors reports every file that cannot be opened as missing
             pass
         with safe_open(path, framework="numpy") as file:
@@ -248,7 +267,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise CorruptFileError(
             f"{path}: cannot be read ({error.strerror}); change its permissions, or use another checkpoint"
         ) from error
-    except SafetensorError as error:
+    except (SafetensorError, ValueError) as error:  # ValueError: more axes, or a larger shape, than NumPy has
         raise CorruptFileError(
             f"{path}: cannot be read ({error}); it is truncated or corrupt: use another checkpoint"
         ) from error

@@ -5,18 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from minitransformer.system.checksums import compare_files
 from minitransformer.system.files import (
     CheckpointError,
     CorruptFileError,
     UnfitError,
     atomic_directory,
     read_arrays,
+    read_json,
     remove_unfinished,
     temporary_path,
     try_lock,
@@ -89,6 +92,27 @@ def test_unfinished_directories_are_removed_unless_a_process_writes_them(tmp_pat
         with atomic_directory(tmp_path / "new") as second:
             assert {first, second, other} == set(tmp_path.iterdir())
     assert {path.name for path in tmp_path.iterdir()} == {"new", other.name}
+
+
+@pytest.mark.parametrize("read", [read_json, read_arrays])
+def test_only_regular_files_are_read(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(CorruptFileError, match=r"/x: cannot be read \(is a FIFO; expected a regular file\); "):
+        read(tmp_path / "x")
+    with pytest.raises(CorruptFileError, match=r"/null: cannot be read \(is a device; expected a regular file\); "):
+        read(Path("/dev/null"))
+
+
+def test_a_fifo_has_no_checksum(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(CorruptFileError, match=r"/x: cannot be read \(.*is a FIFO"):
+        compare_files(tmp_path, ["x"], {"x": {"size": 0, "sha256": ""}}, "list")
+
+
+def test_an_array_of_too_many_axes_is_refused(tmp_path: Path) -> None:
+    write_raw(tmp_path / "x", w=("F32", [1] * 65, bytes(4)))
+    with pytest.raises(CorruptFileError, match="/x: cannot be read .*maximum supported dimension"):
+        read_arrays(tmp_path / "x")
 
 
 def write_raw(path: Path, **tensors: tuple[str, list[int], bytes]) -> None:
