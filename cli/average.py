@@ -13,7 +13,7 @@ from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import load_model_files, save_model_files
-from minitransformer.system.files import CheckpointError
+from minitransformer.system.files import CheckpointError, lock_directory, remove_unfinished
 from minitransformer.training.checkpoint import average_weights, checkpoints_of_updates
 
 DESCRIPTION = "Average the weights of the last checkpoints of a run into a model that minitransformer-translate reads."
@@ -56,7 +56,9 @@ def average(arguments: Sequence[str]) -> int:
     chosen = found[-options.last :]
     tokenizer = Tokenizer.load(options.run)
     config, _ = load_model_files(chosen[-1])
-    save_model_files(output, config, average_weights(chosen))
-    tokenizer.save(output)
+    with lock_directory(output, "averaging"):
+        remove_unfinished(output)
+        save_model_files(output, config, average_weights(chosen))
+        tokenizer.save(output)
     say(f"averaged {', '.join(path.name for path in chosen)} into {output}")
     return 0

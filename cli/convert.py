@@ -18,10 +18,10 @@ from minitransformer.convert.formats import (
     FORMATS,
     READABLE,
     WRITABLE,
+    output_directory,
     read_parts,
     recognise,
     require_writable,
-    write_parts,
 )
 from minitransformer.convert.other_sides import SIDES, other_side, require_side
 from minitransformer.convert.parts import ConversionError
@@ -72,11 +72,13 @@ def convert(arguments: Sequence[str]) -> int:
         require_side(name)
     parts = read_parts(options.source, options.from_, source_spm=options.source_spm, target_spm=options.target_spm)
     parts = dataclasses.replace(parts, licence=options.licence or parts.licence)
-    write_parts(parts, options.output, options.to, options.storage)
+    with output_directory(parts, options.output, options.to, options.storage) as temporary:
+        if options.certify:
+            theirs = temporary if directory == options.output else directory
+            certificate = certify(parts, other_side(name, theirs, parts.tokenizer), sentences)
+            write_certificate(certificate, temporary)
     say(f"wrote {options.output} ({options.to}: {FORMATS[options.to].files})")
     if options.certify:
-        certificate = certify(parts, other_side(name, directory, parts.tokenizer), sentences)
-        write_certificate(certificate, options.output)
         say(f"{options.output / CERTIFICATE_FILE}: {certificate.description}")
     return 0
 

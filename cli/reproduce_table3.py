@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +84,9 @@ def _require_text(experiment: Experiment, options: Table3Options) -> None:
     missing = [path for path in text_files(cell.data).values() if not path.exists()]
     if not missing or PreparedData.is_in(cell.data_directory):
         return
-    prepare = f"minitransformer-prepare --config {options.corpus} --data.directory {cell.data_directory}"
+    prepare = shlex.join(
+        ["minitransformer-prepare", "--config", str(options.corpus), "--data.directory", str(cell.data_directory)]
+    )
     raise CorpusError(
         f"{missing[0]}: not found; set raw in [data] of {options.corpus} to the folder with the text, or prepare it"
         f" from where it is: {prepare} --data.raw FOLDER"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ def _train_or_verify(options: TrainOptions, world: Communicator, bar: ProgressBa
         return INTERRUPTED
     is_treebank = options.data.is_treebank
     use = "parse with minitransformer-parse" if is_treebank else "translate with minitransformer-translate"
-    bar.print(f"done: {use} --run {options.run}")
+    bar.print(f"done: {use} --run {shlex.quote(str(options.run))}")
     return 0
 
 

@@ -112,6 +112,11 @@ def lie_about_length(draw: random.Random, content: bytes, other: bytes) -> bytes
     return content[:start] + struct.pack("<Q", max(0, lie)) + content[start + 8 :]
 
 
+def not_a_number(draw: random.Random, content: bytes, other: bytes) -> bytes:
+    start = 4 * draw.randrange(1 + len(content) // 4)
+    return content[:start] + struct.pack("<f", float(draw.choice(("nan", "inf", "-inf")))) + content[start + 4 :]
+
+
 def nest(draw: random.Random, content: bytes, other: bytes) -> bytes:
     start, bracket = draw.randrange(len(content)), draw.choice((b"[", b"{", b"(", b'{"a":'))
     return content[:start] + bracket * draw.choice((1, 100, 100_000)) + content[start:]
@@ -119,7 +124,7 @@ def nest(draw: random.Random, content: bytes, other: bytes) -> bytes:
 
 MUTATIONS: list[Mutation] = [
     flip_bits, flip_bits, flip_bits_at_the_beginning, cut_off, cut_out, splice, repeat, replace_number, replace_number,
-    replace_name, lie_about_length, nest,
+    replace_name, lie_about_length, not_a_number, nest,
 ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from minitransformer.convert.foreign_files import read_bytes
 from minitransformer.convert.parts import ConversionError
 from minitransformer.model.storage import Storage
 from minitransformer.system.files import atomic_write
@@ -58,10 +59,7 @@ def read_model_file(path: Path) -> ModelFile:
 
     Raises: ConversionError if the file is truncated or corrupt, of an unknown version, or has variables in bfloat16.
     """
-    try:
-        reader = _Reader(path, path.read_bytes())
-    except OSError as error:
-        raise ConversionError(f"{path}: cannot be read ({error.strerror}); expected a CTranslate2 model") from error
+    reader = _Reader(path, read_bytes(path))
     version = reader.number("I", "the version")
     if not OLDEST_VERSION <= version <= NEWEST_VERSION:
         raise ConversionError(
@@ -147,8 +145,7 @@ def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:
     """Return all variables with at least one axis in float32, without their scales; others as they are.
 
     A quantised value is the value × scale, rounded.  int8 has a scale for each row, int16 one for the whole array.
-    Raises: ConversionError if an int8 variable has no scale, or scales that are not positive numbers, or if a value is
-    not finite.
+    Raises: ConversionError if an int8 variable has no scale, or scales that are not positive numbers.
     """
     found: dict[str, Array] = {}
     for name, stored in variables.items():
@@ -162,8 +159,6 @@ def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:
         if stored.ndim and stored.dtype.kind == "i":
             found[name] = _dequantised(path, name, stored, variables.get(name + _SCALE))
         else:
-            if not np.isfinite(stored).all():
-                raise ConversionError(f"{path}: {name} has values that are not finite; take another checkpoint")
             found[name] = stored.astype(np.float32, copy=False) if stored.ndim else stored
     return found
 

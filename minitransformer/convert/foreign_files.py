@@ -1,21 +1,50 @@
-"""Settings, weights, words and subword models in files of other programs, read with errors that name the file."""
+"""Settings, weights, words and subword models in files of other programs, read with errors that name the file.
+
+The files may be of any kind and content, so ``foreign_content`` is around every reader.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from minitransformer.convert.parts import ConversionError
+from minitransformer.convert.parts import ConversionError, require_finite
 from minitransformer.convert.vocabulary import Array, SubwordModels
 from minitransformer.data.tokenizer import JOINT_FILE
-from minitransformer.system.files import read_arrays, read_json
+from minitransformer.system.errors import UserError
+from minitransformer.system.files import read_arrays, read_json, read_regular, require_regular
+from minitransformer.system.free_memory import free_memory
 
 SOURCE_FILE, TARGET_FILE = "source.spm", "target.spm"  # sentencepiece models, if each language has its own
 _LARGEST_EXACT = 2**53  # whole numbers up to it are floats without rounding
+_MOST_INFLATED, _SMALL = 20, 64 << 20  # times the file's size, and bytes: even weights of which most are 0 need less
+_NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+@contextmanager
+def foreign_content(path: Path, kind: str) -> Iterator[None]:
+    """Turn every error of a reader that is not one for users into a ConversionError that names path and ``kind``.
+
+    Corrupt content raises errors of any class in the libraries that read it.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        details = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}".removesuffix(": ")
+        cause = " ".join(f"{details:.300}".split())
+        remedy = "copy it again, or free some memory" if isinstance(error, MemoryError) else "copy it again"
+        raise ConversionError(
+            f"{path}: cannot be read as {kind} ({cause}): it is missing, corrupt or of another kind; {remedy}"
+        ) from error
 
 
 class SettingsFile:
@@ -91,8 +120,9 @@ class WeightsFile:
 
     @classmethod
     def load(cls, path: Path) -> WeightsFile:
-        """Read a safetensors file.  Raises: CorruptFileError, UnfitError."""
-        return cls(path, read_arrays(path))
+        """Read a safetensors file.  Raises: CorruptFileError, UnfitError, ConversionError."""
+        with foreign_content(path, "safetensors"):
+            return cls(path, read_arrays(path))
 
     def __contains__(self, name: str) -> bool:
         return name in self._arrays
@@ -110,7 +140,7 @@ class WeightsFile:
     def take(self, *names: str) -> Array:
         """Return the array with the first of these names that exists, as float32.
 
-        Raises: ConversionError if there is none.
+        Raises: ConversionError if there is none, or if it has a number that is not finite.
         """
         found = self.take_if_there(*names)
         if found is None:
@@ -118,10 +148,15 @@ class WeightsFile:
         return found
 
     def take_if_there(self, *names: str) -> Array | None:
-        """Return the array with the first of these names that exists, as float32, or None."""
+        """Return the array with the first of these names that exists, as float32, or None.
+
+        Raises: ConversionError if it has a number that is not finite.
+        """
         for name in names:
             if name in self._arrays:
-                return self._arrays.pop(name).astype(np.float32, copy=False)
+                with np.errstate(over="ignore"):  # a large float64 becomes infinite, which is refused
+                    array = self._arrays.pop(name).astype(np.float32, copy=False)
+                return require_finite(self.path, name, array)
         return None
 
     def rename(self, old: str, new: str) -> None:
@@ -155,12 +190,45 @@ class WeightsFile:
         )
 
 
+def read_npz(path: Path) -> dict[str, Array]:
+    """Return the arrays of a .npz file, without Python objects.
+
+    No member is inflated before its header is compared with its size, and all sizes with the memory that may be used.
+    Raises: ConversionError if they need too much memory; any error for corrupt content: see ``foreign_content``.
+    """
+    require_regular(path)
+    with zipfile.ZipFile(path) as archive:
+        members, n_bytes = archive.infolist(), path.stat().st_size
+        total = sum(member.file_size for member in members)
+        most = min(free_memory(1), _MOST_INFLATED * n_bytes + _SMALL)
+        if total > most:
+            raise ConversionError(
+                f"{path}: {n_bytes:,} bytes inflate to {total:,}; expected at most {most:,.0f}, {_MOST_INFLATED} times"
+                " the file or the free memory: it is no file of weights, or needs a machine with more memory"
+            )
+        return {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{member.filename} is compressed in a way that NumPy does not write")
+    with archive.open(member) as stream:
+        try:
+            read_header = _NPY_HEADERS[np.lib.format.read_magic(stream)]
+            shape, is_fortran, dtype = read_header(stream)
+        except Exception as error:  # NumPy parses the header as Python, with tokenize.TokenError and others
+            raise ValueError(f"{member.filename} is no .npy file: {error}") from error
+        n_bytes, declared = math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
+        if dtype.hasobject or n_bytes != declared:
+            raise ValueError(f"{member.filename} has {declared:,} bytes, but is of shape {shape} and dtype {dtype}")
+        data = stream.read(n_bytes)  # read() without a number would inflate 2 GiB at once, whatever the declared size
+        return np.ndarray(shape, dtype, data, order="F" if is_fortran else "C")
+
+
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file.  Raises: ConversionError if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConversionError(f"{path}: cannot be read ({error.strerror}); it is a part of the model") from error
+    """Return the content of a regular file.  Raises: ConversionError if it cannot be read."""
+    with foreign_content(path, "a file of the model"):
+        return read_regular(path)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -169,10 +237,8 @@ def read_lines(path: Path) -> list[str]:
     Only line feeds end a line; a return before every one of them is no part of the words.
     Raises: ConversionError if the file cannot be read.
     """
-    try:
+    with foreign_content(path, "a vocabulary"):
         lines = read_bytes(path).decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise ConversionError(f"{path}: no vocabulary can be read ({error}); copy the file again") from error
     return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -12,15 +13,16 @@ from minitransformer.convert.bundle import write_bundle
 from minitransformer.convert.ctranslate2 import is_ctranslate2, read_ctranslate2
 from minitransformer.convert.ctranslate2_writer import write_ctranslate2
 from minitransformer.convert.fairseq import is_fairseq, read_fairseq
+from minitransformer.convert.foreign_files import foreign_content
 from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
 from minitransformer.convert.marian_directory import is_marian, read_marian
 from minitransformer.convert.marian_npz import is_marian_npz, read_marian_npz
 from minitransformer.convert.marian_writing import write_marian
 from minitransformer.convert.packages import packages_needed
-from minitransformer.convert.parts import ConversionError, Parts, require_empty
+from minitransformer.convert.parts import ConversionError, Parts, require_empty, require_finite
 from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.model.storage import Storage
-from minitransformer.system.files import make_directory
+from minitransformer.system.files import atomic_directory
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -108,8 +110,8 @@ def read_parts(
     Args:
         source_spm, target_spm: sentencepiece models, for formats without a tokenizer.
 
-    Raises: ConversionError if there is nothing, or nothing that is known; WeightsError if the weights do not fit the
-    configuration.
+    Raises: ConversionError if there is nothing that is known, or if a file cannot be read; CheckpointError if a file is
+    corrupt; WeightsError if the weights do not fit the configuration.
     """
     if not source.exists():
         raise ConversionError(f"{source}: not found; give the directory of a model")
@@ -120,37 +122,32 @@ def read_parts(
     models = (source_spm, target_spm)
     if FORMATS[name].has_tokenizer and models != (None, None):
         raise ConversionError(f"{source}: models in the format {name} have a tokenizer; give no sentencepiece models")
-    parts = read(source) if FORMATS[name].has_tokenizer else read(source, *models)
-    return parts.require_fitting()
+    with foreign_content(source, f"a model in the format {name}"):
+        parts = (read(source) if FORMATS[name].has_tokenizer else read(source, *models)).require_fitting()
+    for parameter, weights in parts.weights.items():  # a factor may have made them infinite
+        require_finite(source, parameter, weights)
+    return parts
 
 
 def write_parts(parts: Parts, directory: Path, name: str, storage: Storage = "float32") -> None:
-    """Write a model in the format ``name``; a directory that cannot be completed is left as it was.
-
-    Raises: ConversionError if the directory is not empty, or if the format has no such model or storage.
-    """
-    write = require_writable(directory, name, storage)
-    with _emptied_on_failure(directory):
-        write(parts, directory, storage)
+    """Write a model in the format ``name``.  Raises: as ``output_directory``."""
+    with output_directory(parts, directory, name, storage):
+        pass
 
 
 @contextmanager
-def _emptied_on_failure(directory: Path) -> Iterator[None]:
-    """Make an empty directory; if its writer fails or is interrupted, remove its files and each directory made here."""
-    made = [path for path in (directory, *directory.parents) if not path.exists()]
-    try:
-        make_directory(directory)
-    except OSError as error:
-        raise ConversionError(f"{directory}: cannot be made ({error.strerror}); choose another directory") from error
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            for path in directory.iterdir():
-                path.unlink()
-            for path in made:
-                path.rmdir()
-        raise
+def output_directory(parts: Parts, directory: Path, name: str, storage: Storage) -> Iterator[Path]:
+    """Write a model in the format ``name``, and yield the path where it is, to check it and to add files.
+
+    The path is temporary: it gets the name ``directory`` when the context ends.  If it fails, ``directory`` is as it
+    was.
+    Raises: ConversionError if the directory is not empty, or if the format has no such model or storage;
+    CheckpointError if the file system refuses.
+    """
+    write = require_writable(directory, name, storage)
+    with atomic_directory(directory) as temporary:
+        write(parts, temporary, storage)
+        yield temporary
 
 
 def require_writable(directory: Path, name: str, storage: Storage) -> Callable[[Parts, Path, Storage], None]:
@@ -183,10 +180,14 @@ def recognise(source: Path) -> str:
 
 
 def pickle_message(path: Path) -> str:
-    """Return the refusal of a pickle, with a command that converts it to safetensors."""
+    """Return the refusal of a pickle, with a shell command that converts it to safetensors."""
+    program = (
+        "import sys, torch, safetensors.torch as s;"
+        ' w = torch.load(sys.argv[1], map_location="cpu", weights_only=True);'
+        " s.save_file({n: t.clone() for n, t in w.items()}, sys.argv[2])"
+    )
+    command = shlex.join(["python", "-c", program, str(path), str(path.with_name("model.safetensors"))])
     return (
         f"{path}: is a pickle, which can run code and is never read; convert it with PyTorch, then give the same"
-        ' command again: python -c "import torch, safetensors.torch as s;'
-        f" w = torch.load('{path}', map_location='cpu', weights_only=True);"
-        f" s.save_file({{n: t.clone() for n, t in w.items()}}, '{path.with_name('model.safetensors')}')\""
+        f" command again: {command}"
     )

@@ -7,9 +7,6 @@ publishes it (https://github.com/Helsinki-NLP/OPUS-MT-train) has decoder.yml, wh
 from __future__ import annotations
 
 import json
-import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,15 @@ import numpy as np
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation
 from minitransformer.convert.flat_yaml import read_settings, read_vocabulary
-from minitransformer.convert.foreign_files import SOURCE_FILE, TARGET_FILE, SettingsFile, WeightsFile, read_bytes
+from minitransformer.convert.foreign_files import (
+    SOURCE_FILE,
+    TARGET_FILE,
+    SettingsFile,
+    WeightsFile,
+    foreign_content,
+    read_bytes,
+    read_npz,
+)
 from minitransformer.convert.layers import STACKS, layer_sizes
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.convert.pieces import words_of
@@ -97,23 +102,17 @@ def _model_file(path: Path, decoder: SettingsFile) -> Path:
 
 def _load(path: Path) -> tuple[WeightsFile, SettingsFile]:
     """Return the parameters and the settings of a .npz file."""
-    try:
-        with warnings.catch_warnings(), path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            warnings.simplefilter("ignore")  # of NumPy, about odd headers
-            arrays = {name: file[name] for name in file.files}
+    with foreign_content(path, "a model of Marian"):
+        arrays = read_npz(path)
+        if SETTINGS_ARRAY not in arrays:
+            raise ConversionError(f"{path}: it has no {SETTINGS_ARRAY}; is it a model of Marian?")
         text = arrays.pop(SETTINGS_ARRAY).astype(np.uint8).tobytes().rstrip(b"\0").decode()
         return WeightsFile(path, arrays), SettingsFile(path, read_settings(text))
-    except KeyError as error:
-        raise ConversionError(f"{path}: it has no {error.args[0]}; is it a model of Marian?") from error
-    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ConversionError(f"{path}: cannot be read ({error}); it is corrupt or no model of Marian") from error
 
 
 def _settings_of(path: Path) -> SettingsFile:
-    try:
+    with foreign_content(path, "settings of Marian"):
         return SettingsFile(path, read_settings(read_bytes(path).decode()))
-    except ValueError as error:
-        raise ConversionError(f"{path}: cannot be read ({error}); it is corrupt or of another kind") from error
 
 
 def _vocabularies(folder: Path, decoder: SettingsFile) -> tuple[Vocabulary, Vocabulary, SubwordModels]:
@@ -136,15 +135,13 @@ def _vocabularies(folder: Path, decoder: SettingsFile) -> tuple[Vocabulary, Voca
 
 def _vocabulary(path: Path) -> Vocabulary:
     data = read_bytes(path)
-    try:
+    with foreign_content(path, "a vocabulary, the id of each word"):
         if path.suffix == ".spm":
             ids = {word: number for number, word in enumerate(words_of(data))}
         else:
             ids = json.loads(data) if path.suffix == ".json" else read_vocabulary(data.decode())
         start = next(name for name in ("<s>", "<start>", "<pad>") if name not in ids)  # Marian has no start symbol
         return Vocabulary.of(ids, unknown=UNKNOWN_WORD, start=start, end=END_WORD)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConversionError(f"{path}: cannot be read ({error}); expected the id of each word") from error
 
 
 def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, Array]:

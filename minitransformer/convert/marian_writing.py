@@ -54,7 +54,7 @@ def write_marian(parts: Parts, directory: Path, storage: str = "float32") -> Non
     orders = [_order(n, separate) for n in (config.n_source_words, config.vocabulary_size)]
     arrays = {name: array.astype(storage) for name, array in _arrays(parts, orders).items()}
     if not all(np.isfinite(array).all() for array in arrays.values()):
-        raise ConversionError(f"{directory}: some weights are too large for {storage}, or not finite")
+        raise ConversionError(f"some weights are too large for {storage}, or not finite")
     write_arrays(directory / WEIGHTS, arrays, {"format": "pt"})
     padding = orders[1].index(START)
     _write_json(directory / CONFIG, _configuration(config, storage, padding))

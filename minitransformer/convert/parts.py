@@ -22,9 +22,23 @@ class ConversionError(UserError):
 
 
 def require_empty(directory: Path) -> None:
-    """Raise ConversionError unless a directory is absent or empty."""
+    """Raise ConversionError unless a directory is absent, or is empty and can be replaced."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConversionError(f"{directory}: exists and is not an empty directory; choose another, or remove it")
+    if directory.exists() and (directory.samefile(Path.cwd()) or directory.is_mount()):
+        raise ConversionError(
+            f"{directory}: is the current directory or a mount point, and cannot be replaced; choose a directory in it"
+        )
+
+
+def require_finite(path: Path, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array of weights.  Raises: ConversionError naming file and array if a number is infinite or NaN."""
+    if n_bad := array.size - np.count_nonzero(np.isfinite(array)):
+        raise ConversionError(
+            f"{path}: {name} has values that are not finite (NaN or infinite: {n_bad:,} of {array.size:,}); the model"
+            " has diverged: take another checkpoint"
+        )
+    return array
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Translation memories: TMX files, read as a stream; and the parts of a file to write.
 
 Expat reads the XML.  It never opens another file: the DTD that a document type names is not read.  Declarations of
-entities are refused, so that no text can expand.
+entities are refused, so that no text can expand.  Depth, units and codes of languages are bounded, so that memory is.
 
 Source: TMX 1.4b Specification, Localisation Industry Standards Association, 2005.
 """
@@ -27,6 +27,9 @@ CLOSING = b"</body>\n</tmx>\n"
 _log = logging.getLogger(__name__)
 _BYTES_AT_ONCE = 1 << 20  # large: expat before 2.6 reads an incomplete token again with every piece
 _LONGEST_TOKEN = 16 << 20  # bytes of a tag or a comment: no real file has such a long one
+_DEEPEST = 100  # elements within each other; text is at depth 6, in codes within codes a little deeper
+_MOST_LANGUAGES, _LARGEST_UNIT = 1_000, 10 * LONGEST_LINE  # of a unit: languages, and characters in all of them
+_LONGEST_CODE = 100  # characters of a language's code
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 excludes
 _REPLACEMENT = "\ufffd"
 _REMEDY = "the file may be cut off, or not be in the encoding that its first line names (UTF-8 if it names none)"
@@ -72,7 +75,8 @@ class _Collector:
         self._language: str | None = None
         self._line, self._texts = 0, dict[str, str]()
         self._text: list[str] | None = None  # of the current segment
-        self._size, self._code_depth = 0, 0
+        self._size, self._unit_size = 0, 0  # characters of the current segment, and of the unit
+        self._depth, self._code_depth = 0, 0
         self.parser.buffer_text = True
         self.parser.specified_attributes = True  # none that a DTD declares: their defaults could be of any size
         self.parser.StartElementHandler = self._start
@@ -92,6 +96,9 @@ class _Collector:
         self.refuse(f"the entity &{name}; is not declared; write the character itself")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            self.refuse(f"<{name:.80}> is within {_DEEPEST} other elements; expected text in <tmx><body><tu><tuv><seg>")
         if self._root is None:
             self._root = name
             if name != "tmx":
@@ -99,15 +106,22 @@ class _Collector:
         elif self._text is not None:
             self._code_depth += name in CODES or self._code_depth > 0
         elif name == "header":
-            self.source_language = attributes.get("srclang")
+            self.source_language = self._language_code(attributes.get("srclang"))
         elif name == "tu":
-            self._line, self._texts = self.parser.CurrentLineNumber, {}
+            self._line, self._texts, self._unit_size = self.parser.CurrentLineNumber, {}, 0
         elif name == "tuv":
-            self._language = attributes.get("xml:lang") or attributes.get("lang")  # "lang": before TMX 1.4
+            code = attributes.get("xml:lang") or attributes.get("lang")  # "lang": before TMX 1.4
+            self._language = self._language_code(code)
             if not self._language:
                 self.refuse('a <tuv> has no language; expected, for example, <tuv xml:lang="en">')
         elif name == "seg":
             self._text, self._size = [], 0
+
+    def _language_code(self, code: str | None) -> str | None:
+        """Return the code of a language; refuse one that is too long."""
+        if code is not None and len(code) > _LONGEST_CODE:
+            self.refuse(f"the code of a language has {len(code):,} characters; expected one such as en or de-AT")
+        return code
 
     def _characters(self, text: str) -> None:
         if self._text is None or self._code_depth:
@@ -115,14 +129,20 @@ class _Collector:
         self._size += len(text)
         if self._size > LONGEST_LINE:
             self.refuse(f"a segment has more than {LONGEST_LINE:,} characters; expected a sentence or a paragraph")
+        self._unit_size += len(text)
+        if self._unit_size > _LARGEST_UNIT:
+            self.refuse(f"a unit has more than {_LARGEST_UNIT:,} characters; expected a sentence in each language")
         self._text.append(text)
 
     def _end(self, name: str) -> None:
+        self._depth -= 1
         if self._code_depth:
             self._code_depth -= 1
         elif name == "seg" and self._text is not None:
             if self._language is not None:
                 self._texts.setdefault(self._language, _one_line("".join(self._text)))
+                if len(self._texts) > _MOST_LANGUAGES:
+                    self.refuse(f"a unit has more than {_MOST_LANGUAGES:,} languages; expected one <tuv> for each")
             self._text = None
         elif name == "tuv":
             self._language = None
@@ -213,7 +233,7 @@ def read_segments(path: Path, language: str) -> Iterator[str]:
         text = unit.text(language)
         if text is None:
             n_left_out += 1
-            codes |= dict.fromkeys(unit.texts)
+            codes |= dict.fromkeys(unit.texts) if len(codes) <= N_NAMED else {}
         else:
             n_found += 1
             yield text
@@ -237,7 +257,7 @@ def survey_memory(path: Path, languages: Sequence[str] = ()) -> Survey:
     _log.info(f"{path}: {source} → {target}")
     n_pairs, incomplete, codes = 0, Found(), dict[str, None]()
     for _, unit in read_units(path):
-        codes |= dict.fromkeys(unit.texts)
+        codes |= dict.fromkeys(unit.texts) if len(codes) <= N_NAMED else {}
         if unit.text(source) is None or unit.text(target) is None:
             incomplete.add(unit.line)
         else:

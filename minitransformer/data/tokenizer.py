@@ -25,7 +25,7 @@ from minitransformer.data.rare_words import (
 from minitransformer.data.survey import CorpusError
 from minitransformer.model.symbols import BLANK, END, START, UNKNOWN
 from minitransformer.system.checksums import check_files, has_checksums, remove_checksums, write_checksums
-from minitransformer.system.files import CheckpointError, atomic_write
+from minitransformer.system.files import CheckpointError, atomic_write, read_regular
 from minitransformer.system.threads import on_a_thread, require_wanted
 
 JOINT_FILE = "tokenizer.model"
@@ -171,7 +171,7 @@ class Tokenizer:
         try:
             if has_checksums(directory, TOKENIZER_CHECKSUMS):
                 check_files(directory, names, TOKENIZER_CHECKSUMS)
-            tokenizer = cls(*((directory / name).read_bytes() for name in names))
+            tokenizer = cls(*(read_regular(directory / name) for name in names))
             if not min(tokenizer.n_source_words, tokenizer.n_target_words):
                 raise RuntimeError(f"{' or '.join(names)} is empty")
             return tokenizer

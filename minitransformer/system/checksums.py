@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from minitransformer.system.files import CheckpointError, CorruptFileError, read_json, write_text
+from minitransformer.system.files import CheckpointError, CorruptFileError, read_json, require_regular, write_text
 
 CHECKSUMS_FILE = "checksums.json"
 FORMAT = 1  # of checkpoints and model directories; increased when this version cannot read the new ones
@@ -115,5 +115,6 @@ def _as_text(content: dict[str, Any]) -> str:
 
 
 def _sha256(path: Path) -> str:
+    require_regular(path)
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,12 +1,15 @@
-"""Atomic writing of files: a temporary file is written beside the final path, synced, then renamed to it."""
+"""Atomic writing of files and directories: under a temporary name beside the final path, synced, then renamed to it."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import re
 import secrets
+import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -65,6 +68,50 @@ def atomic_write(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # the file may not exist: after a rename, or after an error that was reported
             temporary.unlink()
+
+
+@contextmanager
+def atomic_directory(directory: Path) -> Iterator[Path]:
+    """Yield an empty temporary directory beside ``directory``; on success rename it, on failure remove it.
+
+    ``directory`` must be absent or empty.  Temporary directories that killed processes left beside it are removed.  A
+    process that still writes one holds its lock, so it stays.
+    Raises: CheckpointError if the file system refuses.
+    """
+    path = directory.resolve()  # a link to an empty directory stays a link
+    new_parents = [parent for parent in path.parents if not parent.exists()]
+    temporary = temporary_path(path)
+    try:
+        make_directory(path.parent)
+        _remove_unfinished_beside(path)
+        with lock_directory(temporary, "writing"):
+            if path.exists():
+                shutil.copymode(path, temporary)
+            yield temporary
+            sync(temporary)
+            temporary.rename(path)
+        sync(path.parent)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        with suppress(OSError):  # another process has written there
+            for parent in new_parents:
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise CheckpointError(
+                f"{directory}: cannot be written ({error}); free some space or choose another directory"
+            ) from error
+        raise
+
+
+def _remove_unfinished_beside(path: Path) -> None:
+    """Remove the temporary directories of ``path`` that no process writes."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]+\.tmp")
+    for unfinished in path.parent.iterdir():
+        if name.fullmatch(unfinished.name) and unfinished.is_dir() and not unfinished.is_symlink():
+            descriptor = os.open(unfinished, os.O_RDONLY)
+            if try_lock(descriptor):
+                shutil.rmtree(unfinished, ignore_errors=True)
+            os.close(descriptor)
 
 
 def remove_unfinished(directory: Path) -> None:
@@ -144,14 +191,30 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def require_regular(path: Path) -> None:
+    """Raise OSError if a path is no regular file: a FIFO makes its reader wait, and a device may have no end."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a directory"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device")
+        raise OSError(errno.EINVAL, f"is {kind}; expected a regular file", str(path))
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file.  Raises: OSError if it is of another kind, or cannot be read."""
+    require_regular(path)
+    return path.read_bytes()
+
+
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file.  Raises: CorruptFileError if it is missing or not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_regular(path).decode("utf-8"))
     except FileNotFoundError as error:
         raise CorruptFileError(f"{path}: not found; is {path.parent} the right directory?") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path}: cannot be read ({error}); it is corrupt or of another kind") from error
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise CorruptFileError(f"{path}: cannot be read ({cause}); it is corrupt or of another kind") from error
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
@@ -189,6 +252,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     Raises: CorruptFileError if it is missing, corrupt or not readable; UnfitError if it has floats of 8 bits or fewer.
     """
     try:
+        require_regular(path)
         with path.open("rb"):  # safetensors reports every file that cannot be opened as missing
             pass
         with safe_open(path, framework="numpy") as file:
@@ -208,7 +272,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise CorruptFileError(
             f"{path}: cannot be read ({error.strerror}); change its permissions, or use another checkpoint"
         ) from error
-    except SafetensorError as error:
+    except (SafetensorError, ValueError) as error:  # ValueError: more axes, or a larger shape, than NumPy has
         raise CorruptFileError(
             f"{path}: cannot be read ({error}); it is truncated or corrupt: use another checkpoint"
         ) from error

@@ -22,9 +22,12 @@ def test_the_average_of_checkpoints_is_a_model_that_translates(trained: Trained,
 
 
 def test_the_average_of_the_last_is_the_last(trained: Trained, tmp_path: Path) -> None:
+    unfinished = tmp_path / ".model.safetensors.0123456789abcdef.tmp"  # as a killed process leaves it
+    unfinished.touch()
     output_of(lambda: average(["--run", str(trained.run), "--last", "1", "--output", str(tmp_path)]))
     last = trained.run / "checkpoints" / "step-00000060"
     assert contents(tmp_path)["model.safetensors"] == contents(last)["model.safetensors"]
+    assert not unfinished.exists()
 
 
 def test_an_update_that_a_kill_has_left_two_checkpoints_of_counts_once(trained: Trained, tmp_path: Path) -> None:

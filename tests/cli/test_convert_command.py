@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_run import Trained, as_command, contents, output_of, translated
@@ -12,6 +16,7 @@ from small_run import Trained, as_command, contents, output_of, translated
 from cli.command import naming_options
 from cli.convert import convert
 from minitransformer.convert.parts import ConversionError
+from minitransformer.system.files import CheckpointError
 
 
 def test_a_run_is_copied_as_a_model_that_translates_the_same(trained: Trained, tmp_path: Path) -> None:
@@ -55,7 +60,8 @@ def test_an_output_that_is_not_completed_leaves_nothing(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     def fail(path: Path, text: str) -> None:
-        assert contents(tmp_path).keys() == {f"{name}/model.bin"}  # a file was written before
+        (written,) = contents(tmp_path)  # a file was written before, in a directory of another name
+        assert re.fullmatch(rf"(new/)?\.{Path(name).name}\.[0-9a-f]+\.tmp/model.bin", written)
         raise error
 
     monkeypatch.setattr("minitransformer.convert.ctranslate2_writer.write_text", fail)
@@ -66,9 +72,57 @@ def test_an_output_that_is_not_completed_leaves_nothing(
         assert list(tmp_path.rglob("*")) == [tmp_path / "empty"]
 
 
+@pytest.mark.parametrize("last", ["write_text", "write_certificate"])
+def test_a_killed_conversion_leaves_nothing_that_blocks_the_same_command(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """The process is killed in the middle of the files, or when only the certificate is missing."""
+    (tmp_path / "text").write_text("one two\n")
+    words = [str(trained.run), "--output", str(tmp_path / "new"), "--to", "ctranslate2"]
+    for name in ("require_side", "other_side", "certify"):
+        monkeypatch.setattr(f"cli.convert.{name}", lambda *_: SimpleNamespace(description="same"))
+    monkeypatch.setattr("cli.convert.write_certificate", lambda _, directory: (directory / "certificate.json").touch())
+    module = "cli.convert" if last == "write_certificate" else "minitransformer.convert.ctranslate2_writer"
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(f"{module}.{last}", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        convert([*words, "--certify", str(tmp_path / "text")])
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert sorted(contents(tmp_path)) != ["text"]
+    output_of(lambda: convert([*words, "--certify", str(tmp_path / "text")]))
+    assert {name.partition("/")[0] for name in contents(tmp_path)} == {"new", "text"}
+    assert {"model.bin", "config.json", "certificate.json"} <= contents(tmp_path / "new").keys()
+
+
+def test_a_failed_certificate_leaves_no_output(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ConversionError("other program")
+
+    (tmp_path / "text").write_text("one two\n")
+    monkeypatch.setattr("cli.convert.require_side", lambda name: None)
+    monkeypatch.setattr("cli.convert.other_side", fail)
+    words = ["--output", str(tmp_path / "new"), "--to", "ctranslate2", "--certify", str(tmp_path / "text")]
+    with pytest.raises(ConversionError, match="other program"):
+        convert([str(trained.run), *words])
+    assert list(contents(tmp_path)) == ["text"]
+
+
+def test_the_current_directory_is_not_replaced(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ConversionError, match=r"^\.: is the current directory or a mount point.*; choose a directory in"
+    ):
+        convert([str(trained.run), "--output", "."])
+
+
 def test_a_directory_that_cannot_be_made_is_named(trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConversionError, match=r"file/new: cannot be made \(.*\); choose another directory$"):
+    with pytest.raises(CheckpointError, match=r"file/new: cannot be written \(.*\); .* choose another directory$"):
         convert([str(trained.run), "--output", str(tmp_path / "file" / "new")])
 
 
@@ -89,13 +143,16 @@ def test_a_storage_that_a_format_lacks_is_refused_before_reading(tmp_path: Path)
         convert(["nowhere", "--output", str(tmp_path), "--storage", "int8"])
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "last.ckpt"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "x$(touch hacked) 'y'.bin"])
 def test_a_pickle_is_refused_with_the_command_that_converts_it(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04cposix\nsystem\n.")
     for source in (tmp_path, tmp_path / name):
-        with pytest.raises(ConversionError, match=r"is a pickle, .* never read; .*python -c \"import torch") as caught:
+        with pytest.raises(ConversionError, match=r"is a pickle, .* never read; .* same command again: ") as caught:
             convert([str(source), "--output", str(tmp_path / "new")])
-        assert f"torch.load('{tmp_path / name}', map_location='cpu', weights_only=True)" in str(caught.value)
+        words = shlex.split(str(caught.value).partition(" again: ")[2])
+        assert words[:2] == ["python", "-c"]
+        assert 'torch.load(sys.argv[1], map_location="cpu", weights_only=True)' in words[2]
+        assert words[3:] == [str(tmp_path / name), str(tmp_path / "model.safetensors")]
 
 
 def test_a_run_becomes_a_ctranslate2_model_and_a_model_of_ours_again(trained: Trained, tmp_path: Path) -> None:

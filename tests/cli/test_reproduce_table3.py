@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -74,17 +75,19 @@ def test_a_corpus_without_text_of_its_own_is_the_demonstrations_and_a_missing_on
 
 
 def test_a_missing_text_is_reported_with_what_this_command_can_do_and_prepared_text_suffices(tmp_path: Path) -> None:
-    asked = options(tmp_path, "base")
+    folder = tmp_path / "my $(text)"
+    folder.mkdir()
+    asked = options(folder, "base")
     assert asked.corpus is not None
-    (tmp_path / "train.en").rename(tmp_path / "elsewhere")
+    (folder / "train.en").rename(folder / "elsewhere")
     with pytest.raises(
         CorpusError, match=r"train\.en: not found; set raw in \[data\] .* --data\.raw FOLDER$"
     ) as caught:
         reproduce_table3(asked)
-    (tmp_path / "elsewhere").rename(tmp_path / "train.en")
-    words = str(caught.value).partition("minitransformer-prepare ")[2].replace("FOLDER", str(tmp_path)).split()
-    assert prepare_data(words) == 0
-    (tmp_path / "train.en").unlink()
+    (folder / "elsewhere").rename(folder / "train.en")
+    words = shlex.split(str(caught.value).partition("minitransformer-prepare ")[2])
+    assert prepare_data([str(folder) if word == "FOLDER" else word for word in words]) == 0
+    (folder / "train.en").unlink()
     assert reproduce_table3(asked) == 0
 
 

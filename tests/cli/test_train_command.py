@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +36,14 @@ def test_training_says_what_it_does(trained: Trained) -> None:
         assert line in trained.log
     assert re.search(r"[\d,]+ parameters, 200 training pairs; processes 1, threads each \d+", trained.log)
     assert f"done: translate with minitransformer-translate --run {trained.run}" in trained.log
+
+
+def test_the_command_shown_at_the_end_is_one_for_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cli.train.train_run", lambda *_, **__: SimpleNamespace(is_complete=True))
+    train(["--run", str(tmp_path / "x$(y)")])
+    assert f"minitransformer-translate --run '{tmp_path}/x$(y)'\n" in capsys.readouterr().err
 
 
 def test_the_log_of_a_file_has_plain_lines(trained: Trained) -> None:

@@ -24,10 +24,7 @@ from autograd.optim import Adam
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig
 from minitransformer.convert.bundle import write_bundle
-from minitransformer.convert.ctranslate2 import read_ctranslate2
-from minitransformer.convert.fairseq import read_fairseq
 from minitransformer.convert.formats import read_parts
-from minitransformer.convert.joeynmt import read_joeynmt
 from minitransformer.convert.marian_writing import write_marian as write_marian_mt
 from minitransformer.convert.parts import Parts
 from minitransformer.data.corpus import FileCorpus
@@ -289,6 +286,11 @@ def write_marian_directory(directory: Path) -> None:
     write_marian_mt(Parts(config, Transformer(config, seed=1).weights(), tokenizer), directory)
 
 
+def read_finite(directory: Path, name: str) -> None:
+    parts = read_parts(directory, name)
+    assert all(np.isfinite(array).all() for array in parts.weights.values())
+
+
 READERS: dict[str, Reader] = {
     "checkpoint": Reader(write_checkpoint, read_checkpoint, notices_all=True),
     "checkpoint-with-new-checksums": Reader(
@@ -310,18 +312,18 @@ READERS: dict[str, Reader] = {
     ),
     "ctranslate2": Reader(
         lambda directory: ctranslate2_directory(directory, random_parts({"n_layers": 1})),
-        lambda directory: read_ctranslate2(directory).require_fitting(),
+        lambda directory: read_finite(directory, "ctranslate2"),
     ),
-    "fairseq": Reader(write_fairseq, lambda directory: read_fairseq(directory).require_fitting()),
-    "joeynmt": Reader(write_joeynmt, lambda directory: read_joeynmt(directory).require_fitting()),
+    "fairseq": Reader(write_fairseq, lambda directory: read_finite(directory, "fairseq")),
+    "joeynmt": Reader(write_joeynmt, lambda directory: read_finite(directory, "joeynmt")),
     "metrics": Reader(write_metrics, lambda directory: MetricsFile(directory).begin(TrainingState(step=5), 9)),
     "logged-run": Reader(write_logged_run, lambda directory: run_page([read_run(directory)] * 2)),
     "repro-bundle": Reader(write_repro_bundle_of_update, replay_repro_bundle),
     "translation": Reader(
         write_half_translated, lambda directory: translate_four_lines(directory, resume=True), changes_others=True
     ),
-    "marian": Reader(write_marian_directory, lambda directory: read_parts(directory, "marian")),
-    "marian-npz": Reader(write_marian, lambda directory: read_parts(directory, "marian-npz")),
+    "marian": Reader(write_marian_directory, lambda directory: read_finite(directory, "marian")),
+    "marian-npz": Reader(write_marian, lambda directory: read_finite(directory, "marian-npz")),
     "corpus": Reader(write_corpus, read_corpus),
     "translation-memory": Reader(write_translation_memory, read_translation_memory),
     "treebank": Reader(lambda directory: write_toy_treebank(directory / "t.mrg", 8, seed=1), read_treebank),

@@ -127,7 +127,7 @@ LAYER = "decoder/layer_1/self_attention"
         ({f"{LAYER}/linear_0/weight": np.ones((24, 12), np.float32)}, r"expected shape \(36, 12\), got shape"),
         ({f"{LAYER}/linear_1/weight": None}, r"linear_1/weight: expected shape \(12, 12\), got no such array"),
         ({"encoder/num_heads": np.array(5, np.int16), "decoder/num_heads": np.array(5, np.int16)}, "5 heads of .2. "),
-        ({"encoder/num_heads": np.array(np.nan, np.float32)}, "encoder/num_heads has values that are not finite"),
+        ({"encoder/num_heads": np.array(np.nan, np.float32)}, "num_heads: expected a whole number, got nan"),
         ({"encoder/num_heads": np.array(1.5, np.float32)}, "num_heads: expected a whole number, got 1.5"),
         ({"encoder/num_heads": np.array([2, 2], np.int16)}, "num_heads: expected a number, got an array"),
         ({"encoder/embeddings_0/weight": np.ones((14, 12), np.float32)}, r"expected shape \(13, 12\), got"),

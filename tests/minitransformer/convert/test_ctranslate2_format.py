@@ -115,11 +115,6 @@ def test_int8_needs_a_positive_scale_for_each_row(scale: np.ndarray | None, tmp_
         dequantised(tmp_path, variables)
 
 
-def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match="w has values that are not finite; take another checkpoint"):
-        dequantised(tmp_path, {"w": np.array([1, np.nan], np.float32)})
-
-
 def test_bfloat16_four_bits_and_unknown_types_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="w is of type bfloat16; expected one of float32, int8"):
         read_model_file(written(tmp_path, model(6, variable("w", (1,), 5, 2, b"\0\0"))))
@@ -172,7 +167,7 @@ def test_counts_are_not_trusted(content: bytes, problem: str, tmp_path: Path) ->
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match=r"model.bin: cannot be read \(No such file"):
+    with pytest.raises(ConversionError, match=r"model.bin: cannot be read as .* \(No such file"):
         read_model_file(tmp_path / "model.bin")
 
 

@@ -78,10 +78,10 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="it has no special:model.yml; is it a model of Marian"):
         read_parts(tmp_path)
     np.savez(tmp_path / "model.npz", x=np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(ConversionError, match="cannot be read"):
+    with pytest.raises(ConversionError, match="cannot be read as .* x.npy has .* dtype object"):
         read_parts(tmp_path)
     (tmp_path / "model.npz").write_bytes(b"PK")
-    with pytest.raises(ConversionError, match=r"model.npz: cannot be read .*; it is corrupt or no model of Marian"):
+    with pytest.raises(ConversionError, match=r"model.npz: cannot be read as .*BadZipFile.* is missing, corrupt or of"):
         read_parts(tmp_path)
     write_marian(tmp_path)
     (tmp_path / "model.src.vocab.yml").write_text("the: many")

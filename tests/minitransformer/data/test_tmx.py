@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import lzma
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -143,8 +144,59 @@ def test_defaults_that_a_document_type_declares_are_not_read(tmp_path: Path) -> 
 def test_what_is_too_long_is_refused(tmp_path: Path) -> None:
     message = refused(written(tmp_path, TMX.replace("One", "One " * (LONGEST_LINE // 3))))
     assert message.startswith(", line 5: a segment has more than 1,000,000 characters")
+    message = refused(written(tmp_path, TMX.replace("de-DE", "de" * 51, 1)))
+    assert message == ", line 6: the code of a language has 102 characters; expected one such as en or de-AT"
     message = refused(written(tmp_path, TMX.replace("<body>", f"<body><!--{'x' * (18 << 20)}-->")))
     assert message.startswith(", line 4: a tag or comment has more than")
+
+
+def refused_with_memory(path: Path, message: str) -> int:
+    """The largest number of bytes that a refusal took, those of expat included."""
+    tracemalloc.start()
+    try:
+        assert refused(path, ("en", "de")).startswith(message)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "x.tmx",
+            TMX.replace("</body>", "<a>" * 300_000),
+            ", line 11: <a> is within 100 other elements; expected text",
+        ),
+        (
+            "x.tmx.gz",
+            gzip.compress(memory({f"x{i}": "a" * 900_000 for i in range(14)}).encode(), 1),
+            ", line 3: a unit has more than 10,000,000 characters; expected a sentence in each language",
+        ),
+        (
+            "x.tmx",
+            memory({f"x{i}": "a" for i in range(9_000)}),
+            ", line 3: a unit has more than 1,000 languages; expected",
+        ),
+    ],
+    ids=["deep", "large", "many languages"],
+)
+def test_units_and_depth_are_bounded_and_so_is_memory(
+    tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
+    assert refused_with_memory(written(tmp_path, content, name), message) < 40 << 20
+
+
+def test_languages_of_a_file_take_no_memory(tmp_path: Path) -> None:
+    """Only a few are named, though each unit may have another one."""
+    units = ({f"{i}{'🙂' * 90}": "a"} for i in range(30_000))
+    message = ": no unit has text in both en and de; its languages are 0🙂"
+    assert refused_with_memory(written(tmp_path, memory(*units)), message) < 12 << 20
+
+
+def test_text_in_codes_within_codes_is_left_out(tmp_path: Path) -> None:
+    nested = "<ph><sub>" * 20 + "x" + "</sub></ph>" * 20
+    assert list(read_memory(written(tmp_path, TMX.replace("Hello, ", f"Hello, {nested}")))) == PAIRS
 
 
 @pytest.mark.parametrize(

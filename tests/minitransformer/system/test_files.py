@@ -5,17 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from minitransformer.system.checksums import compare_files
 from minitransformer.system.files import (
     CheckpointError,
     CorruptFileError,
     UnfitError,
+    atomic_directory,
     read_arrays,
+    read_json,
     remove_unfinished,
     temporary_path,
     try_lock,
@@ -63,6 +67,52 @@ def test_left_over_temporary_files_are_removed(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     remove_unfinished(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept.tmp"]
+
+
+def test_a_directory_gets_its_name_and_its_old_mode_when_it_is_complete(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "old")
+    for name in ("old", "link", "new/one"):
+        with atomic_directory(tmp_path / name) as temporary:
+            (temporary / "file").write_text(name)
+            assert not (tmp_path / name / "file").exists()
+        assert (tmp_path / name / "file").read_text() == name
+        (tmp_path / name / "file").unlink()
+    assert (tmp_path / "old").stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "new", "old"]
+
+
+def test_unfinished_directories_are_removed_unless_a_process_writes_them(tmp_path: Path) -> None:
+    left, other = tmp_path / ".new.0123456789abcdef.tmp", tmp_path / ".news.0123456789abcdef.tmp"
+    for directory in (left, other):
+        directory.mkdir()
+        (directory / "file").touch()
+    with atomic_directory(tmp_path / "new") as first:
+        assert not left.exists()
+        with atomic_directory(tmp_path / "new") as second:
+            assert {first, second, other} == set(tmp_path.iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"new", other.name}
+
+
+@pytest.mark.parametrize("read", [read_json, read_arrays])
+def test_only_regular_files_are_read(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(CorruptFileError, match=r"/x: cannot be read \(is a FIFO; expected a regular file\); "):
+        read(tmp_path / "x")
+    with pytest.raises(CorruptFileError, match=r"/null: cannot be read \(is a device; expected a regular file\); "):
+        read(Path("/dev/null"))
+
+
+def test_a_fifo_has_no_checksum(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(CorruptFileError, match=r"/x: cannot be read \(.*is a FIFO"):
+        compare_files(tmp_path, ["x"], {"x": {"size": 0, "sha256": ""}}, "list")
+
+
+def test_an_array_of_too_many_axes_is_refused(tmp_path: Path) -> None:
+    write_raw(tmp_path / "x", w=("F32", [1] * 65, bytes(4)))
+    with pytest.raises(CorruptFileError, match="/x: cannot be read .*maximum supported dimension"):
+        read_arrays(tmp_path / "x")
 
 
 def write_raw(path: Path, **tensors: tuple[str, list[int], bytes]) -> None:
