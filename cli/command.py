@@ -20,6 +20,7 @@ from minitransformer.system.memory import keep_freed_memory
 from parallel.agreement import DisagreementError
 from parallel.communicator import Communicator
 from parallel.launch import LaunchError, all_or_none
+from parallel.rank_log import LOGGERS
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LESS = "a smaller model, smaller batches, shorter lines, a narrower beam"
@@ -151,7 +152,7 @@ class _LogLines(logging.Handler):
 @contextmanager
 def log_shown(write: Callable[[str], None]) -> Iterator[None]:
     """Pass the log lines of the libraries within this context to ``write``, and to no function of an outer context."""
-    loggers = [logging.getLogger(name) for name in ("autograd", "parallel", "minitransformer")]
+    loggers = [logging.getLogger(name) for name in LOGGERS]
     before = [(logger.handlers, logger.level) for logger in loggers]
     for logger in loggers:
         logger.handlers = [_LogLines(write)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import zlib
 from collections.abc import Mapping
@@ -10,6 +11,10 @@ from typing import Any
 import numpy as np
 
 from parallel.communicator import Communicator
+from parallel.placement import numbered, ranks_by_value
+from parallel.rank_log import log_warnings_of_other_ranks
+
+_log = logging.getLogger(__name__)
 
 
 class DisagreementError(RuntimeError):
@@ -18,6 +23,8 @@ class DisagreementError(RuntimeError):
 
 def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, remedy: str) -> None:
     """Compare facts, such as {"code": "4f2a"}, of all ranks; all ranks must call this.
+
+    Before that, rank 0 logs the new warnings of other ranks, which may explain a difference.
 
     Args:
         when: the beginning of the error message, such as "at the start".
@@ -28,6 +35,7 @@ def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, re
     """
     if world.size == 1:
         return
+    log_warnings_of_other_ranks(world)
     of_all = world.allgather((socket.gethostname(), dict(facts)))
     host, expected = of_all[0]
     differences = [
@@ -42,6 +50,16 @@ def check_agreement(world: Communicator, facts: Mapping[str, str], when: str, re
         more = f" and {len(differences) - 4} more" if len(differences) > 4 else ""
         raise DisagreementError(f"{when} ranks disagree: {'; '.join(differences[:4])}{more}. {remedy}")
     world.barrier()
+
+
+def warn_of_differences(world: Communicator, facts: Mapping[str, str], consequence: str) -> None:
+    """Log a warning on rank 0 for each fact that differs between ranks; all ranks must call this."""
+    of_all = world.allgather(dict(facts))
+    for name in facts if world.rank == 0 else ():
+        ranks = ranks_by_value([theirs[name] for theirs in of_all])
+        if len(ranks) > 1:
+            values = "; ".join(f"{value} on {numbered('rank', numbers)}" for value, numbers in ranks.items())
+            _log.warning(f"{name} differs: {values}: {consequence}")
 
 
 def checksum(array: np.ndarray[Any, Any]) -> str:

@@ -46,7 +46,7 @@ def cores_of(rank: int, placements: Sequence[Placement]) -> int:
 def describe(placements: Sequence[Placement]) -> list[str]:
     """Return one line for each machine, with its ranks and their GPUs."""
     lines = []
-    for host, ranks in ranks_by_host([placement.host for placement in placements]).items():
+    for host, ranks in ranks_by_value([placement.host for placement in placements]).items():
         line = f"{host}: {numbered('rank', ranks)}"
         gpus = [placements[rank].gpu for rank in ranks]
         if gpus[0] is not None:
@@ -55,11 +55,11 @@ def describe(placements: Sequence[Placement]) -> list[str]:
     return lines
 
 
-def ranks_by_host(hosts: Sequence[str]) -> dict[str, list[int]]:
-    """Return the ranks of each host, given the host of every rank."""
+def ranks_by_value(values: Sequence[str]) -> dict[str, list[int]]:
+    """Return the ranks that have each value, such as a host, given the value of every rank."""
     ranks: dict[str, list[int]] = {}
-    for rank, host in enumerate(hosts):
-        ranks.setdefault(host, []).append(rank)
+    for rank, value in enumerate(values):
+        ranks.setdefault(value, []).append(rank)
     return ranks
 
 

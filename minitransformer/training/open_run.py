@@ -8,14 +8,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from autograd.kernel_choice import choose_kernels
+import numpy as np
+
+from autograd.array import namespace_of_device
+from autograd.kernel_choice import choose_kernels, kernels_for, register_kernels
+from autograd.kernels.cpu.library import library
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData
 from minitransformer.model.files import load_model_config
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.system.placement import choose_placements
-from minitransformer.system.provenance import code_version
+from minitransformer.system.provenance import blas_libraries, code_version, processor
 from minitransformer.training.callbacks.checkpoint_stage import require_same_parameters
 from minitransformer.training.largest_batch import try_largest_batch
 from minitransformer.training.pretrained import PRETRAINED, begin_from_pretrained, pretrained_of
@@ -23,12 +27,17 @@ from minitransformer.training.resolve import resolve
 from minitransformer.training.run_data import DIGEST, check_lengths, shared_data, sized, training_pairs
 from minitransformer.training.trainer import Trainer, reducer_for
 from minitransformer.training.validation import Validation
-from parallel.agreement import check_agreement
+from parallel.agreement import check_agreement, warn_of_differences
 from parallel.communicator import Communicator, working_ranks
 from parallel.placement import Placement, cores_of, describe
 
 _log = logging.getLogger(__name__)
 SAME_START = "Start all ranks with the same code, options and data"
+SAME_KERNELS = (
+    "Use the same compiler on all machines, and for different processors the same instructions (the environment"
+    ' variable MINITRANSFORMER_CFLAGS, such as -march=x86-64-v3); or set kernels = "reference"'
+)
+SAME_CUDA_KERNELS = 'Use the same GPUs, driver and CuPy on all machines; or set kernels = "reference"'
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,7 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     choose_kernels(config.kernels)
     placements = choose_placements(config.device, world)
     config, why_no_bfloat16 = resolve(config, world)
+    require_same_kernels(config, world)
     data = shared_data(config, world)
     _require_same(world, {"prepared data": data.digest, **config.settings()})
     n_threads = 1 if config.device == "cuda" else cores_of(world.rank, placements)
@@ -65,8 +75,36 @@ def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     return OpenRun(config, world, data, trainer)
 
 
-def _require_same(world: Communicator, facts: Mapping[str, str]) -> None:
-    check_agreement(world, facts, "at the start", SAME_START)
+def _require_same(world: Communicator, facts: Mapping[str, str], remedy: str = SAME_START) -> None:
+    check_agreement(world, facts, "at the start", remedy)
+
+
+def require_same_kernels(config: RunConfig, world: Communicator) -> None:
+    """Refuse ranks that compute with different kernels; warn if processors, GPUs or other libraries differ.
+
+    Raises: DisagreementError on rank 0.
+    """
+    if world.size == 1:
+        return
+    if config.kernels == "compiled" and config.device == "cuda":
+        register_kernels("cuda")
+        _require_same(world, {"CUDA kernels": ", ".join(sorted(kernels_for("cuda"))) or "none"}, SAME_CUDA_KERNELS)
+    elif config.kernels == "compiled":
+        obstacles = world.allgather(library().obstacle.partition("\n")[0].rstrip(":"))
+        reason = next((f"{obstacle}. " for obstacle in obstacles if obstacle), "")
+        _require_same(world, {"kernel library": library().sha256[:10] or "none"}, reason + SAME_KERNELS)
+    facts = _gpu_and_library() if config.device == "cuda" else _processor_and_libraries()
+    warn_of_differences(world, facts, "the last bits of the model depend on which rank computes what")
+
+
+def _gpu_and_library() -> dict[str, str]:
+    cupy = namespace_of_device("cuda")
+    gpu = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
+    return {"GPU": gpu, "CuPy": cupy.__version__}
+
+
+def _processor_and_libraries() -> dict[str, str]:
+    return {"processor": processor(), "BLAS": blas_libraries() or "unknown", "NumPy": np.__version__}
 
 
 def _build_trainer(config: RunConfig, world: Communicator, data: PreparedData, n_threads: int) -> Trainer:

@@ -22,6 +22,7 @@ from minitransformer.training.open_run import OpenRun, open_run
 from minitransformer.training.run_lock import run_lock
 from minitransformer.training.writer import LostDirectoryError
 from parallel.communicator import Communicator, SerialCommunicator
+from parallel.rank_log import collected_warnings
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ def train(
 ) -> RunResult:
     """Train a model from raw text to a directory that can translate; resume from the last checkpoint if there is one.
 
-    Progress is logged with Python's ``logging``; loggers have the names of the modules.
+    Progress is logged with Python's ``logging``; loggers have the names of the modules.  Rank 0 also logs the warnings
+    of other ranks.
 
     Args:
         config: the settings; ``RunConfig()`` is the demonstration, which takes minutes on two CPU cores.
@@ -70,7 +72,7 @@ def train(
         callbacks = [ProgressBar(Console(file=sys.stderr, highlight=False))] if world.rank == 0 else []
     files = [MetricsFile(config.run), ReportPage(config.run)] if world.rank == 0 else []
     callback = Callbacks([*files, *callbacks])
-    with run_lock(config.run, world):
+    with run_lock(config.run, world), collected_warnings(world):
         run = open_run(config, world)
         if evaluates and is_finished(run):
             is_complete = True

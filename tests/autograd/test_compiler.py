@@ -107,11 +107,14 @@ def test_the_kernels_are_compiled_once_in_all_processes(cache: Path, monkeypatch
 
 @needs_compiler
 def test_other_options_give_another_library(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashes = []
     for options in ("", "-DANYTHING", "-O1"):
         monkeypatch.setenv("MINITRANSFORMER_CFLAGS", options)
         monkeypatch.setattr(cpu, "_libraries", [])
         assert cpu.library().functions
+        hashes.append(cpu.library().sha256)
     assert len(list(cache.iterdir())) == 3
+    assert hashes[0] == hashes[1] != hashes[2], "the hash is that of the machine code"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +12,13 @@ import pytest
 from mpirun import MPIRUN, needs_mpi, run
 from small_run import SMALL_MODEL, write_parallel_text
 
+from autograd.kernels.cpu.library import library
 from cli.prepare import prepare_data
 from minitransformer.data.store import TokenStore
+from minitransformer.system.provenance import blas_libraries
 
 pytestmark = needs_mpi
+needs_compiler = pytest.mark.skipif(not library().functions, reason="no C compiler")
 
 
 def run_two(first: list[str], second: list[str]) -> subprocess.CompletedProcess[str]:
@@ -79,6 +84,43 @@ def test_a_rank_with_another_option_is_reported_by_the_options_name(
     assert f"at the start ranks disagree: {output}" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "data").exists(), "options are compared before data is prepared"
+
+
+TRAIN = [sys.executable, "-c", "from cli.train import main; raise SystemExit(main())"]
+NO_COMPILER = ["env", "CC=no-such-compiler"]
+
+
+@needs_compiler
+def test_a_rank_without_a_compiler_is_refused_unless_all_compute_without_kernels(
+    options: list[str], tmp_path: Path
+) -> None:
+    done = run_two([*TRAIN, *options], [*NO_COMPILER, *TRAIN, *options])
+    assert done.returncode != 0
+    assert "warning: rank 1: no C compiler was found" in done.stderr
+    assert "at the start ranks disagree: kernel library is none on rank 1" in done.stderr
+    assert "no C compiler was found (cc, or what the environment variable CC names): install GCC" in done.stderr
+    assert 'or set kernels = "reference"' in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run" / "data").exists(), "kernels are compared before data is prepared"
+
+    options += ["--kernels", "reference", "--training.max-updates", "2"]
+    done = run_two([*TRAIN, *options], [*NO_COMPILER, *TRAIN, *options])
+    assert done.returncode == 0, done.stderr
+    assert "no C compiler" not in done.stderr
+
+
+@pytest.mark.skipif(
+    "openblas" not in str(blas_libraries()) or platform.machine() != "x86_64",
+    reason="these types of processor are those of OpenBLAS for x86",
+)
+def test_another_type_of_processor_is_a_warning_on_rank_0(options: list[str]) -> None:
+    options += ["--training.max-updates", "2"]
+    of_type = [["env", f"OPENBLAS_CORETYPE={name}", *TRAIN, *options] for name in ("Haswell", "Nehalem")]
+    done = run_two(*of_type)
+    assert done.returncode == 0, done.stderr
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: BLAS differs: ")]
+    assert len(warnings) == 1
+    assert re.search(r"openblas \S+ for Haswell on rank 0; openblas \S+ for Nehalem on rank 1: ", warnings[0])
 
 
 def test_a_rank_with_other_token_ids_of_the_same_lengths_is_reported(options: list[str], tmp_path: Path) -> None:

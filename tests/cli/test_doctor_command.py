@@ -28,6 +28,7 @@ from cli.doctor import doctor, shown, summary
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from minitransformer.model.transformer import Transformer
+from minitransformer.system import provenance
 from minitransformer.training.doctor import machine, plan, together
 from minitransformer.training.doctor.finding import Finding, merged
 from minitransformer.training.doctor.machine import cores, left_by_mpich, shared_memory
@@ -72,8 +73,8 @@ def test_it_says_how_kernels_were_compiled_or_why_not(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ["--run", str(tmp_path)]
-    monkeypatch.setattr(machine, "library", lambda: Library({"f": print}, "/usr/bin/cc -O3"))
-    assert "ok kernels compiled by /usr/bin/cc -O3" in output_and_status(capsys, *arguments)[1]
+    monkeypatch.setattr(machine, "library", lambda: Library({"f": print}, "/usr/bin/cc -O3", "4f2a"))
+    assert "ok kernels 4f2a, compiled by /usr/bin/cc -O3" in output_and_status(capsys, *arguments)[1]
     monkeypatch.setattr(machine, "library", lambda: Library({}, obstacle="no C compiler was found: install GCC"))
     status, output = output_and_status(capsys, *arguments)
     assert status == 1
@@ -222,7 +223,7 @@ def test_processes_that_cannot_speak_are_reported_of_by_the_first_alone(
 
 
 def test_an_unknown_blas_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "threadpool_info", lambda: [{"user_api": "openmp"}])
+    monkeypatch.setattr(provenance, "threadpool_info", lambda: [{"user_api": "openmp"}])
     assert machine.blas()[0].found.startswith("none that threadpoolctl recognises")
 
 

@@ -7,6 +7,7 @@ arguments, and the references run.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import logging
 import os
 import platform
@@ -82,10 +83,14 @@ class Function:
 
 
 class Library(NamedTuple):
-    """The compiled C functions by name, and the command that compiled them; or no functions, and the reason."""
+    """The compiled C functions by name, the command that compiled them, and a hash of the machine code.
+
+    Without functions, ``obstacle`` is the reason.
+    """
 
     functions: dict[str, Callable[..., Any]]
     command: str = ""
+    sha256: str = ""
     obstacle: str = ""
 
 
@@ -116,7 +121,8 @@ def _open() -> Library:
     try:
         command = _command()
         path = cached_code("cpu", _inputs(command), lambda: _compile(command))
-        return Library(_functions_of(ctypes.CDLL(str(path))), shlex.join(command))
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        return Library(_functions_of(ctypes.CDLL(str(path))), shlex.join(command), sha256)
     except (CompilerError, OSError) as error:
         _log.warning(f"{error}; NumPy computes instead, which takes up to three times as long")
         return Library({}, obstacle=str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from parallel.placement import numbered
+from parallel.placement import numbered, ranks_by_value
 
 SAME_EVERYWHERE = (
     "install the same version on all machines: different ones round differently, or refuse to train together"
@@ -30,9 +30,7 @@ def merged(of_ranks: Sequence[Sequence[Finding]]) -> list[Finding]:
 
 
 def _merged_one(findings: Sequence[Finding]) -> Finding:
-    ranks: dict[str, list[int]] = {}
-    for rank, finding in enumerate(findings):
-        ranks.setdefault(finding.found, []).append(rank)
+    ranks = ranks_by_value([finding.found for finding in findings])
     first, remedies = findings[0], [finding.remedy for finding in findings if finding.remedy]
     remedy = remedies[0] if remedies else ""
     if len(ranks) == 1:

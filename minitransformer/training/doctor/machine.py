@@ -9,21 +9,24 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import threadpool_info
 
 from autograd import DeviceError
 from autograd.array import Device, count_gpus, gpu_module
 from autograd.kernel_choice import KernelChoice
 from autograd.kernels.cpu.library import library
 from autograd.kernels.cuda.checked import CheckError, check_results
-from minitransformer.system.provenance import code_version
+from minitransformer.system.provenance import blas_libraries, code_version
 from minitransformer.training.doctor.finding import SAME_EVERYWHERE, Finding
+from minitransformer.training.open_run import SAME_KERNELS
 from parallel.communicator import Communicator
 from parallel.cuda_aware import reads_gpu_memory
 from parallel.launch import INSTALL_MPI
 from parallel.placement import Placement, cores_of
 
 SHARED_MEMORY, PROCESSES = Path("/dev/shm"), Path("/proc")
+SAME_PROCESSOR = (
+    "for other processors, set the environment variable OPENBLAS_CORETYPE, such as Haswell, on all machines"
+)
 BYTES_OF_RANK = 8_000_000  # of shared memory, per process of an MPI library, measured; docs/lab/parallel.md
 
 
@@ -54,13 +57,12 @@ def versions() -> list[Finding]:
 
 def blas() -> list[Finding]:
     """Return the library that multiplies matrices."""
-    found = [library for library in threadpool_info() if library["user_api"] == "blas"]
-    if not found:
+    found = blas_libraries()
+    if found is None:
         return [
             Finding("BLAS", "none that threadpoolctl recognises: products may be slow, and use any number of threads")
         ]
-    names = [f"{library['internal_api']} {library['version']}" for library in found]
-    return [Finding("BLAS", " and ".join(names), if_ranks_differ=SAME_EVERYWHERE)]
+    return [Finding("BLAS", found, if_ranks_differ=f"{SAME_EVERYWHERE}; {SAME_PROCESSOR}")]
 
 
 def kernels(device: Device, choice: KernelChoice) -> Finding:
@@ -69,7 +71,8 @@ def kernels(device: Device, choice: KernelChoice) -> Finding:
         return Finding("kernels", 'not used (kernels is "reference")')
     found = library()
     if found.functions:
-        return Finding("kernels", f"compiled by {found.command}", if_ranks_differ=SAME_EVERYWHERE)
+        compiled = f"{found.sha256[:10]}, compiled by {found.command}"
+        return Finding("kernels", compiled, if_ranks_differ=SAME_KERNELS)
     return Finding(
         "kernels",
         "not compiled; NumPy computes instead, which takes up to three times as long",
