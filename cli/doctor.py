@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from rich.text import Text
 from autograd import DeviceError
 from autograd.array import Device
 from autograd.kernel_choice import choose_kernels
-from cli.command import all_end_together, run_command
+from cli.command import all_end_together, run_command, say
 from cli.explain_compat import OTHERS, explain_compat
 from cli.run_options import RunStart, parse_run_options
 from minitransformer.config import RunConfig
@@ -29,7 +30,7 @@ from minitransformer.training.doctor.replay import diagnosis
 from minitransformer.training.doctor.together import together
 from minitransformer.training.resolve import resolve
 from parallel.communicator import Communicator, SerialCommunicator
-from parallel.launch import LaunchError, communicator, n_launched_here, rank_launched
+from parallel.launch import LaunchError, communicator, is_first_launched_here, n_launched_here, rank_launched
 from parallel.placement import Placement
 
 if TYPE_CHECKING:
@@ -86,10 +87,12 @@ def launch() -> tuple[Communicator, list[Finding]]:
     """Return the communicator, and findings about the launch.
 
     MPI is not started if it would crash for lack of shared memory.  If processes cannot communicate, rank 0
-    reports on its own machine alone.
+    reports on its own machine alone.  It never hears of shared memory on other machines, so these say it themselves.
     """
     memory = shared_memory(n_launched_here())
     if memory.remedy:
+        if rank_launched() != 0 and is_first_launched_here():
+            say(f"error: {socket.gethostname()}: {memory.found}; {memory.remedy}")
         return SerialCommunicator(), [memory]
     try:
         return communicator(), [memory]

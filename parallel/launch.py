@@ -22,6 +22,12 @@ STDERR = 2  # the file descriptor
 # The first variable that is set counts: when mpirun runs within srun, the variables of mpirun are the right ones.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
+_LOCAL_RANK_VARIABLES = (
+    "MPI_LOCALRANKID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "SLURM_LOCALID",
+)
 _NODE_SIZE_VARIABLES = (
     "MPI_LOCALNRANKS",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -61,6 +67,11 @@ def _by_machine(counts: str) -> list[int]:
 def rank_launched() -> int:
     """Return the rank that the launcher gave this process, even if MPI cannot be used."""
     return _first_of(_RANK_VARIABLES, 0)
+
+
+def is_first_launched_here() -> bool:
+    """Return whether this process is the first of its machine, read from the environment."""
+    return _first_of(_LOCAL_RANK_VARIABLES, 0) == 0
 
 
 def _first_of(variables: Sequence[str], default: int) -> int:

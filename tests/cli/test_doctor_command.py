@@ -239,10 +239,13 @@ def test_files_of_mpich_that_no_process_maps_are_left_by_killed_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(machine, "SHARED_MEMORY", tmp_path)
+    (tmp_path / "mpich_shm_just_removed").symlink_to(tmp_path / "nothing")
     for name in ("mpich_shm_1_0", "mpich_shm_2_0", "another"):
         (tmp_path / name).write_bytes(bytes(4096))
     with (tmp_path / "mpich_shm_1_0").open("r+b") as file, mmap.mmap(file.fileno(), 0):
         assert left_by_mpich() == [tmp_path / "mpich_shm_2_0"]
+    with (tmp_path / "mpich_shm_2_0").open("rb"):
+        assert left_by_mpich() == [tmp_path / "mpich_shm_1_0"], "its process has not mapped it yet"
     assert left_by_mpich() == [tmp_path / "mpich_shm_1_0", tmp_path / "mpich_shm_2_0"]
 
 
@@ -260,11 +263,22 @@ def test_mpi_is_not_started_where_shared_memory_is_too_small(
     _, output = output_and_status(capsys, "--run", str(tmp_path))
     assert "wrong shared memory /dev/shm has 31 MB free, too little for 4 processes" in output
     assert "launch" not in output
-    monkeypatch.setattr(machine, "left_by_mpich", lambda: [Path("/shm/a"), *4 * [Path("/shm/b")]])
-    output = "; no process uses /shm/a, /shm/b, /shm/b and 2 more, which killed ones left: remove them"
+    monkeypatch.setenv("PMI_RANK", "4")
+    for local_rank, machine_is_named in (("0", True), ("1", False)):
+        monkeypatch.setenv("MPI_LOCALRANKID", local_rank)
+        assert doctor(["--run", str(tmp_path)]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert (f"error: {socket.gethostname()}: /dev/shm has 31 MB free" in printed.err) == machine_is_named
+    monkeypatch.setattr(machine, "left_by_mpich", lambda: [Path("/dev/shm/a"), Path("/dev/shm/b c")])
+    output = "; killed processes left 2 files that no process uses: rm /dev/shm/a '/dev/shm/b c'"
     assert output in shared_memory(1).found
     assert output in shared_memory(3).found
-    assert output in shared_memory(4).remedy
+    assert shared_memory(4).remedy == (
+        "rm /dev/shm/a '/dev/shm/b c' (no process uses them), or give it 32 MB (docker run --shm-size)"
+    )
+    monkeypatch.setattr(machine, "left_by_mpich", lambda: [Path("/dev/shm/a")] * 90)
+    assert shared_memory(3).found.endswith("uses: rm /dev/shm/mpich_shm_* when no MPI program runs")
     monkeypatch.setattr(machine, "SHARED_MEMORY", tmp_path / "nothing")
     assert shared_memory(4) == Finding("shared memory", f"this system has no {tmp_path / 'nothing'}")
 
