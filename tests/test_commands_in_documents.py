@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from consoles import DOCUMENTS, ROOT, calls_in, commands_of, is_definition, shown_in, steps_of
 from small_run import NUMBERS, SMALL_MODEL, write_parallel_text
+from waiting import TIME_LIMIT
 
 from cli.completion import OPTIONS
 from cli.options import read
@@ -197,7 +198,7 @@ def shell(folder: Path, command: str) -> None:
     }
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"$ {command}\n{done.stderr[-2_000:]}"
 

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import typing
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -20,6 +19,7 @@ from types import ModuleType
 import pytest
 from browser import CHROMIUM, Browser
 from threadpoolctl import threadpool_limits
+from waiting import TIME_LIMIT, wait_until
 
 from autograd.op import operations
 from cli.entry import COMMANDS
@@ -183,7 +183,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documentation") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT, check=False
+    )
     assert done.returncode == 0, done.stderr[-3_000:]
     return folder
 
@@ -215,10 +217,8 @@ def test_a_search_finds_pages_that_are_opened_from_disk(site: Path, tmp_path: Pa
             input.dispatchEvent(new Event('input', {bubbles: true}));
             input.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));
         })()""")
-        end = time.monotonic() + 30
-        while "matching documents" not in browser.evaluate("document.querySelector('.md-search-result').innerText"):
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        shown = "document.querySelector('.md-search-result').innerText"
+        wait_until(lambda: "matching documents" in browser.evaluate(shown))
         requested = [
             e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"
         ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import TIME_LIMIT
 
 from autograd import Tensor, backward, ops
 from autograd.kernels.cpu.library import library
@@ -103,7 +104,7 @@ with product_threads(2):
         os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=TIME_LIMIT)
 
 
 @needs_compiler

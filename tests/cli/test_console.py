@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from small_run import Trained
+from waiting import TIME_LIMIT
 
 from cli.command import run_command
 from cli.console import log_console
@@ -177,7 +178,7 @@ def test_training_without_a_log_goes_on_to_its_end(kind: str, trained: Trained, 
     words = [*trained.arguments, "--run", str(tmp_path), "--training.max-updates", "20"]
     with unwritable(kind) as log:
         done = subprocess.run(
-            [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=log, timeout=120, check=False,
+            [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=log, timeout=TIME_LIMIT, check=False,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, b"")

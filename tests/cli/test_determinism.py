@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import TIME_LIMIT
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 120  # no process here needs more than a few
 NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 TO_TRANSLATE = b"one two\nsix\n\nfive five four three\ntwo\n"
 
@@ -77,10 +77,11 @@ FIRST = Circumstances()
 
 def start(program: str, *arguments: object, under: Circumstances = FIRST) -> subprocess.CompletedProcess[str]:
     """One of PROGRAMS in a process of its own."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": under.hash_seed} | under.environment
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": under.hash_seed} | under.environment
     done = subprocess.run(
         [sys.executable, "-W", "error", __file__, program, str(under.n_threads), *map(str, arguments)],
-        env=environment, capture_output=True, text=True, check=False, timeout=SECONDS,
+        env=environment, capture_output=True, text=True, check=False, timeout=TIME_LIMIT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from small_run import Trained, as_command, translated, written
+from waiting import TIME_LIMIT
 
 import cli.train
 from cli.command import run_command
@@ -69,7 +70,7 @@ def test_a_process_that_fails_writes_one_line_and_no_traceback(module: str, reme
         "prepare": ["--run", str(tmp_path), "--data.train-source", "absent.en", "--data.train-target", "absent.de"],
     }
     with process(module, *words[module]) as running:
-        out, error = running.communicate(b"one\n", timeout=60)
+        out, error = running.communicate(b"one\n", timeout=TIME_LIMIT)
     assert (running.returncode, out) == (1, b"")
     assert re.fullmatch(rf"(reading the text\n)?error: [^\n]*{remedy}[^\n]*\n", error.decode())
 
@@ -161,7 +162,7 @@ def test_a_reader_that_leaves_early_ends_the_command_without_a_word(trained: Tra
         first = running.stdout.readline()
         running.stdout.close()
         assert running.stderr.read() == b""
-        assert running.wait(timeout=60) == 141
+        assert running.wait(timeout=TIME_LIMIT) == 141
     assert first.endswith(b"\n")
 
 
@@ -172,7 +173,9 @@ def scoring(tmp_path: Path, output: int) -> subprocess.CompletedProcess[bytes]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONUNBUFFERED", None)
     command = [sys.executable, "-c", code, "bleu", text, text]
-    return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, env=environment, timeout=60, check=False)
+    return subprocess.run(
+        command, stdout=output, stderr=subprocess.PIPE, env=environment, timeout=TIME_LIMIT, check=False
+    )
 
 
 def test_a_reader_that_left_before_the_last_words_is_no_error(tmp_path: Path) -> None:
@@ -203,7 +206,7 @@ def test_results_that_cannot_be_written_change_nothing_of_an_error(tmp_path: Pat
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False,
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, timeout=TIME_LIMIT, check=False,
             env=environment | {"PYTHONPATH": str(ROOT)},
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (1, b"error: on purpose\n")
@@ -229,7 +232,7 @@ def test_a_line_is_translated_before_the_next_is_written(trained: Trained) -> No
             answers += [running.stdout.readline() for _ in range(line.count(b"\n"))]
         running.stdin.close()
         assert running.stdout.read() == b""
-        assert running.wait(timeout=60) == 0
+        assert running.wait(timeout=TIME_LIMIT) == 0
     assert b"".join(answers) == translated(trained, b"one\ntwo\nthree\n\n", "--beam", "1")
 
 

@@ -8,13 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cuda_on_cpu
 import pytest
+from waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])}
@@ -66,7 +65,7 @@ def test_every_stage_of_the_benchmark_ends_well_in_order_and_none_is_run_twice(t
     decoded = [row["same translations"] for row in content["rows"] if row["stage"] == "decoding" and "beam" in row]
     assert decoded == [1, 3]
     items = items_of(results)
-    again = run_python(*command(results, seconds=60))
+    again = run_python(*command(results))
     assert again.returncode == 0, again.stdout
     assert items_of(results) == items
 
@@ -82,14 +81,6 @@ def test_a_stage_without_time_is_recorded_and_the_next_one_too(tmp_path: Path) -
 
 def child_of(process: subprocess.Popen[bytes]) -> int:
     return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()[0])
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    for _ in range(1_000):
-        if holds():
-            return
-        time.sleep(0.1)
-    pytest.fail("waited in vain")
 
 
 @pytest.mark.parametrize("killed", ["runner", "stage"])

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpirun import IS_OPEN_MPI, PROGRAM, command_line, environment, needs_mpi, run, wait_until
+from mpirun import IS_OPEN_MPI, PROGRAM, command_line, environment, needs_mpi, run
 from training_ranks import corpus_in, parameters_of, train
+from waiting import wait_until
 
 from parallel.communicator import SerialCommunicator
 

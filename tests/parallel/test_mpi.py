@@ -26,10 +26,10 @@ from mpirun import (
     run,
     run_ranks,
     start_ranks,
-    wait_until,
 )
 from summing_ranks import N_MICRO_BATCHES, N_SUMMED, NODE_GROUPS, summand
 from training_ranks import MODEL, TRAINING, corpus_in, parameters_of, train
+from waiting import TIME_LIMIT, wait_until
 
 from minitransformer import Transformer
 from minitransformer.model.files import load_model_files
@@ -98,11 +98,9 @@ def test_the_barrier_opens_when_the_last_rank_has_come(tmp_path: Path) -> None:
     ("program", "message"),
     [("raise_on_one_rank", "ValueError: on purpose"), ("exit_on_one_rank", "SystemExit: out of here")],
 )
-def test_an_exception_on_one_rank_ends_all_within_five_seconds_with_its_traceback(
-    program: str, message: str, tmp_path: Path
-) -> None:
+def test_an_exception_on_one_rank_ends_all_soon_with_its_traceback(program: str, message: str, tmp_path: Path) -> None:
     done = start_ranks(3, program, tmp_path)
-    assert time.time() - (tmp_path / "raised").stat().st_mtime < 5
+    assert time.time() - (tmp_path / "raised").stat().st_mtime < 60, "ranks wait ten minutes for each other"
     assert done.returncode != 0
     assert f"rank 1 of 3 ({socket.gethostname()}) failed; ending all ranks" in done.stderr
     assert message in done.stderr
@@ -334,7 +332,7 @@ def test_a_signal_to_mpirun_ends_all_ranks_at_the_same_update_with_a_checkpoint(
     try:
         wait_until(lambda: checkpoints(tmp_path / "run") != [])
         process.send_signal(number)
-        assert process.wait(timeout=60) == (1 if IS_OPEN_MPI else 0)  # its mpirun calls any signal a failure
+        assert process.wait(timeout=TIME_LIMIT) == (1 if IS_OPEN_MPI else 0)  # its mpirun calls any signal a failure
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

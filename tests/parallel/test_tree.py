@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
+from waiting import TIME_LIMIT
 
 import parallel.communicator
 from autograd import RandomStream, backward
@@ -189,7 +190,7 @@ def test_as_many_micro_batches_are_computed_at_once_as_there_are_threads(
             is_early = len(began) <= n_threads
         if is_early:
             try:
-                together.wait(timeout=10)
+                together.wait(timeout=TIME_LIMIT)
             except BrokenBarrierError:
                 pytest.fail(f"{n_threads} micro-batches were not computed at once")
         return compute_loss(batch, of_micro_batch)

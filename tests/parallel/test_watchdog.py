@@ -12,6 +12,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from waiting import TIME_LIMIT
 
 from parallel.watchdog import Watchdog
 
@@ -19,7 +20,7 @@ from parallel.watchdog import Watchdog
 def test_a_call_that_takes_too_long_ends_all(capsys: pytest.CaptureFixture[str]) -> None:
     ended = threading.Event()
     with Watchdog(3, 0.05, ended.set).waiting("a sum"):
-        assert ended.wait(timeout=30)
+        assert ended.wait(timeout=TIME_LIMIT)
     message = f"rank 3 ({socket.gethostname()}) has waited 0.05 s for the other ranks, in a sum: one of them is frozen"
     assert message in capsys.readouterr().err
 
@@ -35,7 +36,7 @@ def test_a_log_that_cannot_be_written_keeps_nobody_waiting(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stderr", Unwritable())
     ended = threading.Event()
     with Watchdog(3, 0.05, ended.set).waiting("a sum"):
-        assert ended.wait(timeout=10)
+        assert ended.wait(timeout=TIME_LIMIT)
 
 
 def test_calls_that_end_in_time_are_left_alone_and_time_between_them_does_not_count() -> None:
@@ -55,7 +56,7 @@ def test_time_in_which_the_process_was_stopped_does_not_count(monkeypatch: pytes
     ended = threading.Event()
     with Watchdog(0, 3.0, ended.set).waiting("a sum"):
         assert not ended.wait(timeout=2.0)
-        assert ended.wait(timeout=30)
+        assert ended.wait(timeout=TIME_LIMIT)
 
 
 def test_an_error_in_a_call_ends_the_wait() -> None:

@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from waiting import TIME_LIMIT
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38,
         "ArrowRight": 39, "ArrowDown": 40}  # fmt: skip
@@ -96,7 +98,7 @@ class Browser:
     def close(self) -> None:
         self._session = None
         self.ask("Browser.close")
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=TIME_LIMIT)
         os.close(self._write)
         os.close(self._read)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+from waiting import TIME_LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
-SECONDS_PER_CELL = 300
 
 
 def executed(path: Path, changes: dict[str, str] | None = None) -> NotebookNode:
@@ -23,7 +23,7 @@ def executed(path: Path, changes: dict[str, str] | None = None) -> NotebookNode:
             cell.source = cell.source.replace(old, new)
     client = NotebookClient(
         notebook,
-        timeout=SECONDS_PER_CELL,
+        timeout=TIME_LIMIT,
         kernel_name="python3",
         record_timing=False,
         coalesce_streams=True,

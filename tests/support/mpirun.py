@@ -10,16 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import TIME_LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("ranks.py")
-SECONDS = 120  # far more than any program here takes: a hang fails, and does not stop the tests
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
 # What Open MPI's mpirun must be told where tests run: as root perhaps, with more ranks than cores.
@@ -52,18 +51,18 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run to the end; after SECONDS the whole process group is killed and the test fails."""
+    """Run to the end; after TIME_LIMIT the whole process group is killed and the test fails."""
     process = subprocess.Popen(
         command, env=environment(**variables), text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
-        output, errors = process.communicate(timeout=SECONDS)
+        output, errors = process.communicate(timeout=TIME_LIMIT)
     except subprocess.TimeoutExpired:
         threads = threads_of_ranks()
         os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
-        pytest.fail(f"{' '.join(command)}: still running after {SECONDS} s\n{threads}\n{output}\n{errors}")
+        pytest.fail(f"{' '.join(command)}: still running after {TIME_LIMIT} s\n{threads}\n{output}\n{errors}")
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
@@ -91,10 +90,3 @@ def run_ranks(n_ranks: int, program: str, directory: Path, *arguments: object) -
     done = start_ranks(n_ranks, program, directory, *arguments)
     assert done.returncode == 0, done.stderr
     return [json.loads((directory / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(n_ranks)]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)

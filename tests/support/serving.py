@@ -21,6 +21,7 @@ pytest.importorskip("starlette", reason='the extra is not installed: pip install
 
 from small_run import NUMBERS
 from starlette.testclient import TestClient
+from waiting import TIME_LIMIT
 
 from minitransformer import ModelConfig, Transformer
 from minitransformer.data.tokenizer import Tokenizer
@@ -111,13 +112,13 @@ class Served:
     def post(self, path: str, fields: dict[str, Any]) -> Any:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.address + path, json.dumps(fields).encode(), headers)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=TIME_LIMIT) as answer:
             return json.load(answer)
 
     def end(self, signal: int) -> tuple[int, str]:
         """Send a signal; return the status and the rest of what the process has said."""
         self.process.send_signal(signal)
-        _, said = self.process.communicate(timeout=30)
+        _, said = self.process.communicate(timeout=TIME_LIMIT)
         return self.process.returncode, said
 
 

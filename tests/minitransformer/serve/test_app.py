@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from serving import ScriptedTranslator, client_of, form, small_translator
+from waiting import TIME_LIMIT
 
 from minitransformer import Transformer, Translator
 from minitransformer.inference.attention import attention_weights, without_key
@@ -224,10 +225,10 @@ def fill(queue: TranslationQueue) -> Event:
 
     def wait() -> None:
         has_begun.set()
-        assert may_go_on.wait(10)
+        assert may_go_on.wait(TIME_LIMIT)
 
     queue.call(wait, 20)
-    assert has_begun.wait(10)
+    assert has_begun.wait(TIME_LIMIT)
     queue.translate(["a"] * 8, [40] * 8, 1)
     queue.max_tokens = 8 * 40
     return may_go_on
@@ -254,7 +255,7 @@ def test_an_idle_server_is_ready(client: Any) -> None:
 
 def test_a_stopping_server_is_status_503() -> None:
     with client_of(ScriptedTranslator()) as client:
-        assert client.queue.close(10)
+        assert client.queue.close(TIME_LIMIT)
         answer = client.post("/translate", json=form("one"))
         assert (answer.status_code, answer.json()) == (503, {"error": "the server is stopping"})
         for path in ("/health", "/ready"):

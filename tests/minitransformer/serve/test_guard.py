@@ -9,6 +9,7 @@ import pytest
 import serving  # noqa: F401 - skips without starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from waiting import TIME_LIMIT
 
 from minitransformer.serve import guard
 from minitransformer.serve.guard import Guard, RateLimit
@@ -62,7 +63,7 @@ def answers_to(app: Any, messages: list[dict[str, Any]], **headers: str) -> list
     async def receive() -> dict[str, Any]:
         if messages:
             return messages.pop(0)
-        await asyncio.sleep(10)
+        await asyncio.sleep(TIME_LIMIT)
         raise AssertionError
 
     async def send(message: dict[str, Any]) -> None:
@@ -124,17 +125,17 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.Monke
 
 def test_a_request_that_takes_too_long_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "REQUEST_SECONDS", 0.01)
-    start, body = answers_to(lambda *_: asyncio.sleep(10), [])
+    start, body = answers_to(lambda *_: asyncio.sleep(TIME_LIMIT), [])
     assert start["status"] == 503
     assert (b"retry-after", b"10") in start["headers"]
     assert b"took too long" in body["body"]
 
 
 def test_an_answer_that_has_begun_is_only_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "REQUEST_SECONDS", 0.01)
+    monkeypatch.setattr(guard, "REQUEST_SECONDS", 0.5)
 
     async def begin(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await asyncio.sleep(10)
+        await asyncio.sleep(TIME_LIMIT)
 
     assert [message["type"] for message in answers_to(begin, [])] == ["http.response.start"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serving import ScriptedTranslator, queue_of, small_translator
+from waiting import TIME_LIMIT
 
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translation
@@ -30,7 +31,7 @@ class HeldTranslator(ScriptedTranslator):
 
     def n_best(self, lines: Sequence[str], config: SearchConfig, **_: Any) -> list[list[Translation]]:
         self.has_begun.set()
-        assert self.may_go_on.wait(60)
+        assert self.may_go_on.wait(TIME_LIMIT)
         return super().n_best(lines, config)
 
 
@@ -40,29 +41,29 @@ def held() -> Iterator[tuple[HeldTranslator, TranslationQueue]]:
     translator = HeldTranslator()
     queue = queue_of(translator)
     ask(queue, "first")
-    assert translator.has_begun.wait(10)
+    assert translator.has_begun.wait(TIME_LIMIT)
     yield translator, queue
     translator.may_go_on.set()
-    assert queue.close(10)
+    assert queue.close(TIME_LIMIT)
 
 
 def test_what_arrives_during_a_batch_makes_the_next_one(held: tuple[HeldTranslator, TranslationQueue]) -> None:
     translator, queue = held
     futures = ask(queue, "a") + ask(queue, "b") + ask(queue, "c", "d")
     translator.may_go_on.set()
-    assert [future.result(10)[0].text for future in futures] == ["A", "B", "C", "D"]
+    assert [future.result(TIME_LIMIT)[0].text for future in futures] == ["A", "B", "C", "D"]
     assert translator.batches == [["first"], ["a", "b", "c", "d"]]
 
 
 def test_an_idle_queue_waits_for_company(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation_queue, "COLLECT_SECONDS", 10)
+    monkeypatch.setattr(translation_queue, "COLLECT_SECONDS", 2 * TIME_LIMIT)
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 8)
     translator = ScriptedTranslator()
     queue = queue_of(translator)
     futures = ask(queue, "a") + ask(queue, "b")
-    assert [future.result(5)[0].text for future in futures] == ["A", "B"]
+    assert [future.result(TIME_LIMIT)[0].text for future in futures] == ["A", "B"]
     assert translator.batches == [["a", "b"]]
-    assert queue.close(10)
+    assert queue.close(TIME_LIMIT)
 
 
 def test_a_batch_is_bounded(held: tuple[HeldTranslator, TranslationQueue], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +71,7 @@ def test_a_batch_is_bounded(held: tuple[HeldTranslator, TranslationQueue], monke
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 12)
     futures = ask(queue, *"abcde")
     translator.may_go_on.set()
-    assert [future.result(10)[0].text for future in futures] == list("ABCDE")
+    assert [future.result(TIME_LIMIT)[0].text for future in futures] == list("ABCDE")
     assert translator.batches[1:] == [["a", "b", "c"], ["d", "e"]]
 
 
@@ -78,8 +79,8 @@ def test_each_gets_as_many_translations_as_wanted(held: tuple[HeldTranslator, Tr
     translator, queue = held
     (one,), (three,) = ask(queue, "a"), ask(queue, "b", n_best=3)
     translator.may_go_on.set()
-    assert [t.text for t in one.result(10)] == ["A"]
-    assert [t.text for t in three.result(10)] == ["B", "B!", "B!!"]
+    assert [t.text for t in one.result(TIME_LIMIT)] == ["A"]
+    assert [t.text for t in three.result(TIME_LIMIT)] == ["B", "B!", "B!!"]
 
 
 def test_the_batch_of_the_oldest_sentence_is_filled_with_the_cheapest(
@@ -89,7 +90,7 @@ def test_the_batch_of_the_oldest_sentence_is_filled_with_the_cheapest(
     monkeypatch.setattr(translation_queue, "HYPOTHESES_IN_BATCH", 8)
     futures = queue.translate(["oldest", "dear", "cheap"], [200, 100, 20], 1)
     translator.may_go_on.set()
-    assert [future.result(10)[0].text for future in futures] == ["OLDEST", "DEAR", "CHEAP"]
+    assert [future.result(TIME_LIMIT)[0].text for future in futures] == ["OLDEST", "DEAR", "CHEAP"]
     assert translator.batches[1:] == [["oldest", "cheap"], ["dear"]]
 
 
@@ -102,7 +103,7 @@ def test_a_batch_shrinks_with_the_square_of_the_length(
     futures = ask(queue, *["a"] * 65, cost=cost)
     translator.may_go_on.set()
     for future in futures:
-        future.result(60)
+        future.result(TIME_LIMIT)
     assert len(translator.batches[1]) == size
 
 
@@ -110,7 +111,7 @@ def test_long_sentences_do_not_share_a_batch_with_short_ones(held: tuple[HeldTra
     translator, queue = held
     futures = queue.translate(["long", "a", "longer", "b"], [300, 20, 310, 256], 1)
     translator.may_go_on.set()
-    assert [future.result(10)[0].text for future in futures] == ["LONG", "A", "LONGER", "B"]
+    assert [future.result(TIME_LIMIT)[0].text for future in futures] == ["LONG", "A", "LONGER", "B"]
     assert sorted(translator.batches[1:]) == [["a", "b"], ["long", "longer"]]
 
 
@@ -156,7 +157,7 @@ def test_a_queue_in_which_a_short_sentence_waits_too_long_is_not_ready(
     assert not queue.is_ready(), "the first sentence is not translated yet"
     translator.may_go_on.set()
     (future,) = ask(queue, "a")
-    future.result(10)
+    future.result(TIME_LIMIT)
     assert queue.is_ready()
 
 
@@ -172,7 +173,7 @@ class SteppingTranslator(ScriptedTranslator):
         found = super().n_best(lines, config)
         while "long" in lines and (not self.wanted or any(self.wanted[-1])):
             self.has_stepped.release()
-            assert self.steps.acquire(timeout=60)
+            assert self.steps.acquire(timeout=TIME_LIMIT)
             self.wanted.append(more["wanted"]())
         return found
 
@@ -183,12 +184,12 @@ def stepping() -> Iterator[tuple[SteppingTranslator, TranslationQueue, list[Futu
     translator = SteppingTranslator()
     queue = queue_of(translator)
     long = ask(queue, "long", "longer", cost=300)
-    assert translator.has_stepped.acquire(timeout=10)
+    assert translator.has_stepped.acquire(timeout=TIME_LIMIT)
     yield translator, queue, long
     for future in long:
         future.cancel()
     translator.steps.release()
-    assert queue.close(10)
+    assert queue.close(TIME_LIMIT)
 
 
 def test_a_search_for_long_sentences_pauses_for_short_ones(
@@ -197,7 +198,7 @@ def test_a_search_for_long_sentences_pauses_for_short_ones(
     translator, queue, long = stepping
     short, other = ask(queue, "a")[0], queue.call(lambda: "called", 20)
     translator.steps.release()
-    assert (short.result(10)[0].text, other.result(10)) == ("A", "called")
+    assert (short.result(TIME_LIMIT)[0].text, other.result(TIME_LIMIT)) == ("A", "called")
     assert not any(future.done() for future in long)
 
 
@@ -208,12 +209,12 @@ def test_and_goes_on_before_it_pauses_again(
     monkeypatch.setattr(translation_queue, "LONG_SHARE", 1 - 1e-12)
     (first,) = ask(queue, "a")
     translator.steps.release()
-    first.result(10)
+    first.result(TIME_LIMIT)
     (second,) = ask(queue, "b")
     for _ in range(3):
-        assert translator.has_stepped.acquire(timeout=10)
+        assert translator.has_stepped.acquire(timeout=TIME_LIMIT)
         translator.steps.release()
-    assert translator.has_stepped.acquire(timeout=10)
+    assert translator.has_stepped.acquire(timeout=TIME_LIMIT)
     assert not second.done()
 
 
@@ -223,11 +224,11 @@ def test_a_search_is_told_which_sentences_nobody_waits_for(
     translator, queue, long = stepping
     long[0].cancel()
     translator.steps.release()
-    assert translator.has_stepped.acquire(timeout=10)
+    assert translator.has_stepped.acquire(timeout=TIME_LIMIT)
     assert translator.wanted == [[False, True]]
     long[1].cancel()
     translator.steps.release()
-    assert ask(queue, "a")[0].result(10)[0].text == "A"
+    assert ask(queue, "a")[0].result(TIME_LIMIT)[0].text == "A"
 
 
 def test_what_is_cancelled_is_not_translated(held: tuple[HeldTranslator, TranslationQueue]) -> None:
@@ -235,7 +236,7 @@ def test_what_is_cancelled_is_not_translated(held: tuple[HeldTranslator, Transla
     gone, stays = ask(queue, "a", "b")
     assert gone.cancel()
     translator.may_go_on.set()
-    assert stays.result(10)[0].text == "B"
+    assert stays.result(TIME_LIMIT)[0].text == "B"
     assert translator.batches == [["first"], ["b"]]
 
 
@@ -245,8 +246,8 @@ def test_a_sentence_that_fails_fails_alone_and_is_not_logged(
     translator, queue = held
     good, bad, other = ask(queue, "a", "fail here", "b")
     translator.may_go_on.set()
-    assert (good.result(10)[0].text, other.result(10)[0].text) == ("A", "B")
-    assert isinstance(bad.exception(10), FloatingPointError)
+    assert (good.result(TIME_LIMIT)[0].text, other.result(TIME_LIMIT)[0].text) == ("A", "B")
+    assert isinstance(bad.exception(TIME_LIMIT), FloatingPointError)
     assert logged == ["warning: a request failed: FloatingPointError"]
 
 
@@ -254,8 +255,8 @@ def test_other_work_runs_on_the_same_thread_and_may_fail(held: tuple[HeldTransla
     translator, queue = held
     count, failing = queue.call(lambda: len(translator.batches), 20), queue.call(lambda: 1 // 0, 20)
     translator.may_go_on.set()
-    assert count.result(10) == 1
-    assert isinstance(failing.exception(10), ZeroDivisionError)
+    assert count.result(TIME_LIMIT) == 1
+    assert isinstance(failing.exception(TIME_LIMIT), ZeroDivisionError)
 
 
 def test_a_closed_queue_refuses_what_waits_and_what_comes(held: tuple[HeldTranslator, TranslationQueue]) -> None:
@@ -266,7 +267,7 @@ def test_a_closed_queue_refuses_what_waits_and_what_comes(held: tuple[HeldTransl
     with pytest.raises(OverloadedError):
         ask(queue, "b")
     translator.may_go_on.set()
-    assert queue.close(10)
+    assert queue.close(TIME_LIMIT)
     assert translator.batches == [["first"]]
 
 
@@ -275,9 +276,9 @@ def test_batches_are_counted(held: tuple[HeldTranslator, TranslationQueue]) -> N
     counted: list[int] = []
     queue = queue_of(ScriptedTranslator(), on_batch=counted.append)
     for future in ask(queue, "a", "b"):
-        future.result(10)
+        future.result(TIME_LIMIT)
     assert counted == [2]
-    assert queue.close(10)
+    assert queue.close(TIME_LIMIT)
     assert translator.batches == []
 
 
@@ -289,7 +290,7 @@ def test_together_is_as_alone() -> None:
     futures = [ask(queue, line, n_best=1 + i % 4)[0] for i, line in enumerate(lines)]
     for i, (line, future) in enumerate(zip(lines, futures, strict=True)):
         (alone,) = translator.n_best([line], SearchConfig(beam=4, n_best=1 + i % 4, max_factor=3), n_threads=1)
-        together = future.result(20)
+        together = future.result(TIME_LIMIT)
         assert [t.text for t in together] == [t.text for t in alone]
         np.testing.assert_allclose([t.score for t in together], [t.score for t in alone], rtol=1e-4)
-    assert queue.close(10)
+    assert queue.close(TIME_LIMIT)

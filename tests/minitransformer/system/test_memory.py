@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import TIME_LIMIT
 
 from minitransformer.system import memory
 
@@ -59,8 +60,9 @@ def faults(how: str) -> int:
 def printed_by(program: str, *words: str) -> int:
     root = Path(__file__).parents[2]
     run = subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=root, check=True, capture_output=True, text=True, timeout=60
-    )
+        [sys.executable, "-c", program, *words],
+        cwd=root, check=True, capture_output=True, text=True, timeout=TIME_LIMIT,
+    )  # fmt: skip
     return int(run.stdout)
 
 

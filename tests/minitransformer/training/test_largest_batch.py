@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import TIME_LIMIT
 
 from autograd import Tensor
 from minitransformer import ModelConfig, Transformer
@@ -229,7 +230,7 @@ sys.exit(main())
 def limited_to_300_mb(options: str) -> tuple[int, str]:
     """The command with 300 MB more than it has taken when it begins, to its first update: status, words."""
     command = [sys.executable, "-c", LIMITED, "300", *options.split()]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=TIME_LIMIT)
     return run.returncode, run.stderr
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import TIME_LIMIT
 
 from minitransformer.config import ConfigError
 from minitransformer.system.files import CheckpointError
@@ -46,7 +47,7 @@ def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=TAKEN), run_lock(run, world):
             raise AssertionError("two in one directory")
         first.send_signal(signal.SIGKILL)
-        first.wait(timeout=60)
+        first.wait(timeout=TIME_LIMIT)
         with run_lock(run, world):
             pass
 

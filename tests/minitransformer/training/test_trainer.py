@@ -9,13 +9,13 @@ import math
 import os
 import re
 import signal
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Never
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from autograd import RandomStream, backward
 from minitransformer.config import ModelConfig, TrainingConfig
@@ -331,10 +331,7 @@ def test_an_update_that_takes_long_is_announced_at_ctrl_c(
 
     def in_a_long_update(step: int) -> None:
         signal.raise_signal(signal.SIGINT)
-        for _ in range(500):
-            time.sleep(0.01)
-            if notice in logged:
-                return
+        wait_until(lambda: notice in logged)
 
     assert not trainer_of(tmp_path).train(Recorder(in_a_long_update))
     assert logged[0] == notice

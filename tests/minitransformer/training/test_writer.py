@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import TIME_LIMIT
 
 from autograd.optim import Adam
 from minitransformer import Transformer
@@ -62,7 +63,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_does_not_change_it(
     go_on = threading.Event()
 
     def held_back(*arguments: Any, **keywords: Any) -> Path:
-        assert go_on.wait(60)
+        assert go_on.wait(TIME_LIMIT)
         return save_checkpoint(*arguments, **keywords)
 
     monkeypatch.setattr(writer_module, "save_checkpoint", held_back)
