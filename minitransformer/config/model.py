@@ -27,7 +27,7 @@ Start = Literal["symbol", "zero", "end"]
 Normalisation = Literal["gnmt", "length"]
 Activation = Literal["relu", "swish", "gelu", "gelu_tanh"]
 
-_CHOICES = {
+CHOICES = {
     "positions": PositionLayout, "norm": NormPlacement, "tied": Tying, "label_smoothing_over": SmoothedClasses,
     "start": Start, "normalisation": Normalisation, "activation": Activation,
 }  # fmt: skip
@@ -111,7 +111,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         require_bounds("model", self, _BOUNDS)
-        require_choices("model", self, _CHOICES)
+        require_choices("model", self, CHOICES)
         require(
             self.positions != "learned" or self.longest_sentence > 0, "model.first_position",
             f"less than max_positions ({self.max_positions})", self.first_position,

@@ -25,10 +25,11 @@ def write_bundle(parts: Parts, directory: Path, *, storage: Storage = "float32")
 
     The directory must be empty or absent.  ``bundle.json``, written last, has the licence, the storage of the weights,
     the version of the code, the fingerprints of the training data, and size and SHA-256 of all other files.
-    Raises: ConversionError if the directory is not empty; StorageError if a weight cannot be stored so; CheckpointError
-    if the directory cannot be written.
+    Raises: ConversionError if the directory is not empty, or if a choice of the configuration is unknown; StorageError
+    if a weight cannot be stored so; CheckpointError if the directory cannot be written.
     """
     require_empty(directory)
+    parts.require_known_choices()
     arrays = stored(parts.weights, storage)
     parts.tokenizer.save(directory)
     for name in _PROVENANCE:

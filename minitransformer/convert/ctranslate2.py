@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from minitransformer.config import ModelConfig
-from minitransformer.config.model import Activation, Start
+from minitransformer.config.model import Activation, NormPlacement, Start
 from minitransformer.convert.ctranslate2_format import ModelFile, dequantised, read_model_file
 from minitransformer.convert.ctranslate2_layers import read_layers
 from minitransformer.convert.ctranslate2_positions import COMPUTED, recognise_sinusoids, table_of
@@ -24,7 +24,7 @@ from minitransformer.convert.ctranslate2_variables import Variables
 from minitransformer.convert.ctranslate2_vocabulary import has_vocabulary, read_vocabularies
 from minitransformer.convert.foreign_files import sentencepiece_models
 from minitransformer.convert.layers import STACKS
-from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.convert.parts import ConversionError, Parts, looked_up
 from minitransformer.convert.positions import sines_between, with_features
 from minitransformer.convert.vocabulary import Array, Vocabulary, embeddings, vocabulary_settings, with_tokenizer
 
@@ -32,6 +32,7 @@ Weights = dict[str, Array]
 
 MODEL_FILE = "model.bin"
 ACTIVATIONS: dict[int, Activation] = {0: "relu", 1: "gelu_tanh", 2: "swish", 3: "gelu"}
+NORMS: dict[int, NormPlacement] = {0: "post", 1: "pre"}
 POSITIONS = {stack: f"{stack}/position_encodings/encodings" for stack in STACKS}
 _HEADS = {"TransformerSpec": 8, "TransformerBase": 8, "TransformerBig": 16}  # if the file does not say how many
 _OLDEST_REVISION, _NEWEST_REVISION = 2, 7
@@ -94,16 +95,12 @@ def _layers_config(path: Path, file: ModelFile, variables: Variables, settings: 
             raise ConversionError(f"{path}: {name} is {found[0]} in the encoder and {found[1]} in the decoder")
         return found[0]
 
-    n_heads, is_pre, activation = (
+    n_heads, pre_norm, activation = (
         of_both(name, variables.integer(default, name))  # older files have one number for both stacks
         for name, default in (("num_heads", _HEADS[file.model]), ("pre_norm", 1), ("activation", 0))
     )
-    if activation not in ACTIVATIONS:
-        raise ConversionError(
-            f"{path}: the activation has number {activation}; expected one of"
-            f" {', '.join(f'{name} ({number})' for number, name in ACTIVATIONS.items())}"
-        )
-    if is_pre and any(f"{stack}/layer_norm/gamma" not in variables for stack in STACKS):
+    norm = looked_up(str(path), "pre_norm", pre_norm, NORMS)
+    if norm == "pre" and any(f"{stack}/layer_norm/gamma" not in variables for stack in STACKS):
         raise ConversionError(f"{path}: a stack with norms before its sublayers has none at its end, as ours have")
     if "encoder/layer_0/ffn/layer_norm/beta" not in variables:
         raise ConversionError(f"{path}: layer norms have no bias (RMS norm?), which ours have")
@@ -114,8 +111,8 @@ def _layers_config(path: Path, file: ModelFile, variables: Variables, settings: 
         n_layers=n_layers,
         n_decoder_layers=n_decoder_layers if n_decoder_layers != n_layers else None,
         d_model=d_model, d_ff=d_ff, n_heads=n_heads, d_k=d_head, d_v=d_head,
-        activation=ACTIVATIONS[activation],
-        norm="pre" if is_pre else "post",
+        activation=looked_up(str(path), "activation", activation, ACTIVATIONS),
+        norm=norm,
         layer_norm_eps=settings.layer_norm_eps,
         attention_bias=bool(variables.ending_with(*(f"attention/linear_{i}/bias" for i in range(3)))),
         source_end=settings.source_end,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,9 @@ def recognise_sinusoids(table: Array, stored_type: str) -> Sinusoids | None:
     n, d_model = table.shape
     if d_model % 2:
         return None
-    candidates = ("interleaved", False), ("halves", False), ("interleaved", True)
+    candidates: tuple[tuple[PositionLayout, bool], ...] = (
+        ("interleaved", False), ("halves", False), ("interleaved", True),
+    )  # fmt: skip
     for layout, is_sorted in candidates:
         expected = sinusoids(n + _MOST_FIRST_POSITIONS, d_model, layout)
         if is_sorted:
@@ -54,7 +56,7 @@ def recognise_sinusoids(table: Array, stored_type: str) -> Sinusoids | None:
         for first in range(_MOST_FIRST_POSITIONS):
             tolerance = _ROUNDING.get(stored_type, 1e-5) + _ROUNDING_OF_ANGLES * np.arange(first, first + n)[:, None]
             if (np.abs(table - expected[first : first + n]) <= tolerance).all():
-                return Sinusoids("halves" if layout == "halves" else "interleaved", first, is_sorted)
+                return Sinusoids(layout, first, is_sorted)
     return None
 
 
@@ -64,13 +66,22 @@ def table_of(positions: Sinusoids, n: int, d_model: int) -> Array:
     return (rows[:, sines_first(d_model)] if positions.is_sorted else rows).astype(np.float32)
 
 
-def stored_tables(config: ModelConfig, weights: Mapping[str, Array]) -> tuple[Array, Array] | None:
-    """Return the tables of the encoder and the decoder that a model needs; None if CTranslate2 computes them."""
-    if config.positions == "learned":
-        tables = (weights["source_positions.weight"], weights["target_positions.weight"])
-        return tables[0][config.first_position :], tables[1][config.first_position :]
+StoredTables = tuple[Array, Array] | None  # of the encoder and the decoder; None if CTranslate2 computes them
+
+
+def _learned_tables(config: ModelConfig, weights: Mapping[str, Array]) -> StoredTables:
+    tables = (weights["source_positions.weight"], weights["target_positions.weight"])
+    return tables[0][config.first_position :], tables[1][config.first_position :]
+
+
+def _sinusoids(config: ModelConfig, weights: Mapping[str, Array]) -> StoredTables:
     positions = Sinusoids(config.positions, config.first_position)
     if positions == COMPUTED:
         return None
     table = table_of(positions, N_STORED, config.d_model)
     return table, table
+
+
+STORED_TABLES: dict[str, Callable[[ModelConfig, Mapping[str, Array]], StoredTables]] = {  # for each layout of positions
+    "interleaved": _sinusoids, "halves": _sinusoids, "learned": _learned_tables,
+}  # fmt: skip

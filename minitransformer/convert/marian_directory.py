@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ CONFIG, WEIGHTS, VOCABULARY, TARGET_VOCABULARY = "config.json", "model.safetenso
 TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"
 PREFIX = "model."  # of the names of all arrays in the layers
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
-UNKNOWN_WORD = "<unk>"
+UNKNOWN_WORD, START_WORD = "<unk>", "<s>"
 EMBEDDINGS = (  # older versions store all of them, though they are one matrix
     "model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight",
 )  # fmt: skip
@@ -67,24 +66,37 @@ def read_marian(path: Path) -> Parts:
     """
     settings, arrays = SettingsFile.load(path / CONFIG), WeightsFile.load(path / WEIGHTS)
     models = read_bytes(path / SOURCE_FILE), read_bytes(path / TARGET_FILE)
-    source, target, tokenizer = with_tokenizer(*_vocabularies(path, settings), models)
     depths = settings.of("encoder_layers", int), settings.of("decoder_layers", int)
     layers = _configuration(path, settings, depths)
-    weights = embeddings(source, target, _tables(arrays, settings), arrays.take_if_there("final_logits_bias"))
+    layout, order, added = _read_positions(arrays, layers["d_model"])
+    has_own_padding = added is not None
+    source, target, tokenizer = with_tokenizer(*_vocabularies(path, settings, has_own_padding), models)
+    tables, bias = _tables(arrays, settings), arrays.take_if_there("final_logits_bias")
+    if has_own_padding:
+        tables = (tables[0][:-1], tables[1][:-1], tables[2][:-1])
+        bias = None if bias is None else bias[..., :-1]
+    weights = embeddings(source, target, tables, bias)
     starts_from = weights.get("target_embedding.weight", weights["source_embedding.weight"])[START]
+    if added is not None and np.abs(added - math.sqrt(len(starts_from)) * starts_from).max() > FLOAT16_ERROR:
+        raise _unknown_positions(arrays.path)
     weights |= read_layers(arrays, depths, FAIRSEQ_NAMES, norm="post", prefix=PREFIX)
-    positions = [arrays.take_if_there(name) for name in POSITIONS]
     arrays.require_none_left(_COPIES)
     config = ModelConfig(
         **layers,
         **vocabulary_settings(source, target, weights),
+        positions=layout,
         start="symbol" if starts_from.any() else "zero",
     )
-    return _with_positions(Parts(config, weights, tokenizer).require_fitting(), arrays.path, positions)
+    parts = Parts(config, weights, tokenizer).require_fitting()
+    return dataclasses.replace(parts, weights=with_features(weights, np.argsort(order)))
 
 
-def _vocabularies(path: Path, settings: SettingsFile) -> tuple[Vocabulary, Vocabulary]:
-    """Return the vocabularies of source and target; they are equal if both languages share one."""
+def _vocabularies(path: Path, settings: SettingsFile, has_own_padding: bool) -> tuple[Vocabulary, Vocabulary]:
+    """Return the vocabularies of source and target; they are equal if both languages share one.
+
+    Args:
+        has_own_padding: whether the padding symbol, the last word, is another word than the start symbol.
+    """
     separate = SettingsFile.load_if_there(path / TOKENIZER_CONFIG).of("separate_vocabs", bool, False)
     source_ids = _ids(path / VOCABULARY)
     target_ids = _ids(path / TARGET_VOCABULARY) if separate else source_ids
@@ -94,6 +106,11 @@ def _vocabularies(path: Path, settings: SettingsFile) -> tuple[Vocabulary, Vocab
         raise ConversionError(
             f"{settings.path}: decoder_start_token_id and eos_token_id must be ids of two words of {VOCABULARY}"
         )
+    if has_own_padding:
+        if separate or target_ids[start] != max(target_ids.values()) or START_WORD not in target_ids:
+            raise _unknown_positions(path / WEIGHTS)
+        target_ids.pop(start)
+        start = START_WORD
     source, target = (
         Vocabulary.of(ids, unknown=UNKNOWN_WORD, start=start, end=end) for ids in (source_ids, target_ids)
     )
@@ -126,22 +143,27 @@ def _tables(arrays: WeightsFile, settings: SettingsFile) -> tuple[Array, Array, 
     return source * scale, target * scale, output
 
 
-def _with_positions(parts: Parts, path: Path, stored: Sequence[Array | None]) -> Parts:
-    """Return a model with the layout of the position encodings, and with features in its order.
+def _read_positions(arrays: WeightsFile, d_model: int) -> tuple[PositionLayout, IntArray, Array | None]:
+    """Return the layout of the position encodings, the order of its features, and what is added to the first row.
 
     A table in the file replaces the sinusoids of transformers: so a model can have those of Marian, layout "halves".
+    The decoder's first row is always that of the start symbol, whose embedding may be added to it (``marian_writing``).
     Raises: ConversionError if a table is of another kind.
     """
-    d_model = parts.config.d_model
     orders: dict[PositionLayout, IntArray] = {"interleaved": sines_first(d_model), "halves": np.arange(d_model)}
     default = sinusoids(3, d_model)[:, orders["interleaved"]]
-    tables = [default if table is None else table for table in stored]
+    tables = [default if table is None else table for table in map(arrays.take_if_there, POSITIONS)]
     for layout, order in orders.items():
         expected = [sinusoids(len(table), d_model, layout)[:, order] for table in tables]
         if all(map(_are_close, tables, expected)):
-            config = dataclasses.replace(parts.config, positions=layout)
-            return Parts(config, with_features(parts.weights, np.argsort(order)), parts.tokenizer)
-    raise ConversionError(f"{path}: {POSITIONS[0]} is no table of sinusoids; trained positions are not supported")
+            return layout, order, None
+        if _are_close(tables[0], expected[0]) and len(tables[1]) > 1 and _are_close(tables[1][1:], expected[1][1:]):
+            return layout, order, tables[1][0] - expected[1][0]
+    raise _unknown_positions(arrays.path)
+
+
+def _unknown_positions(path: Path) -> ConversionError:
+    return ConversionError(f"{path}: {POSITIONS[0]} is no table of sinusoids; trained positions are not supported")
 
 
 def _are_close(table: Array, expected: Array) -> bool:

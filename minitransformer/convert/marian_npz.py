@@ -26,7 +26,7 @@ from minitransformer.convert.foreign_files import (
     read_npz,
 )
 from minitransformer.convert.layers import STACKS, layer_sizes
-from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.convert.parts import ConversionError, Parts, looked_up
 from minitransformer.convert.pieces import words_of
 from minitransformer.convert.vocabulary import (
     Array,
@@ -45,7 +45,6 @@ _SIGMOID_SLOPE = 1.702  # of Marian's gelu, x σ(1.702 x)
 _REQUIRED: dict[str, tuple[Any, ...]] = {  # settings, and the values with which Marian computes what we do
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
-    "transformer-ffn-activation": ("relu", "swish", "gelu"),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
     "transformer-decoder-dim-ffn": (0,),
@@ -58,6 +57,7 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {  # settings, and the values with which
     "ulr": (False,),
     "lemma-dim-emb": (0,),
 }
+_ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "swish", "gelu": "swish"}  # see ``_layers`` for gelu
 _NORMS = {  # preprocess, postprocess and postprocess-top of the transformer, without dropout
     ("", "an", ""): "post",
     ("n", "a", "n"): "pre",
@@ -173,7 +173,8 @@ def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[
         raise ConversionError(
             f"{settings.path}: layer norm after the steps {steps} is not supported; only {list(_NORMS)}"
         )
-    activation: Activation = "relu" if settings.of("transformer-ffn-activation", str) == "relu" else "swish"
+    name = "transformer-ffn-activation"
+    activation = looked_up(str(settings.path), name, settings.of(name, str), _ACTIVATIONS)
     d_model, d_ff, n_heads = (
         settings.of(name, int) for name in ("dim-emb", "transformer-dim-ffn", "transformer-heads")
     )

@@ -6,12 +6,14 @@ Sentences are rows of equal length here, with padding at their end; axes are B, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from minitransformer.config import ModelConfig
 from minitransformer.convert.onnx_graph import GraphBuilder, Value
+from minitransformer.convert.parts import SEARCH_ONLY
 from minitransformer.model.positions import sinusoids
 from minitransformer.model.symbols import END, START
 
@@ -46,22 +48,29 @@ def distances(g: GraphBuilder, queries: Value, keys: Value) -> Value:
 
 def embedded(g: GraphBuilder, config: ModelConfig, side: str, table: str, ids: Value, indices: Value) -> Value:
     """Embed ids and add the encoding of their positions.  Shapes: ids (B, L), indices (L,) → (B, L, D)."""
+    start = config.start if side == "target" else "symbol"
     starts = g.node("Equal", ids, g.integers(START))
-    if side == "target" and config.start == "end":
+    if start == "end":
         ids = g.node("Where", starts, g.integers(END), ids)
     x = g.node("Mul", g.node("Gather", g.weight(table), ids), g.floats(math.sqrt(config.d_model)))
-    if side == "target" and config.start == "zero":
+    if start == "zero":
         x = g.node("Where", g.node("Unsqueeze", starts, g.integers([2])), g.floats(0), x)
-    return g.node("Add", x, g.node("Gather", _position_table(g, config, side), indices))
+    return g.node("Add", x, g.node("Gather", _POSITION_TABLES[config.positions](g, config, side), indices))
 
 
-def _position_table(g: GraphBuilder, config: ModelConfig, side: str) -> Value:
-    """Return the table of which row i encodes the i-th token of a sentence."""
+def _sinusoids(g: GraphBuilder, config: ModelConfig, side: str) -> Value:
     first = config.first_position
-    if config.positions != "learned":
-        return g.floats(sinusoids(first + N_POSITIONS, config.d_model, config.positions)[first:], "positions")
-    table = g.weight(f"{side}_positions.weight")
+    return g.floats(sinusoids(first + N_POSITIONS, config.d_model, config.positions)[first:], "positions")
+
+
+def _learned_positions(g: GraphBuilder, config: ModelConfig, side: str) -> Value:
+    first, table = config.first_position, g.weight(f"{side}_positions.weight")
     return g.node("Slice", table, g.integers([first]), g.integers([config.max_positions])) if first else table
+
+
+_POSITION_TABLES: dict[str, Callable[[GraphBuilder, ModelConfig, str], Value]] = {  # row i encodes the i-th token
+    "interleaved": _sinusoids, "halves": _sinusoids, "learned": _learned_positions,
+}  # fmt: skip
 
 
 def linear(g: GraphBuilder, name: str, x: Value) -> Value:
@@ -118,22 +127,40 @@ def last_norm(g: GraphBuilder, config: ModelConfig, stack: str, x: Value) -> Val
 
 def feed_forward(g: GraphBuilder, config: ModelConfig, name: str, x: Value) -> Value:
     """Compute the feed-forward network."""
-    return linear(g, f"{name}.output", activation(g, config.activation, linear(g, f"{name}.hidden", x)))
+    return linear(g, f"{name}.output", _ACTIVATIONS[config.activation](g, linear(g, f"{name}.hidden", x)))
 
 
-def activation(g: GraphBuilder, name: str, x: Value) -> Value:
-    """Apply an activation function; opset 17 has no operators for the last three.
+def _relu(g: GraphBuilder, x: Value) -> Value:
+    return g.node("Relu", x)
 
-    Source: Ramachandran et al. 2017 (swish); Hendrycks and Gimpel 2016 (GELU and its approximation by tanh).
-    """
-    if name == "relu":
-        return g.node("Relu", x)
-    if name == "swish":
-        return g.node("Mul", x, g.node("Sigmoid", x))
-    if name == "gelu":
-        curve = g.node("Erf", g.node("Mul", x, g.floats(np.sqrt(0.5))))
-    else:
-        cubed = g.node("Mul", g.node("Mul", x, x), x)
-        inner = g.node("Add", x, g.node("Mul", cubed, g.floats(0.044715)))
-        curve = g.node("Tanh", g.node("Mul", inner, g.floats(np.sqrt(2 / np.pi))))
+
+def _swish(g: GraphBuilder, x: Value) -> Value:
+    return g.node("Mul", x, g.node("Sigmoid", x))
+
+
+def _gelu(g: GraphBuilder, x: Value) -> Value:
+    return _half_of_product(g, x, g.node("Erf", g.node("Mul", x, g.floats(np.sqrt(0.5)))))
+
+
+def _gelu_tanh(g: GraphBuilder, x: Value) -> Value:
+    cubed = g.node("Mul", g.node("Mul", x, x), x)
+    inner = g.node("Add", x, g.node("Mul", cubed, g.floats(0.044715)))
+    return _half_of_product(g, x, g.node("Tanh", g.node("Mul", inner, g.floats(np.sqrt(2 / np.pi)))))
+
+
+def _half_of_product(g: GraphBuilder, x: Value, curve: Value) -> Value:
+    """Compute x / 2 · (1 + curve)."""
     return g.node("Mul", g.node("Mul", x, g.floats(0.5)), g.node("Add", curve, g.floats(1)))
+
+
+# Opset 17 has no operators for the last three.  Source: Ramachandran et al. 2017 (swish); Hendrycks and Gimpel 2016
+# (GELU and its approximation by tanh).
+_ACTIVATIONS = {"relu": _relu, "swish": _swish, "gelu": _gelu, "gelu_tanh": _gelu_tanh}
+CHOICES: Mapping[str, Mapping[Any, Any]] = {  # what a graph can express, and by which nodes where these are a function
+    "activation": _ACTIVATIONS,
+    "positions": _POSITION_TABLES,
+    "norm": {"post": None, "pre": None},
+    "start": {"symbol": None, "zero": None, "end": None},
+    "tied": {"all": None, "target": None, "none": None},
+    **SEARCH_ONLY,
+}

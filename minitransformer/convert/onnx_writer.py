@@ -9,6 +9,7 @@ from onnx import ModelProto
 from minitransformer.config import ModelConfig
 from minitransformer.convert.onnx_graph import GraphBuilder, Shape, Value
 from minitransformer.convert.onnx_layers import (
+    CHOICES,
     attention,
     axis_size,
     distances,
@@ -21,7 +22,7 @@ from minitransformer.convert.onnx_layers import (
     positions_in_table,
     residual,
 )
-from minitransformer.convert.parts import Parts
+from minitransformer.convert.parts import Parts, expressed
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.files import atomic_write
 
@@ -31,8 +32,10 @@ ENCODER_FILE, DECODER_FILE = "encoder.onnx", "decoder_step.onnx"
 def write_onnx(parts: Parts, directory: Path) -> None:
     """Write ``encoder.onnx``, ``decoder_step.onnx`` and the tokenizer's sentencepiece models.
 
-    Raises: ConversionError if the model is too large; CheckpointError if the directory cannot be written.
+    Raises: ConversionError if a graph cannot express the model, or if it is too large; CheckpointError if the directory
+    cannot be written.
     """
+    expressed("ONNX", parts.config, CHOICES)
     graphs = {ENCODER_FILE: encoder_graph(parts), DECODER_FILE: decoder_graph(parts)}
     for name, model in graphs.items():
         with atomic_write(directory / name) as temporary:

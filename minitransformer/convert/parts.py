@@ -5,20 +5,53 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from minitransformer.config import ModelConfig
+from minitransformer.config.model import CHOICES
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import BUNDLE_FILE, load_model_files, save_model_files
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_json
 
+T = TypeVar("T")
+
 
 class ConversionError(UserError):
     """An error: a model cannot be expressed in the other format, or a file is not what its format says."""
+
+
+_TRAINING_ONLY = ("label_smoothing_over",)  # choices that change no output of a trained model
+OUR_CHOICES = {  # model.json has the word of each choice
+    "positions": ("interleaved", "halves", "learned"), "norm": ("post", "pre"), "tied": ("all", "target", "none"),
+    "start": ("symbol", "zero", "end"), "normalisation": ("gnmt", "length"),
+    "activation": ("relu", "swish", "gelu", "gelu_tanh"),
+}  # fmt: skip
+SEARCH_ONLY: dict[str, Mapping[Any, Any]] = {
+    "normalisation": dict.fromkeys(OUR_CHOICES["normalisation"])
+}  # formats without this setting lack nothing
+
+
+def looked_up(place: str, setting: str, value: Any, table: Mapping[Any, T]) -> T:
+    """Return what a table has for the value of a setting.
+
+    Raises: ConversionError if it has none; the message names ``place``, a file or a format.
+    """
+    if value not in table:
+        raise ConversionError(f"{place}: {setting} = {value!r} is not supported; only {', '.join(map(repr, table))}")
+    return table[value]
+
+
+def expressed(place: str, config: ModelConfig, tables: Mapping[str, Mapping[Any, Any]]) -> dict[str, Any]:
+    """Return what a format has for each choice of a configuration, from one table for each setting.
+
+    Raises: ConversionError if a setting has no table, or if its table lacks the value.
+    """
+    settings = [name for name in CHOICES if name not in _TRAINING_ONLY]
+    return {name: looked_up(place, f"model.{name}", getattr(config, name), tables.get(name, {})) for name in settings}
 
 
 def require_empty(directory: Path) -> None:
@@ -65,9 +98,14 @@ class Parts:
         return cls(config, weights, Tokenizer.load(directory), directory, licence)
 
     def save(self, directory: Path) -> None:
-        """Write a directory that ``Translator.load`` reads.  Raises: CheckpointError."""
+        """Write a directory that ``Translator.load`` reads.  Raises: CheckpointError, ConversionError."""
+        self.require_known_choices()
         save_model_files(directory, self.config, self.weights)
         self.tokenizer.save(directory)
+
+    def require_known_choices(self) -> None:
+        """Raise ConversionError if a choice of the configuration is none of those that our format has."""
+        expressed("our format", self.config, {name: dict.fromkeys(words) for name, words in OUR_CHOICES.items()})
 
     def require_fitting(self) -> Parts:
         """Return these parts.  Raises: WeightsError if names or shapes of the weights do not fit the configuration."""

@@ -159,7 +159,9 @@ def keys_values_of_each(attentions: Sequence[MultiHeadAttention], memory: Tensor
     return [(attention.heads(k), attention.heads(v)) for attention, k, v in zip(attentions, keys, values, strict=True)]
 
 
-_SMOOTH = {"swish": ops.swish, "gelu": ops.gelu, "gelu_tanh": ops.gelu_tanh}  # ReLU is a part of ``linear_relu``
+_ACTIVATIONS = {  # ReLU is a part of ``linear_relu``
+    "relu": None, "swish": ops.swish, "gelu": ops.gelu, "gelu_tanh": ops.gelu_tanh,
+}  # fmt: skip
 
 
 class FeedForward(Layer):
@@ -170,7 +172,7 @@ class FeedForward(Layer):
 
     def __init__(self, config: ModelConfig) -> None:
         self.p_drop = config.p_drop_relu
-        self.activation = _SMOOTH.get(config.activation)
+        self.activation = _ACTIVATIONS[config.activation]
         self.hidden = Linear(config.d_model, config.d_ff, bias=True)
         self.output = Linear(config.d_ff, config.d_model, bias=True)
 

@@ -101,13 +101,14 @@ def _table(n_positions: int, d_model: int, layout: str, dtype: str, device: Devi
 def sinusoids(n_positions: int, d_model: int, layout: str = "interleaved") -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return the encodings of positions 0 … n − 1, in float64.  Shapes: returns (n_positions, d_model)."""
     half = d_model // 2
-    exponents = np.arange(half) / (half if layout == "interleaved" else max(1, half - 1))
-    angles = np.arange(n_positions)[:, None] * 10_000.0**-exponents
-    if layout == "halves":
-        return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(n_positions, d_model)
+    divisor, axis = {"interleaved": (half, 2), "halves": (max(1, half - 1), 1)}[layout]
+    angles = np.arange(n_positions)[:, None] * 10_000.0 ** -(np.arange(half) / divisor)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=axis).reshape(n_positions, d_model)
+
+
+_ENCODINGS = {"interleaved": SinusoidalPositions, "halves": SinusoidalPositions, "learned": LearnedPositions}
 
 
 def positions_of(config: ModelConfig) -> PositionalEncoding:
     """Return the positional encoding that the configuration names."""
-    return LearnedPositions(config) if config.positions == "learned" else SinusoidalPositions(config)
+    return _ENCODINGS[config.positions](config)

@@ -67,11 +67,11 @@ def vocabularies_of(path: Path) -> list[dict[str, int]]:
 def foreign_ids(parts: Parts, path: Path) -> list[list[int]]:
     """The directory's id of each of our ids, of source and of target; unknown for words that it lacks."""
     models = parts.tokenizer.models[0], parts.tokenizer.models[-1]
-    symbols = ["<unk>", "<pad>", "</s>"]
-    words = [[*symbols, *words_of(model)[3:]] for model in models]
-    return [
-        [ids.get(word, ids["<unk>"]) for word in side] for side, ids in zip(words, vocabularies_of(path), strict=True)
-    ]
+    found = []
+    for model, ids in zip(models, vocabularies_of(path), strict=True):
+        words = ["<unk>", "<s>" if "<s>" in ids else "<pad>", "</s>", *words_of(model)[3:]]
+        found.append([ids.get(word, ids["<unk>"]) for word in words])
+    return found
 
 
 def model_of(parts: Parts) -> Transformer:
@@ -87,7 +87,7 @@ def compare(parts: Parts, model: Any, path: Path) -> None:
     vocabulary = vocabularies_of(path)[1]
     known = [i for i, word in enumerate(words_of(parts.tokenizer.models[-1])) if i < 3 or word in vocabulary]
     columns = [of_target[i] for i in known]
-    never = [vocabulary["<unk>"], model.config.pad_token_id]
+    never = [vocabulary[word] for word in ("<unk>", "<pad>", "<s>") if word in vocabulary]
     sources, targets = parts.tokenizer.encode_source(LINES), parts.tokenizer.encode_target(TARGETS)
     for line, target_line, source, target in zip(LINES, TARGETS, sources, targets, strict=True):
         theirs, labels = tokenizer(line)["input_ids"][:-1], tokenizer(text_target=target_line)["input_ids"][:-1]
@@ -144,7 +144,9 @@ def test_what_was_read_is_written_for_transformers(directory: tuple[Path, Any], 
         )
         expected, values = log_probabilities(before, source, labels), log_probabilities(after, new_source, new_labels)
         for word, number in ids[1].items():
-            np.testing.assert_allclose(values[:, new_ids[1][word]], expected[:, number], atol=1e-5)
+            is_start = word == "<pad>" and "<s>" in new_ids[1]
+            column = new_ids[1]["<s>" if is_start else word]
+            np.testing.assert_allclose(values[:, column], expected[:, number], atol=1e-5)
 
 
 def word_of(ids: dict[str, int], number: int) -> str:
@@ -242,10 +244,12 @@ def test_trained_positions_are_refused(tmp_path: Path, which: list[int]) -> None
         read_parts(tmp_path)
 
 
+@pytest.mark.parametrize("start", ["zero", "symbol"])
 @pytest.mark.parametrize("positions", ["interleaved", "halves"])
-def test_the_written_directory_is_converted_by_ctranslate2(positions: Any, tmp_path: Path) -> None:
+def test_the_written_directory_is_converted_by_ctranslate2(positions: Any, start: Any, tmp_path: Path) -> None:
+    """Its decoder starts with a zero vector, whatever the model's own starts with."""
     ctranslate2 = pytest.importorskip("ctranslate2")
-    parts = as_transformers_has_it(our_parts(start="zero", positions=positions, softmax_bias=True, attention_bias=True))
+    parts = as_transformers_has_it(our_parts(start=start, positions=positions, softmax_bias=True, attention_bias=True))
     write_parts(parts, tmp_path / "marian", "marian")
     ctranslate2.converters.TransformersConverter(str(tmp_path / "marian")).convert(str(tmp_path / "converted"))
     translator = ctranslate2.Translator(str(tmp_path / "converted"))
@@ -258,6 +262,13 @@ def test_the_written_directory_is_converted_by_ctranslate2(positions: Any, tmp_p
         batch = Batch.from_token_ids(parts.tokenizer.encode_source([source]), labels)
         table = ours.log_probabilities(batch)
         np.testing.assert_allclose(scored, table[range(len(table)), [*labels[0], 2]], atol=1e-5)
+        search = SearchConfig(beam=1, max_extra_tokens=20)
+        found = beam_search(ours, parts.tokenizer.encode_source([source]), search)[0][0]
+        (translated,) = translator.translate_batch(
+            [pieces], beam_size=1, disable_unk=True, suppress_sequences=[["<s>"]] if start == "symbol" else [],
+            max_decoding_length=len(pieces) + 18, min_decoding_length=0,
+        )  # fmt: skip
+        assert translated.hypotheses[0] == [words[i] for i in found.ids]
 
 
 def test_a_pickle_is_converted_by_the_command_of_the_message(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ def test_a_model_that_was_written_is_read_with_the_same_probabilities(directory:
     assert after.tokenizer.encode_source([PAIRS[1][0]]) == TOKENIZER.encode_source([PAIRS[1][0]])
     expected = dataclasses.replace(before.config, attention_bias=True, label_smoothing_over="V", normalisation="length")
     assert after.config == expected
+    for name, weight in before.weights.items():
+        np.testing.assert_array_equal(after.weights[name], weight)
 
 
 def test_weights_in_sixteen_bits_are_read(tmp_path: Path) -> None:
@@ -65,10 +67,7 @@ def test_weights_in_sixteen_bits_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"norm": "pre"}, "norm is pre, must be post"),
         ({"first_position": 1}, "first_position is 1, must be 0"),
-        ({"positions": "learned"}, "positions are learned, must be sinusoids"),
-        ({"start": "end"}, 'start is "end", must be "symbol" or "zero"'),
         ({"neighbourhood": 3}, "neighbourhood is 3, must be None"),
         ({"d_k": 3}, "n_heads · d_k is 6, must be 8"),
         ({"d_v": 6}, "n_heads · d_v is 12, must be 8"),
@@ -81,13 +80,30 @@ def test_what_marian_lacks_is_refused_by_name(settings: dict[str, Any], message:
         write_parts(parts_of(**settings), tmp_path / "marian", "marian")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "possible"),
+    [
+        ("norm", "pre", "'post'"),
+        ("positions", "learned", "'interleaved', 'halves'"),
+        ("start", "end", "'symbol', 'zero'"),
+    ],
+)
+def test_a_choice_that_marian_lacks_is_refused_with_what_it_has(
+    name: str, value: str, possible: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ConversionError, match=f"^MarianMT: model.{name} = '{value}' is not supported; only {possible}$"
+    ):
+        write_parts(parts_of(**{name: value}), tmp_path / "marian", "marian")
+
+
 def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logged: list[str]) -> None:
-    write_parts(parts_of(layer_norm_eps=1e-6, positions="halves"), tmp_path / "one", "marian", "float16")
+    write_parts(parts_of(layer_norm_eps=1e-6, positions="halves", tied="target"), tmp_path / "one", "marian", "float16")
     said = " ".join(logged)
     assert len(logged) == 5
     for words in (
         "MarianMT's layer norm adds 1e-05",
-        "the table of position",
+        "the tables of position",
         "CTranslate2's converter",
         "length penalty ((5 + length) / 6)^0.6 becomes length^0.6",
         "to float16",
