@@ -23,8 +23,8 @@ from minitransformer.convert.formats import (
     recognise,
     require_writable,
 )
-from minitransformer.convert.other_sides import SIDES, other_side, require_side
-from minitransformer.convert.parts import ConversionError
+from minitransformer.convert.other_sides import SIDES, OtherModel, other_side, require_side
+from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.model.storage import Storage
 
 DESCRIPTION = "Convert a model from another program's format to ours, or from ours to another program's."
@@ -68,14 +68,14 @@ def convert(arguments: Sequence[str]) -> int:
         raise ConversionError(f"--licence: {options.to} records no licence; use --to bundle, or leave the option out")
     require_writable(options.output, options.to, options.storage)  # before a large model is read
     if options.certify:
-        sentences, (name, directory) = read_sentences(options.certify), _other_model(options)
+        sentences, (name, directory) = read_sentences(options.certify), _other_directory(options)
         require_side(name)
     parts = read_parts(options.source, options.from_, source_spm=options.source_spm, target_spm=options.target_spm)
     parts = dataclasses.replace(parts, licence=options.licence or parts.licence)
     with output_directory(parts, options.output, options.to, options.storage) as temporary:
         if options.certify:
             theirs = temporary if directory == options.output else directory
-            certificate = certify(parts, other_side(name, theirs, parts.tokenizer), sentences)
+            certificate = certify(parts, other_side(name, _other_model(options, parts, name, theirs)), sentences)
             write_certificate(certificate, temporary)
     say(f"wrote {options.output} ({options.to}: {FORMATS[options.to].files})")
     if options.certify:
@@ -83,7 +83,14 @@ def convert(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _other_model(options: ConvertOptions) -> tuple[str, Path]:
+def _other_model(options: ConvertOptions, parts: Parts, name: str, directory: Path) -> OtherModel:
+    """Return the model to compare ours with, as its reader reads it."""
+    if directory == options.source:
+        return OtherModel(directory, parts, options.source_spm, options.target_spm)
+    return OtherModel(directory, read_parts(directory, name) if name in READABLE else parts)
+
+
+def _other_directory(options: ConvertOptions) -> tuple[str, Path]:
     """Return format and directory of the model to compare ours with: what is written, or else what is read."""
     if options.to in SIDES:
         return options.to, options.output

@@ -26,11 +26,14 @@ GREEDY, BEAM = 1, 4
 AT_ONCE = 32  # sentences that are searched together
 _WEIGHTS = (".safetensors", ".bin", ".onnx")
 
+UNKNOWN_WORD = "ꙮ"  # a rare letter, U+A66E: hardly any vocabulary has it
+MOST_UNKNOWN = 3  # unknown words in a row
 Sentence = Sequence[int]  # our ids, without start and end symbols
+Tokens = Sequence[Any]  # of a line, as the other program reads them: words or ids, without an end symbol
 
 
 class OtherSide(Protocol):
-    """A model in another program, which receives and returns our ids."""
+    """A model in another program, which receives text, and returns our ids."""
 
     @property
     def package(self) -> str:
@@ -40,13 +43,16 @@ class OtherSide(Protocol):
     def beams(self) -> tuple[int, ...]:
         """The beams with which ``translate`` can search: GREEDY, or also BEAM."""
 
-    def has_same_ids(self, line: str, source: Sentence) -> bool | None:
-        """Return whether the program's own tokenizer gives a line these ids; None if it has no tokenizer."""
+    def tokens(self, line: str) -> Tokens:
+        """Return the tokens of a line, as users of the program split it."""
 
-    def log_probabilities(self, source: Sentence, target: Sentence) -> list[float]:
+    def are_same(self, tokens: Tokens, source: Sentence) -> bool:
+        """Return whether these tokens are the words of our ids; words that the program lacks are its unknown word."""
+
+    def log_probabilities(self, tokens: Tokens, target: Sentence) -> list[float]:
         """Return log p in nats of each target token, and of the end symbol, after the ones before it."""
 
-    def translate(self, source: Sentence, config: SearchConfig) -> list[int]:
+    def translate(self, tokens: Tokens, config: SearchConfig) -> list[int]:
         """Return the best translation; unknown words and the start symbol are not generated."""
 
 
@@ -57,13 +63,13 @@ class Certificate:
     versions: dict[str, str]
     """Distributions and their versions: minitransformer, and the other program."""
     sentences: int
-    """Number of source sentences."""
+    """Number of source sentences, those with added unknown words included."""
     target_tokens: int
     """Number of target tokens whose log-probabilities were compared, end symbols included."""
     largest_difference_in_nats: float
     """Greatest |Δ log p| of these tokens, in nats.  The targets are our greedy translations."""
-    equal_sources: float | None
-    """Share of the sentences that both tokenizers split into the same ids; null if the other program has none."""
+    equal_sources: float
+    """Share of the sentences that both programs split into the same tokens."""
     equal_greedy: float
     """Share of the sentences with the same greedy translation."""
     equal_beam_4: float | None
@@ -77,24 +83,31 @@ class Certificate:
     def description(self) -> str:
         """The certificate in a sentence."""
         beam = "" if self.equal_beam_4 is None else f", beam {BEAM} {self.equal_beam_4:.1%}"
-        sources = "" if self.equal_sources is None else f"; equal source tokens {self.equal_sources:.1%}"
         programs = " and ".join(f"{name} {number}" for name, number in self.versions.items())
         return (
             f"{programs} on {self.sentences:,} sentences: largest difference of log p"
             f" {self.largest_difference_in_nats:.2g} nats; equal translations: greedy {self.equal_greedy:.1%}{beam}"
-            f"{sources}"
+            f"; equal source tokens {self.equal_sources:.1%}"
         )
 
 
 def certify(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certificate:
     """Translate the lines with our model and with the other program, and compare.
 
+    Each program splits the text itself.  The first line is also translated with one to three unknown words in a row
+    after its first word.
+
     Both beam searches divide log p by length^α, the only length penalty that all programs have; α is the model's, or 1
     if the model has another penalty.  Sentences are computed one by one, on one thread: several would wait for each
     other longer than they compute.
     """
     with threadpool_limits(1, user_api="blas"):
-        return _certificate(parts, other, lines)
+        return _certificate(parts, other, [*lines, *_with_unknown_words(lines[0])])
+
+
+def _with_unknown_words(line: str) -> list[str]:
+    first, *rest = line.split(" ")
+    return [" ".join([first, *[UNKNOWN_WORD] * n, *rest]) for n in range(1, MOST_UNKNOWN + 1)]
 
 
 def _certificate(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certificate:
@@ -104,19 +117,20 @@ def _certificate(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certif
     alpha = parts.config.alpha if parts.config.normalisation == "length" else 1.0
     greedy, beam = (SearchConfig(beam=size, alpha=alpha, normalisation="length") for size in (GREEDY, BEAM))
     targets = _translations(model, sources, greedy)
+    tokens = [other.tokens(line) for line in lines]
     differences = [
-        np.abs(_log_probabilities(model, source, target) - other.log_probabilities(source, target))
-        for source, target in zip(sources, targets, strict=True)
+        np.abs(_log_probabilities(model, source, target) - other.log_probabilities(line_tokens, target))
+        for source, line_tokens, target in zip(sources, tokens, targets, strict=True)
     ]
-    theirs = [other.translate(source, greedy) for source in sources]
-    of_beam = BEAM in other.beams and [other.translate(source, beam) for source in sources]
-    same_ids = [other.has_same_ids(line, source) for line, source in zip(lines, sources, strict=True)]
+    theirs = [other.translate(line_tokens, greedy) for line_tokens in tokens]
+    of_beam = BEAM in other.beams and [other.translate(line_tokens, beam) for line_tokens in tokens]
+    n_same = sum(other.are_same(line_tokens, source) for line_tokens, source in zip(tokens, sources, strict=True))
     return Certificate(
         versions={name: version(name) for name in ("minitransformer", other.package)},
         sentences=len(lines),
         target_tokens=sum(map(len, differences)),
         largest_difference_in_nats=float(np.concatenate(differences).max()),
-        equal_sources=None if None in same_ids else sum(map(bool, same_ids)) / len(lines),
+        equal_sources=n_same / len(lines),
         equal_greedy=_share_of_equal(targets, theirs),
         equal_beam_4=_share_of_equal(_translations(model, sources, beam), of_beam) if of_beam else None,
         normalisation="length",

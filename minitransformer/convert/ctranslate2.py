@@ -24,9 +24,9 @@ from minitransformer.convert.ctranslate2_variables import Variables
 from minitransformer.convert.ctranslate2_vocabulary import has_vocabulary, read_vocabularies
 from minitransformer.convert.foreign_files import sentencepiece_models
 from minitransformer.convert.layers import STACKS
-from minitransformer.convert.parts import ConversionError, Parts, looked_up
+from minitransformer.convert.parts import Array, ConversionError, Parts, Vocabulary, looked_up
 from minitransformer.convert.positions import sines_between, with_features
-from minitransformer.convert.vocabulary import Array, Vocabulary, embeddings, vocabulary_settings, with_tokenizer
+from minitransformer.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
 
 Weights = dict[str, Array]
 
@@ -72,7 +72,7 @@ def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm
     config = _layers_config(path, file, variables, settings)
     bias = variables.optional("decoder/projection/bias", (target.n_foreign,))
     weights = embeddings(source, target, _tables(variables, config.d_model, source, target), bias)
-    start: Start = "end" if settings.symbols.start == settings.symbols.end else "symbol"
+    start: Start = "end" if settings.symbols.first == settings.symbols.end else "symbol"
     config = replace(
         config,
         **vocabulary_settings(source, target, weights),
@@ -80,7 +80,7 @@ def read_ctranslate2(directory: Path, source_spm: Path | None = None, target_spm
     )
     config, weights = _read_positions(file, variables, config, weights | read_layers(variables, config))
     variables.require_none_left()
-    return Parts(config, weights, tokenizer)
+    return Parts(config, weights, tokenizer, (source, target))
 
 
 def _layers_config(path: Path, file: ModelFile, variables: Variables, settings: Settings) -> ModelConfig:

@@ -8,8 +8,7 @@ from pathlib import Path
 from minitransformer.convert.ctranslate2_variables import Variables
 from minitransformer.convert.ctranslate2_vocabulary import Symbols
 from minitransformer.convert.foreign_files import SettingsFile
-from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.vocabulary import Vocabulary
+from minitransformer.convert.parts import ConversionError, Vocabulary
 from minitransformer.model.symbols import END, START
 
 SETTINGS_FILE = "config.json"
@@ -45,11 +44,12 @@ def read_settings(directory: Path, variables: Variables) -> Settings:
             f"{path}: decoder_start_token is null: users give the first symbol of each translation, as in models of"
             " many languages, which ours cannot do; write one symbol there to convert the model for one language"
         )
-    start = file.of("decoder_start_token", str, "<s>" if has_target_bos else end)
+    start = file.of("bos_token", str, "<s>")
+    first = file.of("decoder_start_token", str, "<s>" if has_target_bos else end)
     if file.of("add_source_bos", bool, has_source_bos):
         raise ConversionError(f"{path}: sources begin with a start symbol (add_source_bos), which ours do not")
     return Settings(
-        Symbols(unknown, end, start),
+        Symbols(unknown, end, first, start if start not in (unknown, end) else "<s>"),
         starts_from_zero,
         file.of("add_source_eos", bool, has_source_eos) or starts_from_zero,
         file.of("layer_norm_epsilon", float, _EPSILON),
@@ -59,10 +59,10 @@ def read_settings(directory: Path, variables: Variables) -> Settings:
 def require_symbols(directory: Path, settings: Settings, source: Vocabulary, target: Vocabulary) -> None:
     """Raise ConversionError if a vocabulary lacks a symbol that the model reads or writes."""
     symbols = settings.symbols
-    if symbols.unknown in (symbols.start, symbols.end):
+    if symbols.unknown in (symbols.first, symbols.end):
         raise ConversionError(f"{directory}: {symbols.unknown!r} is the unknown word and another symbol, too")
     needed = [(target, END), (source, END)] if settings.source_end else [(target, END)]
-    if symbols.start != symbols.end:
+    if symbols.first != symbols.end:
         needed.append((target, START))
     for vocabulary, i in needed:
         if vocabulary.rows[i] is None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from minitransformer.convert.foreign_files import WeightsFile
-from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.vocabulary import Array
+from minitransformer.convert.parts import Array, ConversionError
 
 _IGNORED = ("alignment_layer", "alignment_heads", "embeddings_merge", "alibi_use_positive_positions", "scale_alibi")
 _UNSUPPORTED = {  # parts of variables' names, and what they are; the first that fits is named

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minitransformer.convert.foreign_files import read_lines
-from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.vocabulary import Vocabulary
+from minitransformer.convert.parts import ConversionError, Vocabulary
 from minitransformer.system.files import read_json
 
 SHARED, SOURCE, TARGET = "shared_vocabulary", "source_vocabulary", "target_vocabulary"
@@ -17,10 +16,14 @@ SHARED, SOURCE, TARGET = "shared_vocabulary", "source_vocabulary", "target_vocab
 
 @dataclass(frozen=True)
 class Symbols:
-    """A model's own names of the unknown word and the end, and the first input of its decoder."""
+    """A model's own names of the unknown word and the end, the first input of its decoder, and its start symbol.
+
+    The last two differ if the decoder starts with the end.
+    """
 
     unknown: str = "<unk>"
     end: str = "</s>"
+    first: str = "<s>"
     start: str = "<s>"
 
 
@@ -65,9 +68,9 @@ def _read_words(path: Path, symbols: Symbols) -> list[str]:
 def in_our_order(words: Sequence[str], symbols: Symbols) -> Vocabulary:
     """Put the unknown word, the start and the end first; start and end may be missing.
 
-    If the model's decoder starts with its end symbol, the start is "<s>", which it then does not use.
+    If the model's decoder starts with its end symbol, it does not use its start symbol.
     """
-    start = symbols.start if symbols.start != symbols.end else "<s>"
+    start = symbols.first if symbols.first != symbols.end else symbols.start
     ids = {word: row for row, word in enumerate(words)}
     return Vocabulary.in_our_order(ids, (symbols.unknown, start, symbols.end))
 

@@ -22,7 +22,8 @@ from minitransformer.convert.ctranslate2_vocabulary import vocabulary_files
 from minitransformer.convert.foreign_files import SOURCE_FILE, TARGET_FILE
 from minitransformer.convert.layers import STACKS
 from minitransformer.convert.parts import SEARCH_ONLY, ConversionError, Parts, expressed
-from minitransformer.data.rare_words import is_of_words
+from minitransformer.convert.pieces import tokens_of
+from minitransformer.data.rare_words import is_of_words, splits_at_blanks
 from minitransformer.data.tokenizer import JOINT_FILE, Tokenizer
 from minitransformer.model.storage import Storage
 from minitransformer.model.symbols import END, START, UNKNOWN
@@ -48,7 +49,7 @@ def write_ctranslate2(parts: Parts, directory: Path, storage: Storage = "float32
     """Write the directory of a CTranslate2 model, and the sentencepiece models beside it.
 
     Files: ``model.bin`` (binary version 6), ``config.json``, the vocabularies, and ``tokenizer.model`` or
-    ``source.spm`` and ``target.spm``.
+    ``source.spm`` and ``target.spm``, unless words are separated by blanks.
     Raises: ConversionError if CTranslate2 has no such model, or if a weight is too large for ``storage``.
     """
     config, choices = parts.config, expressed("CTranslate2", parts.config, _CHOICES)
@@ -58,14 +59,16 @@ def write_ctranslate2(parts: Parts, directory: Path, storage: Storage = "float32
     _add_positions(variables, aliases, choices["positions"](config, parts.weights))
     file = ModelFile(_MODEL, _REVISION, stored_as(variables, storage))
     write_model_file(directory / MODEL_FILE, file, aliases)
-    source, target = _words(parts.tokenizer.source), _words(parts.tokenizer.target)
+    models = parts.tokenizer.models
+    source, target = tokens_of(models[0]), tokens_of(models[-1])
     for name, content in vocabulary_files(source, target).items():
         write_text(directory / name, content)
     write_text(
         directory / SETTINGS_FILE,
         json.dumps(_settings(config, target, choices["start"][0]), indent=2, sort_keys=True) + "\n",
     )
-    _write_tokenizer(parts.tokenizer, directory)
+    if not all(map(splits_at_blanks, models)):
+        _write_tokenizer(parts.tokenizer, directory)
 
 
 def _require_expressible(parts: Parts) -> None:
@@ -133,10 +136,6 @@ def _add_positions(variables: dict[str, Array], aliases: dict[str, str], tables:
             aliases[POSITIONS["encoder"]] = POSITIONS["decoder"]
         else:
             variables[POSITIONS["encoder"]] = tables[0]
-
-
-def _words(model: Any) -> list[str]:
-    return [model.id_to_piece(i) for i in range(model.get_piece_size())]
 
 
 def _settings(config: ModelConfig, words: list[str], start: int) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation
 from minitransformer.convert.foreign_files import SettingsFile, WeightsFile, read_lines, sentencepiece_models
 from minitransformer.convert.layers import FAIRSEQ_NAMES, count_layers, layer_sizes, read_layers
-from minitransformer.convert.parts import ConversionError, Parts
-from minitransformer.convert.vocabulary import Array, Vocabulary, embeddings, vocabulary_settings, with_tokenizer
+from minitransformer.convert.parts import Array, ConversionError, Parts, Vocabulary
+from minitransformer.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
 
 ARGS, WEIGHTS = "args.json", "model.safetensors"
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, which a dictionary's file does not have
@@ -65,7 +65,8 @@ def read_fairseq(directory: Path, source_spm: Path | None = None, target_spm: Pa
     weights |= read_layers(arrays, depths, FAIRSEQ_NAMES, norm=config["norm"])
     config |= _read_positions(arrays, weights)
     arrays.require_none_left(_IGNORED)
-    return Parts(ModelConfig(**config, **vocabulary_settings(source, target, weights)), weights, tokenizer)
+    model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))
+    return Parts(model_config, weights, tokenizer, (source, target))
 
 
 def _use_newest_names(arrays: WeightsFile) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer.convert.parts import ConversionError, require_finite
-from minitransformer.convert.vocabulary import Array, SubwordModels
+from minitransformer.convert.parts import Array, ConversionError, require_finite
+from minitransformer.convert.vocabulary import SubwordModels
 from minitransformer.data.tokenizer import JOINT_FILE
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_arrays, read_json, read_regular, require_regular

@@ -16,8 +16,8 @@ from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation
 from minitransformer.convert.foreign_files import SettingsFile, WeightsFile, read_lines, sentencepiece_models
 from minitransformer.convert.layers import STACKS, ModuleNames, count_layers, layer_sizes, read_layers
-from minitransformer.convert.parts import ConversionError, Parts
-from minitransformer.convert.vocabulary import Array, Vocabulary, embeddings, vocabulary_settings, with_tokenizer
+from minitransformer.convert.parts import Array, ConversionError, Parts, Vocabulary
+from minitransformer.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 VOCABULARIES = ("src_vocab.txt", "trg_vocab.txt")
@@ -79,7 +79,8 @@ def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Pa
     weights = embeddings(source, target, (of_source, of_target, output))
     weights |= read_layers(arrays, depths, _NAMES, norm=config["norm"])
     arrays.require_none_left(_IGNORED)
-    return Parts(ModelConfig(**config, **vocabulary_settings(source, target, weights)), weights, tokenizer)
+    model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))
+    return Parts(model_config, weights, tokenizer, (source, target))
 
 
 def _require_supported(settings: SettingsFile) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from minitransformer.convert.foreign_files import WeightsFile
-from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.vocabulary import Array
+from minitransformer.convert.parts import Array, ConversionError
 
 STACKS = ("encoder", "decoder")
 ModuleNames = Mapping[str, str]  # our name of a linear map or a layer norm in a layer, and theirs

@@ -19,9 +19,9 @@ from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation, PositionLayout
 from minitransformer.convert.foreign_files import SOURCE_FILE, TARGET_FILE, SettingsFile, WeightsFile, read_bytes
 from minitransformer.convert.layers import FAIRSEQ_NAMES, layer_sizes, read_layers
-from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.convert.parts import Array, ConversionError, Parts, Vocabulary
 from minitransformer.convert.positions import sines_first, with_features
-from minitransformer.convert.vocabulary import Array, Vocabulary, embeddings, vocabulary_settings, with_tokenizer
+from minitransformer.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
 from minitransformer.model.positions import sinusoids
 from minitransformer.model.symbols import START
 from minitransformer.system.files import read_json
@@ -87,7 +87,7 @@ def read_marian(path: Path) -> Parts:
         positions=layout,
         start="symbol" if starts_from.any() else "zero",
     )
-    parts = Parts(config, weights, tokenizer).require_fitting()
+    parts = Parts(config, weights, tokenizer, (source, target)).require_fitting()
     return dataclasses.replace(parts, weights=with_features(weights, np.argsort(order)))
 
 

@@ -26,16 +26,9 @@ from minitransformer.convert.foreign_files import (
     read_npz,
 )
 from minitransformer.convert.layers import STACKS, layer_sizes
-from minitransformer.convert.parts import ConversionError, Parts, looked_up
+from minitransformer.convert.parts import Array, ConversionError, Parts, Vocabulary, looked_up
 from minitransformer.convert.pieces import words_of
-from minitransformer.convert.vocabulary import (
-    Array,
-    SubwordModels,
-    Vocabulary,
-    embeddings,
-    vocabulary_settings,
-    with_tokenizer,
-)
+from minitransformer.convert.vocabulary import SubwordModels, embeddings, vocabulary_settings, with_tokenizer
 
 SETTINGS_ARRAY = "special:model.yml"
 DECODER_FILE = "decoder.yml"
@@ -86,7 +79,8 @@ def read_marian_npz(path: Path) -> Parts:
     config = _configuration(settings, decoder, depths)
     weights |= dict(_layers(arrays, depths, config["norm"], settings.of("transformer-ffn-activation", str) == "gelu"))
     arrays.require_none_left()
-    return Parts(ModelConfig(**config, **vocabulary_settings(source, target, weights)), weights, tokenizer)
+    model_config = ModelConfig(**config, **vocabulary_settings(source, target, weights))
+    return Parts(model_config, weights, tokenizer, (source, target))
 
 
 def _model_file(path: Path, decoder: SettingsFile) -> Path:

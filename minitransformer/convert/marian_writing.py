@@ -28,10 +28,9 @@ from minitransformer.convert.marian_directory import (
     VOCABULARY,
     WEIGHTS,
 )
-from minitransformer.convert.parts import SEARCH_ONLY, ConversionError, Parts, expressed
-from minitransformer.convert.pieces import without_other_words, words_of
+from minitransformer.convert.parts import IMPOSSIBLE, SEARCH_ONLY, Array, ConversionError, Parts, expressed
+from minitransformer.convert.pieces import warning_of_words, without_other_words, words_of
 from minitransformer.convert.positions import sines_first, with_features
-from minitransformer.convert.vocabulary import IMPOSSIBLE, Array
 from minitransformer.data.rare_words import is_of_words
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import MAX_SOURCE_TOKENS
@@ -124,6 +123,8 @@ def _warnings(parts: Parts, storage: str) -> list[str]:
             f"the length penalty ((5 + length) / 6)^{config.alpha:g} becomes length^{config.alpha:g}, because"
             " transformers has no other: beam search may choose other translations"
         )
+    if words := warning_of_words(parts.tokenizer.models):
+        warnings.append(words)
     if storage != "float32":
         warnings.append(f"weights are rounded to {storage}")
     return warnings

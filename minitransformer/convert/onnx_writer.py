@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from onnx import ModelProto
@@ -23,9 +24,11 @@ from minitransformer.convert.onnx_layers import (
     residual,
 )
 from minitransformer.convert.parts import Parts, expressed
+from minitransformer.convert.pieces import warning_of_words
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.files import atomic_write
 
+LOG = logging.getLogger(__name__)
 ENCODER_FILE, DECODER_FILE = "encoder.onnx", "decoder_step.onnx"
 
 
@@ -41,6 +44,8 @@ def write_onnx(parts: Parts, directory: Path) -> None:
         with atomic_write(directory / name) as temporary:
             temporary.write_bytes(model.SerializeToString())
     parts.tokenizer.save(directory)
+    if warning := warning_of_words(parts.tokenizer.models):
+        LOG.warning(warning)
 
 
 def encoder_graph(parts: Parts) -> ModelProto:

@@ -1,26 +1,47 @@
 """Models in other programs, for certificates: MarianMT of transformers, CTranslate2, and onnxruntime.
 
-Each is given our tokenizer: its pieces are the words of the other program's vocabulary.
+Each splits text as the users of its program do, and has the map between both vocabularies that its reader made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sentencepiece import SentencePieceProcessor
 
 from minitransformer.convert.certificate import BEAM, GREEDY, OtherSide, Sentence
-from minitransformer.convert.ctranslate2_vocabulary import Symbols, read_vocabularies
-from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.pieces import words_of
+from minitransformer.convert.ctranslate2_settings import SETTINGS_FILE
+from minitransformer.convert.foreign_files import SettingsFile, sentencepiece_models
+from minitransformer.convert.parts import ConversionError, Parts, Vocabulary
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig
-from minitransformer.model.symbols import BLANK, END, START, UNKNOWN
-from minitransformer.system.files import read_json
+from minitransformer.model.symbols import END, START, UNKNOWN
+
+
+@dataclass(frozen=True)
+class OtherModel:
+    """A model of another program: its directory, what its reader made of it, and the source's sentencepiece model.
+
+    A model of ONNX, which is never read, has the parts from which it was written.
+    """
+
+    directory: Path
+    parts: Parts
+    source_spm: Path | None = None
+    target_spm: Path | None = None
+
+    @property
+    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        """The map of source and of target words.  Raises: ConversionError if the model is ours."""
+        if self.parts.vocabularies is None:
+            raise ConversionError(f"{self.directory}: is a model of ours; give one of another program")
+        return self.parts.vocabularies
 
 
 class MarianSide:
@@ -29,50 +50,49 @@ class MarianSide:
     package = "transformers"
     beams = (GREEDY, BEAM)
 
-    def __init__(self, directory: Path, tokenizer: Tokenizer) -> None:
+    def __init__(self, model: OtherModel) -> None:
         transformers = import_module("transformers")
 
-        self._model = transformers.MarianMTModel.from_pretrained(directory).eval()
-        self._tokenizer = transformers.MarianTokenizer.from_pretrained(directory)
-        vocabulary = read_json(directory / "vocab.json")
-        path_of_target = directory / "target_vocab.json"
-        of_target = read_json(path_of_target) if path_of_target.exists() else vocabulary
-        models = tokenizer.models
-        self._source_ids = [vocabulary.get(word, vocabulary["<unk>"]) for word in words_of(models[0])]
-        self._target_ids = [of_target.get(word, of_target["<unk>"]) for word in words_of(models[-1])]
+        self._model = transformers.MarianMTModel.from_pretrained(model.directory).eval()
+        self._tokenizer = transformers.MarianTokenizer.from_pretrained(model.directory)
+        self._source, self._target = model.vocabularies
 
-    def has_same_ids(self, line: str, source: Sentence) -> bool:
-        """Implement ``OtherSide``.  The ids compared are MarianMT's: words that it lacks are its unknown word."""
-        theirs = self._tokenizer(line, add_special_tokens=False)["input_ids"]
-        return bool(theirs == [self._source_ids[i] for i in source])
+    def tokens(self, line: str) -> Sequence[int]:
+        """Implement ``OtherSide``."""
+        ids: list[int] = self._tokenizer(line, add_special_tokens=False)["input_ids"]
+        return ids
 
-    def log_probabilities(self, source: Sentence, target: Sentence) -> list[float]:
+    def are_same(self, tokens: Sequence[int], source: Sentence) -> bool:
+        """Implement ``OtherSide``."""
+        return list(tokens) == [self._source.foreign_ids[i] for i in source]
+
+    def log_probabilities(self, tokens: Sequence[int], target: Sentence) -> list[float]:
         """Implement ``OtherSide``."""
         torch = import_module("torch")
 
-        labels = [self._target_ids[i] for i in (*target, END)]
+        labels = [self._target.foreign_ids[i] for i in (*target, END)]
         inputs = torch.tensor([[self._model.config.decoder_start_token_id, *labels[:-1]]])
         with torch.no_grad():
-            logits = self._model(input_ids=self._source(source), decoder_input_ids=inputs).logits[0]
+            logits = self._model(input_ids=self._inputs(tokens), decoder_input_ids=inputs).logits[0]
         return [row[i].item() for row, i in zip(logits.double().log_softmax(-1), labels, strict=True)]
 
-    def translate(self, source: Sentence, config: SearchConfig) -> list[int]:
+    def translate(self, tokens: Sequence[int], config: SearchConfig) -> list[int]:
         """Implement ``OtherSide``."""
-        input_ids = self._source(source)
+        input_ids, ids = self._inputs(tokens), self._target.foreign_ids
         found = self._model.generate(
             input_ids=input_ids, attention_mask=input_ids.new_ones(input_ids.shape), do_sample=False,
             num_beams=config.beam, length_penalty=config.alpha if config.beam > 1 else None,
             early_stopping="never" if config.beam > 1 else None,
-            max_new_tokens=len(source) + config.max_extra_tokens, max_length=None, renormalize_logits=False,
-            bad_words_ids=[[self._target_ids[UNKNOWN]], [self._target_ids[START]]],
+            max_new_tokens=len(tokens) + config.max_extra_tokens, max_length=None, renormalize_logits=False,
+            bad_words_ids=[[i] for i in {ids[UNKNOWN], ids[START], self._model.config.pad_token_id}],
         )  # fmt: skip
-        ours = {theirs: i for i, theirs in reversed(list(enumerate(self._target_ids)))}
-        return _before_end([ours[i] for i in found[0, 1:].tolist()])
+        ours = self._target.ids_of_foreign
+        return _before_end([ours.get(i, UNKNOWN) for i in found[0, 1:].tolist()])
 
-    def _source(self, source: Sentence) -> Any:
+    def _inputs(self, tokens: Sequence[int]) -> Any:
         torch = import_module("torch")
 
-        return torch.tensor([[self._source_ids[i] for i in (*source, END)]])
+        return torch.tensor([[*tokens, self._source.foreign_ids[END]]])
 
 
 class CTranslate2Side:
@@ -81,42 +101,53 @@ class CTranslate2Side:
     package = "ctranslate2"
     beams = (GREEDY, BEAM)
 
-    def __init__(self, directory: Path, tokenizer: Tokenizer) -> None:
+    def __init__(self, model: OtherModel) -> None:
         ctranslate2 = import_module("ctranslate2")
 
+        directory = model.directory
         self._translator = ctranslate2.Translator(str(directory), intra_threads=1)
-        known = {word for side in read_vocabularies(directory, Symbols()) for word in side.words}
-        self._source_words, self._target_words = (
-            [word if word in known else BLANK + word for word in words_of(model)]  # language codes have both spellings
-            for model in (tokenizer.models[0], tokenizer.models[-1])
-        )
+        self._source, self._target = model.vocabularies
+        subwords, _ = sentencepiece_models(directory, model.source_spm, model.target_spm)
+        self._subwords = None if subwords is None else SentencePieceProcessor(model_proto=subwords)
+        appends_end = SettingsFile.load_if_there(directory / SETTINGS_FILE).of("add_source_eos", bool, False)
+        is_marian = model.parts.config.start == "zero"  # whose users append the end, see ``read_settings``
+        self._source_ids = dict(zip(self._source.words, self._source.foreign_ids, strict=True))
+        self._target_ids = {word: i for i, word in enumerate(self._target.words)}
+        self._end = [self._source.words[END]] if is_marian and not appends_end else []
 
-    def has_same_ids(self, line: str, source: Sentence) -> None:
-        """Implement ``OtherSide``: CTranslate2 reads tokens."""
+    def tokens(self, line: str) -> Sequence[str]:
+        """Implement ``OtherSide``: pieces of the sentencepiece model, or words between blanks."""
+        if self._subwords is None:
+            return [word for word in line.split(" ") if word]
+        pieces: list[str] = self._subwords.encode(line, out_type=str)
+        return pieces
 
-    def log_probabilities(self, source: Sentence, target: Sentence) -> list[float]:
+    def are_same(self, tokens: Sequence[str], source: Sentence) -> bool:
         """Implement ``OtherSide``."""
-        words = [self._target_words[i] for i in target]
-        return list(self._translator.score_batch([self._source(source)], [words], max_input_length=0)[0].log_probs)
+        ids = self._source.foreign_ids
+        return [self._source_ids.get(token, ids[UNKNOWN]) for token in tokens] == [ids[i] for i in source]
 
-    def translate(self, source: Sentence, config: SearchConfig) -> list[int]:
+    def log_probabilities(self, tokens: Sequence[str], target: Sentence) -> list[float]:
         """Implement ``OtherSide``."""
+        words = [self._target.foreign_words[i] for i in target]
+        (scored,) = self._translator.score_batch([[*tokens, *self._end]], [words], max_input_length=0)
+        return list(scored.log_probs)
+
+    def translate(self, tokens: Sequence[str], config: SearchConfig) -> list[int]:
+        """Implement ``OtherSide``."""
+        has_start = self._target.rows[START] is not None
         (result,) = self._translator.translate_batch(
-            [self._source(source)],
+            [[*tokens, *self._end]],
             beam_size=config.beam,
             patience=2,  # search on after the first finished translations, as we do
             length_penalty=config.alpha,
             disable_unk=True,
-            suppress_sequences=[[self._target_words[START]]],
+            suppress_sequences=[[self._target.words[START]]] if has_start else None,
             min_decoding_length=0,  # a translation may be empty, as ours
-            max_decoding_length=len(source) + config.max_extra_tokens - 1,  # without the end symbol
+            max_decoding_length=len(tokens) + config.max_extra_tokens - 1,  # without the end symbol
             max_input_length=0,
         )
-        ids = {word: i for i, word in enumerate(self._target_words)}
-        return [ids[word] for word in result.hypotheses[0]]
-
-    def _source(self, source: Sentence) -> list[str]:
-        return [self._source_words[i] for i in source]
+        return [self._target_ids.get(word, UNKNOWN) for word in result.hypotheses[0]]
 
 
 class OnnxSide:
@@ -125,28 +156,35 @@ class OnnxSide:
     package = "onnxruntime"
     beams = (GREEDY,)
 
-    def __init__(self, directory: Path, tokenizer: Tokenizer) -> None:
+    def __init__(self, model: OtherModel) -> None:
         onnxruntime = import_module("onnxruntime")
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._encoder, self._decoder = (
-            onnxruntime.InferenceSession(directory / name, options) for name in ("encoder.onnx", "decoder_step.onnx")
+            onnxruntime.InferenceSession(model.directory / name, options)
+            for name in ("encoder.onnx", "decoder_step.onnx")
         )
+        self._tokenizer = Tokenizer.load(model.directory)
 
-    def has_same_ids(self, line: str, source: Sentence) -> None:
-        """Implement ``OtherSide``: the graphs read ids."""
+    def tokens(self, line: str) -> Sequence[int]:
+        """Implement ``OtherSide``: the ids of the sentencepiece model beside the graphs, or of words between blanks."""
+        return self._tokenizer.encode_source([line])[0]
 
-    def log_probabilities(self, source: Sentence, target: Sentence) -> list[float]:
+    def are_same(self, tokens: Sequence[int], source: Sentence) -> bool:
         """Implement ``OtherSide``."""
-        log_p = self._step(self._inputs(source), [START, *target])
+        return list(tokens) == list(source)
+
+    def log_probabilities(self, tokens: Sequence[int], target: Sentence) -> list[float]:
+        """Implement ``OtherSide``."""
+        log_p = self._step(self._inputs(tokens), [START, *target])
         return [float(row[i]) for row, i in zip(log_p, (*target, END), strict=True)]
 
-    def translate(self, source: Sentence, config: SearchConfig) -> list[int]:
+    def translate(self, tokens: Sequence[int], config: SearchConfig) -> list[int]:
         """Implement ``OtherSide`` for greedy search."""
-        inputs, ids = self._inputs(source), [START]
+        inputs, ids = self._inputs(tokens), [START]
         longest = int(self._decoder.get_modelmeta().custom_metadata_map["longest_sentence"])
-        while len(ids) < min(len(source) + config.max_extra_tokens, longest) and ids[-1] != END:
+        while len(ids) < min(len(tokens) + config.max_extra_tokens, longest) and ids[-1] != END:
             log_p = self._step(inputs, ids[-1:])[-1]
             log_p[[UNKNOWN, START]] = -np.inf
             ids.append(int(log_p.argmax()))
@@ -172,7 +210,7 @@ class OnnxSide:
         return log_p
 
 
-SIDES: dict[str, tuple[Callable[[Path, Tokenizer], OtherSide], tuple[str, ...]]] = {
+SIDES: dict[str, tuple[Callable[[OtherModel], OtherSide], tuple[str, ...]]] = {
     "marian": (MarianSide, ("transformers", "torch")),
     "ctranslate2": (CTranslate2Side, ("ctranslate2",)),
     "onnx": (OnnxSide, ("onnxruntime",)),
@@ -191,16 +229,13 @@ def require_side(name: str) -> None:
         raise ConversionError(f"certificate: {missing[0]} is not installed: pip install {' '.join(packages)}")
 
 
-def other_side(name: str, directory: Path, tokenizer: Tokenizer) -> OtherSide:
-    """Return the model of a directory in the program of a format.
-
-    Args:
-        tokenizer: that of our model, whose pieces are the words of the other vocabulary.
+def other_side(name: str, model: OtherModel) -> OtherSide:
+    """Return a model in the program of a format.
 
     Raises: ConversionError if there is no such program, or if it is not installed.
     """
     require_side(name)
-    return SIDES[name][0](directory, tokenizer)
+    return SIDES[name][0](model)
 
 
 def _before_end(ids: list[int]) -> list[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,10 +14,14 @@ from minitransformer.config import ModelConfig
 from minitransformer.config.model import CHOICES
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.files import BUNDLE_FILE, load_model_files, save_model_files
+from minitransformer.model.symbols import UNKNOWN
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.errors import UserError
 from minitransformer.system.files import read_json
 
+IMPOSSIBLE = -1e4  # logit of a word that the foreign model lacks: its probability rounds to 0; float16 can store it
+
+Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
 
@@ -75,10 +80,86 @@ def require_finite(path: Path, name: str, array: np.ndarray[Any, Any]) -> np.nda
 
 
 @dataclass(frozen=True)
+class Vocabulary:
+    """A vocabulary in our order: unknown word, start, end, then all other words in the foreign order.
+
+    ``rows`` has the foreign id of each word, or None if the foreign model lacks the word.  Such a word gets the row of
+    the unknown word, because the foreign model would read it as unknown.
+    """
+
+    words: tuple[str, ...]
+    rows: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, ids: Mapping[str, int], *, unknown: str, start: str, end: str) -> Vocabulary:
+        """Return a vocabulary from the foreign id of each word; the start symbol may be missing.
+
+        Raises: ConversionError if the ids are not 0, 1, 2 …, or if the unknown word or the end is missing.
+        """
+        if sorted(ids.values()) != list(range(len(ids))):
+            raise ConversionError(f"vocabulary: expected the ids 0 to {len(ids) - 1}, one for each of {len(ids)} words")
+        for symbol in (unknown, end):
+            if symbol not in ids:
+                raise ConversionError(f"vocabulary: it has no {symbol}")
+        return cls.in_our_order(ids, (unknown, start, end))
+
+    @classmethod
+    def in_our_order(cls, ids: Mapping[str, int], symbols: tuple[str, str, str]) -> Vocabulary:
+        """Return a vocabulary from the foreign id of each word; the symbols come first, and may be missing."""
+        words = (*symbols, *(word for word in sorted(ids, key=ids.__getitem__) if word not in symbols))
+        return cls(words, tuple(map(ids.get, words)))
+
+    @cached_property
+    def foreign_ids(self) -> list[int]:
+        """The foreign id of each of our ids; the unknown word's, if the foreign model lacks the word."""
+        return [int(self.rows[UNKNOWN] or 0) if row is None else row for row in self.rows]
+
+    @cached_property
+    def foreign_words(self) -> list[str]:
+        """The foreign word of each of our ids; the unknown word, if the foreign model lacks the word."""
+        return [self.words[UNKNOWN if row is None else i] for i, row in enumerate(self.rows)]
+
+    @cached_property
+    def ids_of_foreign(self) -> dict[int, int]:
+        """Our id of each foreign id."""
+        return {row: i for i, row in enumerate(self.rows) if row is not None}
+
+    @property
+    def n_foreign(self) -> int:
+        """The number of words that the foreign model has."""
+        return len(self.rows) - self.rows.count(None)
+
+    def with_words(self, words: Iterable[str]) -> Vocabulary:
+        """Return this vocabulary with more words, which the foreign model lacks."""
+        more = tuple(words)
+        return Vocabulary(self.words + more, self.rows + (None,) * len(more))
+
+    def matrix(self, foreign: Array) -> Array:
+        """Return the rows of an embedding in our order.  Shapes: (foreign words, D) → (words, D).
+
+        Raises: ConversionError if it has another number of rows than the vocabulary has words.
+        """
+        if foreign.shape[:1] != (self.n_foreign,):
+            n_rows = len(foreign) if foreign.ndim else "no"
+            raise ConversionError(
+                f"vocabulary: it has {self.n_foreign} words, but the model {n_rows}; restore its file"
+            )
+        rows: Array = foreign[np.array(self.foreign_ids)]
+        return rows
+
+    def bias(self, foreign: Array | None) -> Array | None:
+        """Return the bias of each word's logit, or None if it is 0 for all.  Shapes: (foreign words,) → (words,)."""
+        values = np.zeros(len(self.rows), np.float32) if foreign is None else self.matrix(foreign)
+        values[[row is None for row in self.rows]] = IMPOSSIBLE
+        return values if values.any() else None
+
+
+@dataclass(frozen=True)
 class Parts:
     """A model of ours: all that a directory from which ``Translator.load`` reads contains.
 
     Shapes: weights, float32, under the names of ``Transformer.named_parameters``.
+    ``vocabularies`` map our ids of source and target words to those of the model that was read; None if it was ours.
     ``run`` is the directory from which a model of ours was read, and ``licence`` the licence of the model, if stated; a
     bundle records both.
     """
@@ -86,6 +167,7 @@ class Parts:
     config: ModelConfig
     weights: Mapping[str, np.ndarray[Any, Any]]
     tokenizer: Tokenizer
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None
     run: Path | None = None
     licence: str | None = None
 
@@ -95,7 +177,7 @@ class Parts:
         config, weights = load_model_files(directory)
         bundle = directory / BUNDLE_FILE
         licence = read_json(bundle).get("licence") if bundle.exists() else None
-        return cls(config, weights, Tokenizer.load(directory), directory, licence)
+        return cls(config, weights, Tokenizer.load(directory), run=directory, licence=licence)
 
     def save(self, directory: Path) -> None:
         """Write a directory that ``Translator.load`` reads.  Raises: CheckpointError, ConversionError."""

@@ -13,6 +13,7 @@ from typing import Any
 import sentencepiece
 
 from minitransformer.convert.parts import ConversionError
+from minitransformer.data.rare_words import SPLIT_AT_BLANKS, splits_at_blanks
 from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, START, UNKNOWN
 from minitransformer.system.errors import install_extra
 
@@ -47,6 +48,25 @@ def words_of(model: bytes) -> list[str]:
     """Return the word of each id: its piece; of a language code without the blank before it."""
     words = [piece.piece for piece in parsed(model).pieces]
     return [word[1:] if LANGUAGE_CODE.fullmatch(word[1:]) else word for word in words]
+
+
+def tokens_of(model: bytes) -> list[str]:
+    """Return the token of each id into which users of a program without a tokenizer split text.
+
+    It is the model's piece, or the word if lines are split at blanks.
+    """
+    pieces = [piece.piece for piece in parsed(model).pieces]
+    return [piece.removeprefix(BLANK) for piece in pieces] if splits_at_blanks(model) else pieces
+
+
+def warning_of_words(models: Sequence[bytes]) -> str | None:
+    """Return the warning that sentencepiece reads these models otherwise than we do; None if it does not."""
+    if not any(map(splits_at_blanks, models)):
+        return None
+    return (
+        "the words of this model are separated by blanks, and sentencepiece makes one token of several unknown words in"
+        " a row: it splits such lines otherwise than our program"
+    )
 
 
 def words_beyond(model: bytes, words: Sequence[str]) -> list[str]:
@@ -120,6 +140,7 @@ def word_model(words: Sequence[str]) -> bytes:
             " text into them are needed, too; put them beside the vocabulary as source.spm and target.spm"
         )
     message.trainer_spec.model_type = message.trainer_spec.WORD
+    message.trainer_spec.model_prefix = SPLIT_AT_BLANKS.decode()  # sentencepiece makes one token of unknown neighbours
     message.normalizer_spec.name = "identity"
     for word in words:
         message.pieces.add(piece=BLANK + word, score=0.0)

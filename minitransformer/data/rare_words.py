@@ -12,6 +12,7 @@ import sentencepiece
 
 from minitransformer.model.symbols import BLANK, UNKNOWN
 
+SPLIT_AT_BLANKS = b"words separated by blanks"  # in a model whose lines are looked up word by word
 LEAST_COUNT = 2  # words below this count are rare in training, too, so that the model learns their classes
 _SHAPES = ("number", "digits", "capitals", "capital", "lower", "signs")
 # sentencepiece makes two pieces of each class, with and without BLANK; a class without an ending is found with it.
@@ -100,6 +101,11 @@ def _class_pieces(word: str) -> tuple[str, str]:
 
 def _is_word(piece: str) -> bool:
     return len(piece) > 1 and piece.startswith(BLANK) and not piece.startswith(f"{BLANK}<rare:")
+
+
+def splits_at_blanks(model: bytes) -> bool:
+    """Return whether a model is a vocabulary of words that is used without sentencepiece."""
+    return SPLIT_AT_BLANKS in model
 
 
 def is_of_words(vocabulary: sentencepiece.SentencePieceProcessor) -> bool:

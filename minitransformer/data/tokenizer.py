@@ -19,6 +19,7 @@ from minitransformer.data.rare_words import (
     WordEncoder,
     count_words,
     is_of_words,
+    splits_at_blanks,
     with_endings_of_rare_words,
     words_of,
 )
@@ -48,7 +49,8 @@ class Tokenizer:
         self.target = (
             self.source if target_model is None else sentencepiece.SentencePieceProcessor(model_proto=target_model)
         )
-        self._words = WordEncoder(self.source) if is_of_words(self.source) else None
+        self._source_words = _word_encoder(source_model, self.source)
+        self._target_words = _word_encoder(target_model or source_model, self.target)
 
     @classmethod
     def train(
@@ -99,7 +101,7 @@ class Tokenizer:
     @property
     def kind(self) -> TokenizerType:
         """Kind of the source model: whole words; or unigram, for which alone sentencepiece has n-best lists; or BPE."""
-        if self._words is not None:
+        if is_of_words(self.source):
             return "word"
         try:
             self.source.nbest_encode("", nbest_size=1)
@@ -124,22 +126,22 @@ class Tokenizer:
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of source lines, without start and end symbols."""
-        if self._words is not None:
-            return self._words.encode(lines)
-        return [list(ids) for ids in self.source.encode(list(lines))]
+        return _ids(lines, self.source, self._source_words)
 
     def source_pieces(self, line: str) -> list[str]:
         """Return the text of each id of a source line; words begin with sentencepiece's mark "▁".
 
         If a character is not a piece, each of its bytes is written as in sentencepiece: "<0xC3>".
         """
-        if self._words is not None:
-            return [f"{BLANK}{word}" for word in words_of(line)]
-        return list(self.source.encode(line, out_type=str))
+        return _pieces(line, self.source, self._source_words)
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of target lines, without start and end symbols."""
-        return [list(ids) for ids in self.target.encode(list(lines))]
+        return _ids(lines, self.target, self._target_words)
+
+    def target_pieces(self, line: str) -> list[str]:
+        """Return the text of each id of a target line, as ``source_pieces`` does."""
+        return _pieces(line, self.target, self._target_words)
 
     def normalised(self, pairs: Sequence[Pair]) -> list[Pair]:
         """Return the pairs as sentencepiece normalises them before it splits them into pieces."""
@@ -180,6 +182,21 @@ class Tokenizer:
                 f"{directory}: no usable tokenizer here ({error}); name the directory of"
                 " prepared data, or of a trained model"
             ) from error
+
+
+def _word_encoder(model: bytes, processor: sentencepiece.SentencePieceProcessor) -> WordEncoder | None:
+    """Return the encoder of a model whose lines are looked up word by word; None if sentencepiece splits them."""
+    return WordEncoder(processor) if is_of_words(processor) or splits_at_blanks(model) else None
+
+
+def _ids(
+    lines: Sequence[str], processor: sentencepiece.SentencePieceProcessor, words: WordEncoder | None
+) -> list[list[int]]:
+    return words.encode(lines) if words else [list(ids) for ids in processor.encode(list(lines))]
+
+
+def _pieces(line: str, processor: sentencepiece.SentencePieceProcessor, words: WordEncoder | None) -> list[str]:
+    return [f"{BLANK}{word}" for word in words_of(line)] if words else list(processor.encode(line, out_type=str))
 
 
 def _sample(pairs: Iterable[Pair], side: slice) -> Iterator[str]:

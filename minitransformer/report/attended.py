@@ -90,7 +90,7 @@ def attended_pair(
         pieces = [tokenizer.target.id_to_piece(i) for i in target_ids]
     else:
         target_ids = tokenizer.encode_target([target])[0]
-        pieces = tokenizer.target.encode(target, out_type=str)
+        pieces = tokenizer.target_pieces(target)
     _check_length("target", target_ids, longest)
     weights = attention_weights(model, source_ids, target_ids)
     if not all(np.isfinite(part).all() for part in (weights.encoder, weights.decoder, weights.encoder_decoder)):

@@ -45,7 +45,7 @@ def word_attention(translator: Translator, source: str, target: str) -> WordAtte
     """
     tokenizer = translator.tokenizer
     source_ids, target_ids = _encode(translator, source, target)
-    sides = tokenizer.source_pieces(source), tokenizer.target.encode(target, out_type=str)
+    sides = tokenizer.source_pieces(source), tokenizer.target_pieces(target)
     keys, queries = (word_starts(pieces) for pieces in sides)
     if not keys or not queries:
         return WordAttention([], [], np.zeros((0, 0), np.float32))

@@ -20,6 +20,7 @@ from number_words import sentences, trained_parts, translation
 from minitransformer import Translator
 from minitransformer.convert.ctranslate2 import read_ctranslate2
 from minitransformer.convert.parts import Parts
+from minitransformer.convert.pieces import tokens_of
 from minitransformer.inference.beam import SearchConfig, beam_search
 from minitransformer.inference.scoring import score_pairs
 
@@ -49,7 +50,8 @@ MOST = 8  # tokens by which a translation exceeds its source
 
 
 def pieces(parts: Parts, side: str, sequences: Sequence[Sequence[int]]) -> list[list[str]]:
-    return [[getattr(parts.tokenizer, side).id_to_piece(i) for i in ids] for ids in sequences]
+    tokens = tokens_of(parts.tokenizer.models[0 if side == "source" else -1])
+    return [[tokens[i] for i in ids] for ids in sequences]
 
 
 def our_scores(parts: Parts, sources: Any = SOURCES, targets: Any = TARGETS) -> list[float]:
@@ -153,11 +155,30 @@ def test_a_model_of_version_2_is_written_in_version_6_without_a_change(tmp_path:
     cases = json.loads(TRAINED.with_name("aren-transliteration.expected.json").read_text(encoding="utf-8"))["cases"]
     directory = ctranslate2_directory(tmp_path / "ct2", read_ctranslate2(TRAINED))
     translator = ctranslate2.Translator(str(directory), compute_type="float32", intra_threads=1)
-    sources = [[f"▁{letter}" for letter in case["source"]] for case in cases]
+    sources = [list(case["source"]) for case in cases]
     found = translator.translate_batch(sources, beam_size=4, length_penalty=0, return_scores=True)
     for case, result in zip(cases, found, strict=True):
-        assert result.hypotheses[0] == [f"▁{letter}" for letter in case["beam4"][0]["tokens"]]
+        assert result.hypotheses[0] == case["beam4"][0]["tokens"]
         assert result.scores[0] == pytest.approx(case["beam4"][0]["score"], abs=1e-4)
+
+
+@pytest.mark.skipif(not TRAINED.exists(), reason=f"{TRAINED} is absent; set MINITRANSFORMER_DATA")
+@pytest.mark.parametrize("n_unknown", range(4))
+@pytest.mark.parametrize("written", [False, True])
+def test_each_of_several_unknown_words_is_a_token(n_unknown: int, written: bool, tmp_path: Path) -> None:
+    """Words of a vocabulary without a sentencepiece model: one token for each word, whoever wrote the directory."""
+    cases = json.loads(TRAINED.with_name("aren-transliteration.expected.json").read_text(encoding="utf-8"))["cases"]
+    parts, random = read_ctranslate2(TRAINED), np.random.default_rng(n_unknown)
+    directory = ctranslate2_directory(tmp_path / "ct2", parts) if written else TRAINED
+    lines = []
+    for case in cases[:30]:
+        first = int(random.integers(len(case["source"]) + 1))
+        unknown = [f"word{i}" for i in range(n_unknown)]
+        lines.append([*case["source"][:first], *unknown, *case["source"][first:]])
+    theirs = their_translations(directory, lines, beam=1, most=MOST)
+    search = SearchConfig(beam=1, max_extra_tokens=MOST)
+    found = Translator(model_of(parts), parts.tokenizer).n_best([" ".join(words) for words in lines], search)
+    assert [best.text for best, *_ in found] == [" ".join(words) for words in theirs]
 
 
 def random_spec(*, biases: bool, table: np.ndarray | None, n_layers: tuple[int, int], **settings: Any) -> Any:

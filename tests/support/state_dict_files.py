@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,9 @@ JOEYNMT = {
 }  # fmt: skip
 
 
-def write_fairseq(directory: Path) -> None:
-    shapes = {"encoder.embed_tokens": (8, D_MODEL), "decoder.embed_tokens": (8, D_MODEL)}
+def write_fairseq(directory: Path, words: Sequence[str] = WORDS) -> None:
+    n_words = len(words) + 4
+    shapes = {"encoder.embed_tokens": (n_words, D_MODEL), "decoder.embed_tokens": (n_words, D_MODEL)}
     for stack in ("encoder", "decoder"):
         shapes |= _layer(f"{stack}.layers.0", FAIRSEQ, "" if stack == "decoder" else "encoder_attn")
     heads = {f"{stack}_attention_heads": 2 for stack in ("encoder", "decoder")}
@@ -38,18 +40,20 @@ def write_fairseq(directory: Path) -> None:
     _save(directory, shapes)
     _write_json(directory / "args.json", {**heads, **norms, "source_lang": "en", "target_lang": "de"})
     for language in ("en", "de"):
-        (directory / f"dict.{language}.txt").write_text("".join(f"{word} 5\n" for word in WORDS))
+        (directory / f"dict.{language}.txt").write_text("".join(f"{word} 5\n" for word in words), encoding="utf-8")
 
 
-def write_joeynmt(directory: Path) -> None:
-    shapes = {"src_embed.lut": (8, D_MODEL), "trg_embed.lut": (8, D_MODEL), "decoder.output_layer": (8, D_MODEL)}
+def write_joeynmt(directory: Path, words: Sequence[str] = WORDS) -> None:
+    n_words = len(words) + 4
+    shapes = dict.fromkeys(("src_embed.lut", "trg_embed.lut", "decoder.output_layer"), (n_words, D_MODEL))
     shapes |= _layer("encoder.layers.0", JOEYNMT, "trg_att", "x_layer_norm", "dec_layer_norm")
     shapes |= _layer("decoder.layers.0", JOEYNMT, "src_src_att", "0.layer_norm")
     stack = {"type": "transformer", "num_heads": 2, "embeddings": {"scale": True}}
     _save(directory, shapes)
     _write_json(directory / "config.json", {"model": {"encoder": stack, "decoder": stack}})
     for side in ("src", "trg"):
-        (directory / f"{side}_vocab.txt").write_text("\n".join(["<unk>", "<pad>", "<s>", "</s>", *WORDS]) + "\n")
+        lines = "".join(f"{word}\n" for word in ("<unk>", "<pad>", "<s>", "</s>", *words))
+        (directory / f"{side}_vocab.txt").write_text(lines, encoding="utf-8")
 
 
 def _layer(layer: str, shapes: dict[str, tuple[int, ...]], *without: str) -> dict[str, tuple[int, ...]]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ctranslate2_models import WORDS, change_variables, ctranslate2_directory, model_of, random_parts
+from sentencepiece import SentencePieceProcessor
 
 from minitransformer.convert.ctranslate2 import read_ctranslate2
 from minitransformer.convert.ctranslate2_format import ModelFile, read_model_file, write_model_file
@@ -62,20 +63,34 @@ def test_what_is_rounded_is_read_as_it_was_stored(storage: Any, most: float, tmp
 
 
 def test_a_directory_has_the_files_that_ctranslate2_and_its_users_read(tmp_path: Path) -> None:
-    ctranslate2_directory(tmp_path / "joint", random_parts({"source_end": False, "start": "end"}))
-    assert sorted(path.name for path in (tmp_path / "joint").iterdir()) == [
-        "config.json", "model.bin", "shared_vocabulary.json", "tokenizer.model",
-    ]  # fmt: skip
+    ctranslate2_directory(tmp_path / "joint", with_subwords({"source_end": False, "start": "end"}))
+    assert files_of(tmp_path / "joint") == ["config.json", "model.bin", "shared_vocabulary.json", "tokenizer.model"]
     assert json.loads((tmp_path / "joint" / "config.json").read_text()) == {
         "add_source_bos": False, "add_source_eos": False, "bos_token": "<s>", "decoder_start_token": "</s>",
         "eos_token": "</s>", "layer_norm_epsilon": 1e-6, "multi_query_attention": False, "unk_token": "<unk>",
     }  # fmt: skip
     words = json.loads((tmp_path / "joint" / "shared_vocabulary.json").read_text())
-    assert words == [*WORDS[:3], *(f"▁{word}" for word in WORDS[3:])]
-    ctranslate2_directory(tmp_path / "separate", random_parts({"tied": "target"}, joint=False))
-    assert sorted(path.name for path in (tmp_path / "separate").iterdir()) == [
+    tokenizer = SentencePieceProcessor(model_file=str(tmp_path / "joint" / "tokenizer.model"))
+    assert words == [tokenizer.id_to_piece(i) for i in range(16)]
+    ctranslate2_directory(tmp_path / "separate", with_subwords({"tied": "target"}, joint=False))
+    assert files_of(tmp_path / "separate") == [
         "config.json", "model.bin", "source.spm", "source_vocabulary.json", "target.spm", "target_vocabulary.json",
     ]  # fmt: skip
+
+
+def test_words_between_blanks_are_written_as_they_are_without_a_model(tmp_path: Path) -> None:
+    ctranslate2_directory(tmp_path / "joint", random_parts({}))
+    assert files_of(tmp_path / "joint") == ["config.json", "model.bin", "shared_vocabulary.json"]
+    assert json.loads((tmp_path / "joint" / "shared_vocabulary.json").read_text()) == WORDS
+
+
+def files_of(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def with_subwords(changes: dict[str, Any], *, joint: bool = True) -> Parts:
+    tokenizer = Tokenizer.train([("a bad cab", "cad bed")] * 9, vocabulary_size=16, joint=joint)
+    return dataclasses.replace(random_parts({"vocabulary_size": 16, **changes}), tokenizer=tokenizer)
 
 
 def test_positions_are_stored_unless_ctranslate2_computes_them(tmp_path: Path) -> None:
@@ -173,7 +188,6 @@ def test_settings_that_ours_has_not_are_refused(changes: Any, message: str, tmp_
 
 
 def without_tokenizer(directory: Path, words: list[str], ending: str = ".txt") -> None:
-    (directory / "tokenizer.model").unlink()
     (directory / "shared_vocabulary.json").unlink()
     text = json.dumps(words) if ending == ".json" else "".join(f"{word}\n" for word in words)
     (directory / f"shared_vocabulary{ending}").write_bytes(text.encode())

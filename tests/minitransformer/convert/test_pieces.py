@@ -12,6 +12,7 @@ import sentencepiece
 
 from minitransformer.convert.parts import ConversionError
 from minitransformer.convert.pieces import with_ids_of, without_other_words, word_model, words_beyond, words_of
+from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import END, START, UNKNOWN
 
 SYMBOLS = ["<unk>", "<pad>", "</s>"]
@@ -135,6 +136,25 @@ def test_words_without_a_model_are_separated_by_blanks() -> None:
     assert model.encode("the hou@@ se xyz  .") == [3, 4, 5, UNKNOWN, 6]
     assert model.decode([3, 4, 5, 6]) == "the hou@@ se ."
     assert [model.id_to_piece(i) for i in (0, 1, 2)] == SYMBOLS
+
+
+def test_each_of_several_unknown_words_has_an_id() -> None:
+    words, other = [*SYMBOLS, "the", "house"], [*SYMBOLS, "das", "Haus"]
+    for models in ((word_model(words), word_model(other)), (word_model(words),)):
+        tokenizer = Tokenizer(*models)
+        line = "xyz uvw the  xyz uvw the"
+        assert tokenizer.encode_source([line]) == [[0, 0, 3, 0, 0, 3]]
+        assert tokenizer.source_pieces(line) == ["▁xyz", "▁uvw", "▁the", "▁xyz", "▁uvw", "▁the"]
+        known = "das" if len(models) == 2 else "the"
+        assert tokenizer.encode_target([f"xyz uvw {known}", "<s> </s>"]) == [[0, 0, 3], [0, 0]]
+        assert tokenizer.target_pieces(f"xyz uvw {known}") == ["▁xyz", "▁uvw", f"▁{known}"]
+
+
+def test_a_word_model_of_sentencepiece_splits_as_sentencepiece_does() -> None:
+    """With such a model, users of the other program get one token of several unknown words."""
+    model = trained("word")
+    tokenizer = Tokenizer(with_ids_of(model, [*SYMBOLS, *pieces(model)]))
+    assert tokenizer.encode_source(["xyz uvw"]) == [[UNKNOWN]]
 
 
 def test_subwords_of_sentencepiece_are_no_words() -> None:
