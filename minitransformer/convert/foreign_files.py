@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from minitransformer.convert.parts import Array, ConversionError, require_finite
+from minitransformer.convert.parts import Array, ConversionError, looked_up, require_finite
 from minitransformer.convert.vocabulary import SubwordModels
 from minitransformer.data.tokenizer import JOINT_FILE
 from minitransformer.system.errors import UserError
@@ -99,11 +99,7 @@ class SettingsFile:
         Raises: ConversionError if it is none of the choices.
         """
         word = self.common(str, *names, default=default)
-        if word not in choices:
-            raise ConversionError(
-                f"{self.path}: {' and '.join(names)} = {word} is not supported; only {', '.join(choices)}"
-            )
-        return choices[word]
+        return looked_up(str(self.path), " and ".join(names), word, choices)
 
     def refuse(self, allowed: Mapping[str, Any]) -> None:
         """Raise ConversionError if a setting that is there has another value than the one allowed."""

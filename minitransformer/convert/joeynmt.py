@@ -86,11 +86,7 @@ def read_joeynmt(directory: Path, source_spm: Path | None = None, target_spm: Pa
 def _require_supported(settings: SettingsFile) -> None:
     """Raise ConversionError if the model is no Transformer, or has scaled residual connections."""
     for stack in STACKS:
-        kind = settings.of(f"model.{stack}.type", str, "recurrent")
-        if kind != "transformer":
-            raise ConversionError(
-                f"{settings.path}: model.{stack}.type = {kind!r} is not supported; only 'transformer'"
-            )
+        settings.choice({"transformer": None}, f"model.{stack}.type", default="recurrent")
     settings.refuse({f"model.{stack}.alpha": 1.0 for stack in STACKS})
 
 

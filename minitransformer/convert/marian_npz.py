@@ -163,17 +163,14 @@ def _configuration(settings: SettingsFile, decoder: SettingsFile, depths: tuple[
         str(settings.of(f"transformer-{name}", object, "") or "").replace("d", "")
         for name in ("preprocess", "postprocess", "postprocess-top")
     )
-    if steps not in _NORMS:
-        raise ConversionError(
-            f"{settings.path}: layer norm after the steps {steps} is not supported; only {list(_NORMS)}"
-        )
+    norm = looked_up(str(settings.path), "transformer-(preprocess, postprocess, postprocess-top)", steps, _NORMS)
     name = "transformer-ffn-activation"
     activation = looked_up(str(settings.path), name, settings.of(name, str), _ACTIVATIONS)
     d_model, d_ff, n_heads = (
         settings.of(name, int) for name in ("dim-emb", "transformer-dim-ffn", "transformer-heads")
     )
     return {
-        **layer_sizes(settings.path, d_model, d_ff, n_heads, depths), "activation": activation, "norm": _NORMS[steps],
+        **layer_sizes(settings.path, d_model, d_ff, n_heads, depths), "activation": activation, "norm": norm,
         "positions": "halves", "start": "zero", "attention_bias": True, "label_smoothing_over": "V",
         "normalisation": "length", "alpha": decoder.of("normalize", float, 0.0),
     }  # fmt: skip

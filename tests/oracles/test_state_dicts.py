@@ -206,7 +206,7 @@ REFUSED = [
     ("fairseq", {"decoder_attention_heads": 4}, "encoder_attention_heads and decoder_attention_heads must be equal"),
     ("fairseq", {"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "3 heads do not divide 8 features"),
     ("fairseq", {"decoder_normalize_before": None}, "expected the setting decoder_normalize_before, of type bool"),
-    ("fairseq", {"activation_fn": "tanh"}, "activation_fn = tanh is not supported; only relu"),
+    ("fairseq", {"activation_fn": "tanh"}, "activation_fn = 'tanh' is not supported; only 'relu'"),
     ("fairseq", {"no_scale_embedding": True}, "no_scale_embedding = True is not supported; only False"),
     ("fairseq", {"cross_self_attention": True}, "cross_self_attention = True is not supported"),
     ("fairseq", {"source_lang": "fr"}, r"dict.fr.txt: cannot be read as a file of the model \(No such"),
@@ -229,8 +229,8 @@ def test_settings_that_are_missing_or_not_ours_are_named(
     ("changes", "message"),
     [
         ({"alpha": 1.2}, "model.encoder.alpha = 1.2 is not supported; only 1.0"),
-        ({"layer_norm": "both"}, "model.decoder.layer_norm = both is not supported; only pre, post"),
-        ({"activation": "tanh"}, "model.decoder.activation = tanh is not supported; only relu, gelu, swish"),
+        ({"layer_norm": "both"}, "model.decoder.layer_norm = 'both' is not supported; only 'pre', 'post'"),
+        ({"activation": "tanh"}, "model.decoder.activation = 'tanh' is not supported; only 'relu', 'gelu', 'swish'"),
         ({"num_heads": None}, "expected the setting model.encoder.num_heads, of type int"),
     ],
 )

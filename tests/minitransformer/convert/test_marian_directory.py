@@ -127,7 +127,7 @@ def test_what_other_programs_compute_otherwise_is_a_warning(tmp_path: Path, logg
             "encoder_ffn_dim and decoder_ffn_dim must be equal in our models",
         ),
         ("config.json", {"decoder_attention_heads": 4}, "decoder_attention_heads must be equal .* got .2, 4"),
-        ("config.json", {"activation_function": "tanh"}, "activation_function = tanh is not supported; only relu"),
+        ("config.json", {"activation_function": "tanh"}, "activation_function = 'tanh' is not supported; only 'relu'"),
         ("config.json", {"d_model": "absent"}, "the setting d_model, of type int; got None"),
         ("config.json", {"dropout": "much"}, "the setting dropout, of type float; got 'much'"),
         ("config.json", {"decoder_start_token_id": 99}, "decoder_start_token_id and eos_token_id must be ids of two"),

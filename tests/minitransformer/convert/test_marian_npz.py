@@ -48,7 +48,7 @@ def test_a_setting_that_ours_lack_is_refused_by_name(name: str, value: Any, tmp_
 
 def test_another_order_of_layer_norms_is_refused(tmp_path: Path) -> None:
     write_marian(tmp_path, **{"transformer-preprocess": "n"})
-    with pytest.raises(ConversionError, match=r"layer norm after the steps \('n', 'an', ''\) is not supported"):
+    with pytest.raises(ConversionError, match=r"postprocess-top\) = \('n', 'an', ''\) is not supported; only "):
         read_parts(tmp_path)
 
 
