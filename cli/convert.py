@@ -13,7 +13,16 @@ import tyro
 
 from cli.command import run_command, say
 from cli.options import Common, read
-from minitransformer.convert.certificate import CERTIFICATE_FILE, certify, read_sentences, write_certificate
+from minitransformer.convert.certificate import (
+    CERTIFICATE_FILE,
+    SIDES,
+    OtherModel,
+    certify,
+    other_side,
+    read_sentences,
+    require_side,
+    write_certificate,
+)
 from minitransformer.convert.formats import (
     FORMATS,
     READABLE,
@@ -23,7 +32,6 @@ from minitransformer.convert.formats import (
     recognise,
     require_writable,
 )
-from minitransformer.convert.other_sides import SIDES, OtherModel, other_side, require_side
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.model.storage import Storage
 

@@ -1,32 +1,59 @@
 """Models of CTranslate2, read as models of ours.
 
 A directory has ``model.bin``, the vocabularies and, since version 6 of the binary format, ``config.json``.  It has no
-tokenizer: ours is made of sentencepiece models, or of the words themselves.
+tokenizer: ours is made of sentencepiece models, or of the words themselves.  Matrices are stored as (out, in); queries,
+keys and values of self-attention are one matrix, and so are keys and values of encoder-decoder attention.
 
-Source: CTranslate2 4.8.5, ``python/ctranslate2/specs/transformer_spec.py`` and ``src/layers/transformer.cc``.
+``model.bin`` is read in versions 2 to 6, and written in version 6.
+All numbers are little-endian.  A string is its length in 2 bytes, the final NUL counted, and its bytes.
+
+=====================  =================================================================================
+version                4 bytes
+name of the model      string, such as "TransformerSpec"
+revision of the model  4 bytes
+number of variables    4 bytes; then of each: name, rank (1 byte), dimensions (4 bytes each), and the data
+data, version ≥ 4      type (1 byte), number of bytes (4 bytes), values
+data, version < 4      bytes of a value (1 byte), number of values (4 bytes), values
+number of aliases      4 bytes, version ≥ 3; then of each: alias, name of the variable
+=====================  =================================================================================
+
+Source: CTranslate2 4.8.5, ``python/ctranslate2/specs/model_spec.py`` and ``transformer_spec.py``,
+``src/models/model.cc`` and ``src/layers/transformer.cc``.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from minitransformer.config import ModelConfig
 from minitransformer.config.model import Activation, NormPlacement, Start
-from minitransformer.convert.ctranslate2_format import ModelFile, dequantised, read_model_file
-from minitransformer.convert.ctranslate2_layers import read_layers
-from minitransformer.convert.ctranslate2_positions import COMPUTED, recognise_sinusoids, table_of
-from minitransformer.convert.ctranslate2_settings import Settings, read_settings, require_symbols
-from minitransformer.convert.ctranslate2_variables import Variables
-from minitransformer.convert.ctranslate2_vocabulary import has_vocabulary, read_vocabularies
-from minitransformer.convert.foreign_files import sentencepiece_models
-from minitransformer.convert.layers import STACKS
+from minitransformer.convert.foreign_files import (
+    SettingsFile,
+    WeightsFile,
+    read_bytes,
+    read_lines,
+    sentencepiece_models,
+)
+from minitransformer.convert.layers import (
+    COMPUTED,
+    STACKS,
+    linear_maps,
+    norms,
+    recognise_sinusoids,
+    sines_between,
+    table_of,
+    with_features,
+)
 from minitransformer.convert.parts import Array, ConversionError, Parts, Vocabulary, looked_up
-from minitransformer.convert.positions import sines_between, with_features
 from minitransformer.convert.vocabulary import embeddings, vocabulary_settings, with_tokenizer
+from minitransformer.model.symbols import END, START
+from minitransformer.system.files import read_json
 
 Weights = dict[str, Array]
 
@@ -181,3 +208,374 @@ def _read_positions(
     learned = [table_of(COMPUTED, n, config.d_model) if table is None else table[:n] for table in tables]
     of_sides = {"source_positions.weight": learned[0], "target_positions.weight": learned[1]}
     return replace(config, positions="learned", max_positions=n), weights | of_sides
+
+
+SETTINGS_FILE = "config.json"
+_EPSILON = 1e-5  # of layer norms, if config.json has none
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The model's symbols, what its decoder starts from, whether its sources end with a symbol, and ε of its norms."""
+
+    symbols: Symbols
+    starts_from_zero: bool
+    source_end: bool
+    layer_norm_eps: float
+
+
+def read_settings(directory: Path, variables: Variables) -> Settings:
+    """Read ``config.json``; older models have flags among their variables instead.
+
+    Models whose decoder starts from zeros are Marian's.  They were trained with an end symbol after every source, which
+    the setting does not say if they were converted from Hugging Face's transformers, whose tokenizers append it.
+    Raises: ConversionError if it has a setting that our model has not; CorruptFileError if it is corrupt.
+    """
+    has_source_bos = bool(variables.integer(0, "with_source_bos"))
+    has_source_eos = bool(variables.integer(0, "with_source_eos"))
+    has_target_bos = variables.integer(1, "with_target_bos")
+    starts_from_zero = bool(variables.integer(0, "decoder/start_from_zero_embedding"))
+    path = directory / SETTINGS_FILE
+    file = SettingsFile.load_if_there(path)
+    unknown, end = file.of("unk_token", str, "<unk>"), file.of("eos_token", str, "</s>")
+    if file.is_null("decoder_start_token"):
+        raise ConversionError(
+            f"{path}: decoder_start_token is null: users give the first symbol of each translation, as in models of"
+            " many languages, which ours cannot do; write one symbol there to convert the model for one language"
+        )
+    start = file.of("bos_token", str, "<s>")
+    first = file.of("decoder_start_token", str, "<s>" if has_target_bos else end)
+    if file.of("add_source_bos", bool, has_source_bos):
+        raise ConversionError(f"{path}: sources begin with a start symbol (add_source_bos), which ours do not")
+    return Settings(
+        Symbols(unknown, end, first, start if start not in (unknown, end) else "<s>"),
+        starts_from_zero,
+        file.of("add_source_eos", bool, has_source_eos) or starts_from_zero,
+        file.of("layer_norm_epsilon", float, _EPSILON),
+    )
+
+
+def require_symbols(directory: Path, settings: Settings, source: Vocabulary, target: Vocabulary) -> None:
+    """Raise ConversionError if a vocabulary lacks a symbol that the model reads or writes."""
+    symbols = settings.symbols
+    if symbols.unknown in (symbols.first, symbols.end):
+        raise ConversionError(f"{directory}: {symbols.unknown!r} is the unknown word and another symbol, too")
+    needed = [(target, END), (source, END)] if settings.source_end else [(target, END)]
+    if symbols.first != symbols.end:
+        needed.append((target, START))
+    for vocabulary, i in needed:
+        if vocabulary.rows[i] is None:
+            raise ConversionError(
+                f"{directory}: the vocabulary lacks the symbol {vocabulary.words[i]!r}; name the model's own symbols"
+                f" in {SETTINGS_FILE} (eos_token, decoder_start_token)"
+            )
+
+
+SHARED, SOURCE, TARGET = "shared_vocabulary", "source_vocabulary", "target_vocabulary"
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """A model's own names of the unknown word and the end, the first input of its decoder, and its start symbol.
+
+    The last two differ if the decoder starts with the end.
+    """
+
+    unknown: str = "<unk>"
+    end: str = "</s>"
+    first: str = "<s>"
+    start: str = "<s>"
+
+
+def read_vocabularies(directory: Path, symbols: Symbols) -> tuple[Vocabulary, Vocabulary]:
+    """Read the vocabularies of source and target, which are equal if the model has one for both.
+
+    Raises: ConversionError if a file is missing or of another kind; CorruptFileError if it is corrupt.
+    """
+    if shared := _existing(directory, SHARED):
+        vocabulary = in_our_order(_read_words(shared, symbols), symbols)
+        return vocabulary, vocabulary
+    paths = _existing(directory, SOURCE), _existing(directory, TARGET)
+    if None in paths:
+        raise ConversionError(
+            f"{directory}: expected {SHARED}.json (or .txt), or {SOURCE} and {TARGET}; is it a CTranslate2 model?"
+        )
+    source, target = (in_our_order(_read_words(path, symbols), symbols) for path in paths if path)
+    return source, target
+
+
+def has_vocabulary(directory: Path) -> bool:
+    """Return whether a directory has a file of a vocabulary."""
+    return any(_existing(directory, name) for name in (SHARED, SOURCE, TARGET))
+
+
+def _existing(directory: Path, name: str) -> Path | None:
+    paths = directory / f"{name}.json", directory / f"{name}.txt"
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _read_words(path: Path, symbols: Symbols) -> list[str]:
+    """Return the words; CTranslate2 appends the unknown word if the file lacks it."""
+    words = read_json(path) if path.suffix == ".json" else read_lines(path)
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ConversionError(f"{path}: expected a list of words; the file is corrupt, or of another kind")
+    if len(set(words)) < len(words):
+        twice = next(word for i, word in enumerate(words) if word in words[:i])
+        raise ConversionError(f"{path}: the word {twice!r} occurs twice; every id needs a word of its own")
+    return words if symbols.unknown in words else [*words, symbols.unknown]
+
+
+def in_our_order(words: Sequence[str], symbols: Symbols) -> Vocabulary:
+    """Put the unknown word, the start and the end first; start and end may be missing.
+
+    If the model's decoder starts with its end symbol, it does not use its start symbol.
+    """
+    start = symbols.first if symbols.first != symbols.end else symbols.start
+    ids = {word: row for row, word in enumerate(words)}
+    return Vocabulary.in_our_order(ids, (symbols.unknown, start, symbols.end))
+
+
+def read_layers(variables: Variables, config: ModelConfig) -> dict[str, Array]:
+    """Return the weights of all layers under our names; a bias that the model lacks is 0.
+
+    Raises: ConversionError if a variable is missing, or has another shape than the configuration says.
+    """
+    weights: dict[str, Array] = {}
+    for linear in linear_maps(config):
+        n_outputs, cuts = sum(linear.sizes), np.cumsum(linear.sizes)[:-1]
+        matrix = variables.array(f"{linear.theirs}/weight", (n_outputs, linear.n_inputs))
+        bias = variables.optional(f"{linear.theirs}/bias", (n_outputs,))
+        parts = np.split(matrix, cuts), np.split(np.zeros(n_outputs, np.float32) if bias is None else bias, cuts)
+        for name, of_matrix, of_bias in zip(linear.ours, *parts, strict=True):
+            weights[f"{name}.weight"] = np.ascontiguousarray(of_matrix.T)
+            if config.attention_bias or not linear.has_optional_bias:
+                weights[f"{name}.bias"] = of_bias
+    for theirs, ours in norms(config):
+        weights[f"{ours}.gain"] = variables.array(f"{theirs}/gamma", (config.d_model,))
+        weights[f"{ours}.bias"] = variables.array(f"{theirs}/beta", (config.d_model,))
+    return weights
+
+
+_IGNORED = ("alignment_layer", "alignment_heads", "embeddings_merge", "alibi_use_positive_positions", "scale_alibi")
+_UNSUPPORTED = {  # parts of variables' names, and what they are; the first that fits is named
+    "relative_": "relative positions",
+    "rotary_": "rotary positions",
+    "alibi": "attention with linear biases (ALiBi)",
+    "linear_0_noact": "gated feed-forward networks",
+    "layernorm_embedding": "a layer norm after the embeddings",
+    "encoder/embeddings_1": "source features",
+    "multi_query": "multi-query attention",
+    "num_heads_kv": "multi-query attention",
+    "queries_scale": "another factor of the queries than 1/√d_k",
+    "q_norm": "layer norms of queries and keys",
+    "k_norm": "layer norms of queries and keys",
+    "sliding_window": "attention in a sliding window",
+    "project_": "projections before and after the decoder",
+    "scale_outputs": "a factor of the decoder's output",
+    "softcapping": "limited logits",
+    "low_rank": "matrices of low rank",
+    "shared_layer_norm": "parallel residual connections",
+    "input_layer_norm": "more layer norms than one for each sublayer",
+    "merged_encoder_attention": "one attention to source and target",
+}
+
+
+class Variables(WeightsFile):
+    """The variables of a model: matrices and vectors in float32, and single numbers with their types."""
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Return a variable of this shape.  Raises: ConversionError if there is none."""
+        found = self.optional(name, shape)
+        if found is None:
+            raise self.unfit(name, f"shape {shape}")
+        return found
+
+    def optional(self, name: str, shape: tuple[int, ...]) -> Array | None:
+        """Return a variable of this shape, or None.  Raises: ConversionError if it has another shape."""
+        if name in self._arrays and self._arrays[name].shape != shape:
+            raise self.unfit(name, f"shape {shape}")
+        return self.take_if_there(name)
+
+    def table(self, name: str, n_columns: int) -> Array | None:
+        """Return a matrix with this number of columns, or None.  Raises: ConversionError if it has another shape."""
+        return self.array(name, (self.shape(name)[0], n_columns)) if name in self._arrays else None
+
+    def scalar(self, *names: str) -> Array | None:
+        """Return the number with the first of these names that exists, with its type, or None.
+
+        Raises: ConversionError if it is no number.
+        """
+        found = [self._arrays.pop(name) for name in names if name in self._arrays]
+        if found and found[0].size != 1:
+            raise ConversionError(f"{self.path}: {names[0]}: expected a number, got an array {found[0].shape}")
+        return found[0].reshape(()) if found else None
+
+    def integer(self, default: int, *names: str) -> int:
+        """Return the number with the first of these names that exists.  Raises: ConversionError if it is no integer."""
+        found = self.scalar(*names)
+        if found is not None and not (found.dtype.kind == "i" or float(found).is_integer()):
+            raise ConversionError(f"{self.path}: {names[0]}: expected a whole number, got {found}")
+        return default if found is None else int(found)
+
+    def ending_with(self, *endings: str) -> list[str]:
+        """Return the names that end so."""
+        return [name for name in self._arrays if name.endswith(endings)]
+
+    def expect_supported(self) -> None:
+        """Raise ConversionError if a variable's name says that the model has what ours lacks."""
+        for part, feature in _UNSUPPORTED.items():
+            if found := [name for name in self.left() if part in name]:
+                raise ConversionError(
+                    f"{self.path}: the model has {feature} ({found[0]}), which this Transformer does not"
+                )
+
+    def left(self) -> list[str]:
+        """Return the names of the variables that are left and have an effect: flags that are 0 have none."""
+        return sorted(
+            name
+            for name, array in self._arrays.items()
+            if name.rpartition("/")[2] not in _IGNORED and not (array.ndim == 0 and not array)
+        )
+
+
+OLDEST_VERSION, NEWEST_VERSION = 2, 6
+_FIRST_VERSION_WITH_ALIASES, _FIRST_VERSION_WITH_TYPES = 3, 4
+TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
+_TYPE_OF_SIZE = {1: "int8", 2: "int16", 4: "float32"}  # before version 4
+_NUMPY_TYPES = {"float32": "<f4", "int8": "<i1", "int16": "<i2", "int32": "<i4", "float16": "<f2"}
+SCALE = "_scale"
+_OLD_INT16_SCALE = 1_000.0  # of int16 variables whose scale is not in the file
+_MOST_AXES = 4
+_ZERO_POINT = "_zero"  # only 4-bit weights (AWQ) have it
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The content of a ``model.bin``: the name and the revision of the model, and its variables as they are stored."""
+
+    model: str
+    revision: int
+    variables: Mapping[str, Array]
+
+
+def read_model_file(path: Path) -> ModelFile:
+    """Read a ``model.bin``; an alias becomes a variable with the same array.
+
+    Raises: ConversionError if the file is truncated or corrupt, of an unknown version, or has variables in bfloat16.
+    """
+    reader = _Reader(path, read_bytes(path))
+    version = reader.number("I", "the version")
+    if not OLDEST_VERSION <= version <= NEWEST_VERSION:
+        raise ConversionError(
+            f"{path}: expected version {OLDEST_VERSION} to {NEWEST_VERSION} of CTranslate2's format, got {version};"
+            " convert the original model again with a CTranslate2 that writes one of these"
+        )
+    model, revision = reader.string("the model's name"), reader.number("I", "the revision")
+    variables: dict[str, Array] = {}
+    for _ in range(reader.number("I", "the number of variables")):
+        name = reader.string("a variable's name")
+        variables[name] = reader.array(name, version)
+    if version >= _FIRST_VERSION_WITH_ALIASES:
+        for alias, name in reader.aliases():
+            if name in variables:
+                variables[alias] = variables[name]
+                if name + SCALE in variables:
+                    variables[alias + SCALE] = variables[name + SCALE]
+    reader.expect_end()
+    return ModelFile(model, revision, variables)
+
+
+class _Reader:
+    """The bytes of a file, read from front to back; every length is compared with what is left of the file."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self._path, self._data, self._position = path, data, 0
+
+    def _take(self, n_bytes: int, what: str) -> int:
+        """Return the position of the next ``n_bytes`` bytes, and move behind them."""
+        begin, left = self._position, len(self._data) - self._position
+        if n_bytes > left:
+            raise self._corrupt(f"{what} needs {n_bytes:,} bytes, but {left:,} are left of the file")
+        self._position += n_bytes
+        return begin
+
+    def _corrupt(self, problem: str) -> ConversionError:
+        return ConversionError(
+            f"{self._path}: at byte {self._position:,}, {problem}: the file is truncated or corrupt; copy it again"
+        )
+
+    def number(self, kind: str, what: str) -> int:
+        begin = self._take(struct.calcsize(f"<{kind}"), what)
+        return int(struct.unpack_from(f"<{kind}", self._data, begin)[0])
+
+    def string(self, what: str) -> str:
+        length = self.number("H", what)
+        begin = self._take(length, what)
+        try:
+            return self._data[begin : begin + length].removesuffix(b"\0").decode()
+        except UnicodeDecodeError as error:
+            raise self._corrupt(f"{what} is not UTF-8") from error
+
+    def array(self, name: str, version: int) -> Array:
+        shape = tuple(self.number("I", name) for _ in range(self.number("B", name)))
+        kind = self.number("B", name)
+        if version >= _FIRST_VERSION_WITH_TYPES:
+            type_name = TYPES[kind] if kind < len(TYPES) else f"number {kind}"
+            n_bytes = self.number("I", name)
+        else:
+            type_name = _TYPE_OF_SIZE.get(kind, f"of {kind} bytes")
+            n_bytes = self.number("I", name) * kind
+        if type_name not in _NUMPY_TYPES:
+            raise ConversionError(
+                f"{self._path}: {name} is of type {type_name}; expected one of {', '.join(_NUMPY_TYPES)}:"
+                " convert the original model again with another quantization, such as float32"
+            )
+        dtype = np.dtype(_NUMPY_TYPES[type_name])
+        if math.prod(shape) * dtype.itemsize != n_bytes or not n_bytes or len(shape) > _MOST_AXES:
+            raise self._corrupt(f"{name} has shape {shape} of {type_name}, but {n_bytes:,} bytes")
+        begin = self._take(n_bytes, name)
+        return np.frombuffer(self._data, dtype, math.prod(shape), begin).reshape(shape)
+
+    def aliases(self) -> Iterator[tuple[str, str]]:
+        for _ in range(self.number("I", "the number of aliases")):
+            yield self.string("an alias"), self.string("the variable of an alias")
+
+    def expect_end(self) -> None:
+        if left := len(self._data) - self._position:
+            raise self._corrupt(f"{left:,} bytes are left over")
+
+
+def dequantised(path: Path, variables: Mapping[str, Array]) -> dict[str, Array]:
+    """Return all variables with at least one axis in float32, without their scales; others as they are.
+
+    A quantised value is the value × scale, rounded.  int8 has a scale for each row, int16 one for the whole array.
+    Raises: ConversionError if an int8 variable has no scale, or scales that are not positive numbers.
+    """
+    found: dict[str, Array] = {}
+    for name, stored in variables.items():
+        if name.endswith(_ZERO_POINT) and name.removesuffix(_ZERO_POINT) in variables:
+            raise ConversionError(
+                f"{path}: {name.removesuffix(_ZERO_POINT)} has 4-bit values (AWQ), which are not read; convert the"
+                " original model again with another quantization, such as float32"
+            )
+        if name.endswith(SCALE) and name.removesuffix(SCALE) in variables:
+            continue
+        if stored.ndim and stored.dtype.kind == "i":
+            found[name] = _dequantised(path, name, stored, variables.get(name + SCALE))
+        else:
+            found[name] = stored.astype(np.float32, copy=False) if stored.ndim else stored
+    return found
+
+
+def _dequantised(path: Path, name: str, stored: Array, scale: Array | None) -> Array:
+    if scale is None and stored.dtype.itemsize == 2:
+        scale = np.array(_OLD_INT16_SCALE)
+    fits = scale is not None and scale.dtype.kind == "f" and scale.shape in ((), stored.shape[:1])
+    if scale is None or not fits or not (np.isfinite(scale) & (scale > 0)).all():
+        got = "none" if scale is None else f"an array {scale.shape} of {scale.dtype}"
+        raise ConversionError(
+            f"{path}: {name} is quantised ({stored.dtype}): expected positive scales, one for each of its"
+            f" {len(stored)} rows or one for all, in {name}{SCALE}; got {got}.  Convert the original model again"
+        )
+    columns = scale.astype(np.float32).reshape(-1, *[1] * (stored.ndim - 1))
+    return stored.astype(np.float32) / columns

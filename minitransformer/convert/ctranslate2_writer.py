@@ -6,35 +6,66 @@ Source: CTranslate2 4.8.5, ``python/ctranslate2/specs/transformer_spec.py``: rev
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from minitransformer.config import ModelConfig
-from minitransformer.convert.ctranslate2 import ACTIVATIONS, MODEL_FILE, NORMS, POSITIONS
-from minitransformer.convert.ctranslate2_format import ModelFile, stored_as, write_model_file
-from minitransformer.convert.ctranslate2_layers import layers_as_variables, linear_maps
-from minitransformer.convert.ctranslate2_positions import STORED_TABLES, StoredTables
-from minitransformer.convert.ctranslate2_settings import SETTINGS_FILE
-from minitransformer.convert.ctranslate2_vocabulary import vocabulary_files
+from minitransformer.convert.ctranslate2 import (
+    ACTIVATIONS,
+    MODEL_FILE,
+    NEWEST_VERSION,
+    NORMS,
+    POSITIONS,
+    SCALE,
+    SETTINGS_FILE,
+    SHARED,
+    SOURCE,
+    TARGET,
+    TYPES,
+    ModelFile,
+)
 from minitransformer.convert.foreign_files import SOURCE_FILE, TARGET_FILE
-from minitransformer.convert.layers import STACKS
-from minitransformer.convert.parts import SEARCH_ONLY, ConversionError, Parts, expressed
-from minitransformer.convert.pieces import tokens_of
+from minitransformer.convert.layers import COMPUTED, STACKS, Sinusoids, linear_maps, norms, table_of
+from minitransformer.convert.parts import SEARCH_ONLY, Array, ConversionError, Parts, expressed
+from minitransformer.convert.vocabulary import tokens_of
 from minitransformer.data.rare_words import is_of_words, splits_at_blanks
 from minitransformer.data.tokenizer import JOINT_FILE, Tokenizer
 from minitransformer.model.storage import Storage
 from minitransformer.model.symbols import END, START, UNKNOWN
 from minitransformer.system.files import atomic_write, write_text
 
-Array = np.ndarray[Any, Any]
-
 _MODEL, _REVISION = "TransformerSpec", 7
 _EMBEDDINGS = {"encoder": "encoder/embeddings_0/weight", "decoder": "decoder/embeddings/weight"}
 _PROJECTION = "decoder/projection/weight"
 _OF_LAST_LAYER, _OF_FIRST_HEAD = -1, 1  # the attention that CTranslate2 returns as alignment, if it is asked for it
+
+
+N_STORED = 2_048  # rows of a stored table of sinusoids, as in CTranslate2's own converter of Marian models
+StoredTables = tuple[Array, Array] | None  # of the encoder and the decoder; None if CTranslate2 computes them
+
+
+def _learned_tables(config: ModelConfig, weights: Mapping[str, Array]) -> StoredTables:
+    tables = (weights["source_positions.weight"], weights["target_positions.weight"])
+    return tables[0][config.first_position :], tables[1][config.first_position :]
+
+
+def _sinusoids(config: ModelConfig, weights: Mapping[str, Array]) -> StoredTables:
+    positions = Sinusoids(config.positions, config.first_position)
+    if positions == COMPUTED:
+        return None
+    table = table_of(positions, N_STORED, config.d_model)
+    return table, table
+
+
+STORED_TABLES: dict[str, Callable[[ModelConfig, Mapping[str, Array]], StoredTables]] = {  # for each layout of positions
+    "interleaved": _sinusoids, "halves": _sinusoids, "learned": _learned_tables,
+}  # fmt: skip
+
+
 _CHOICES: Mapping[str, Mapping[Any, Any]] = {
     "activation": {name: number for number, name in ACTIVATIONS.items()},
     "norm": {name: number for number, name in NORMS.items()},
@@ -156,3 +187,80 @@ def _write_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
     for name, model in zip(names, tokenizer.models, strict=True):
         with atomic_write(directory / name) as temporary:
             temporary.write_bytes(model)
+
+
+def layers_as_variables(config: ModelConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the weights of all layers under CTranslate2's names."""
+    variables: dict[str, Array] = {}
+    for linear in linear_maps(config):
+        matrices = [weights[f"{name}.weight"].T for name in linear.ours]
+        variables[f"{linear.theirs}/weight"] = np.concatenate(matrices)
+        if config.attention_bias or not linear.has_optional_bias:
+            biases = [weights[f"{name}.bias"] for name in linear.ours]
+            variables[f"{linear.theirs}/bias"] = np.concatenate(biases)
+    for theirs, ours in norms(config):
+        variables[f"{theirs}/gamma"] = weights[f"{ours}.gain"]
+        variables[f"{theirs}/beta"] = weights[f"{ours}.bias"]
+    return variables
+
+
+def vocabulary_files(source: Sequence[str], target: Sequence[str]) -> Mapping[str, str]:
+    """Return the names and contents of the files of two vocabularies; equal ones are one file."""
+    named = {SHARED: source} if source == target else {SOURCE: source, TARGET: target}
+    return {f"{name}.json": json.dumps(list(words), indent=2) + "\n" for name, words in named.items()}
+
+
+_MAX_INT8 = np.float32(127)
+
+
+def write_model_file(path: Path, file: ModelFile, aliases: Mapping[str, str]) -> None:
+    """Write a ``model.bin`` of version 6.
+
+    Args:
+        aliases: further names of variables, by name.
+
+    Raises: CheckpointError if the file system refuses.
+    """
+    with atomic_write(path) as temporary, temporary.open("wb") as out:
+        out.write(struct.pack("<I", NEWEST_VERSION) + _string(file.model) + struct.pack("<I", file.revision))
+        out.write(struct.pack("<I", len(file.variables)))
+        for name, values in sorted(file.variables.items()):
+            dimensions = struct.pack(f"<B{values.ndim}I", values.ndim, *values.shape)
+            kind = struct.pack("<BI", TYPES.index(values.dtype.name), values.nbytes)
+            out.write(_string(name) + dimensions + kind)
+            out.write(values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes())
+        out.write(struct.pack("<I", len(aliases)))
+        for alias, name in sorted(aliases.items()):
+            out.write(_string(alias) + _string(name))
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode() + b"\0"
+    return struct.pack("<H", len(encoded)) + encoded
+
+
+def stored_as(variables: Mapping[str, Array], storage: Storage) -> dict[str, Array]:
+    """Return float32 variables as they are stored.
+
+    float16 applies to all variables with at least one axis.  int8 applies to matrices of weights: each row is divided
+    by its largest absolute value, multiplied by 127 and rounded.
+    Raises: ConversionError if a value is not finite, or too large for float16.
+    """
+    found = {}
+    for name, values in variables.items():
+        limit = np.finfo(np.float16 if storage == "float16" else np.float32).max
+        if values.dtype.kind == "f" and not (np.abs(values) <= limit).all():
+            raise ConversionError(
+                f"{name}: expected finite values of at most {limit:g} ({storage}), got {np.abs(values).max():g};"
+                " store the model as float32, or take another checkpoint if it has diverged"
+            )
+        found[name] = values
+        if storage == "float16" and values.ndim and values.dtype.kind == "f":
+            found[name] = values.astype(np.float16)
+        elif storage == "int8" and name.endswith("/weight"):
+            largest = np.abs(values).max(axis=1)
+            least = _MAX_INT8 / np.finfo(np.float32).max  # smaller values would make the scale infinite
+            scale = _MAX_INT8 / np.where(largest == 0, _MAX_INT8, np.maximum(largest, least))
+            found[name] = np.rint(values * scale[:, None]).astype(np.int8)
+            found[name + SCALE] = scale
+    return found

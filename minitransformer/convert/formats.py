@@ -9,20 +9,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from minitransformer.convert.bundle import write_bundle
 from minitransformer.convert.ctranslate2 import is_ctranslate2, read_ctranslate2
 from minitransformer.convert.ctranslate2_writer import write_ctranslate2
 from minitransformer.convert.fairseq import is_fairseq, read_fairseq
 from minitransformer.convert.foreign_files import foreign_content
 from minitransformer.convert.joeynmt import is_joeynmt, read_joeynmt
-from minitransformer.convert.marian_directory import is_marian, read_marian
+from minitransformer.convert.marian_directory import is_marian, read_marian, write_marian
 from minitransformer.convert.marian_npz import is_marian_npz, read_marian_npz
-from minitransformer.convert.marian_writing import write_marian
-from minitransformer.convert.packages import packages_needed
-from minitransformer.convert.parts import ConversionError, Parts, require_empty, require_finite
+from minitransformer.convert.parts import ConversionError, Parts, require_empty, require_finite, write_bundle
 from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.model.storage import Storage
 from minitransformer.system.files import atomic_directory
+
+
+@contextmanager
+def packages_needed(*names: str, purpose: str) -> Iterator[None]:
+    """Guard imports of optional packages.  Raises: ConversionError with the command that installs them."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in names:
+            raise
+        raise ConversionError(f"{purpose} needs {error.name}: pip install {' '.join(names)}") from error
+
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 

@@ -13,8 +13,7 @@ from small_run import Trained, contents, plain, write_parallel_text
 
 from cli.score import score
 from minitransformer.config import ConfigError
-from minitransformer.convert.bundle import write_bundle
-from minitransformer.convert.parts import Parts
+from minitransformer.convert.parts import Parts, write_bundle
 from minitransformer.data.survey import CorpusError
 from minitransformer.evaluation.bleu import Score
 from minitransformer.evaluation.length_penalty import Tried, store_alpha

@@ -29,7 +29,7 @@ from minitransformer import Batch, ModelConfig, Transformer
 from minitransformer.convert.formats import read_parts, recognise, write_parts
 from minitransformer.convert.marian_directory import POSITIONS
 from minitransformer.convert.parts import ConversionError, Parts
-from minitransformer.convert.pieces import words_of
+from minitransformer.convert.vocabulary import words_of
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig, beam_search
 

@@ -13,7 +13,7 @@ from marian_npz_files import SETTINGS, SOURCE, TARGET, vocabulary_in_yaml, write
 
 from minitransformer import Batch, Transformer
 from minitransformer.convert.formats import read_parts, recognise
-from minitransformer.convert.pieces import words_of
+from minitransformer.convert.vocabulary import words_of
 
 SHAPES: dict[str, dict[str, Any]] = {
     "one embedding": {},

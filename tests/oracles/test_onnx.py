@@ -19,9 +19,8 @@ from number_words import sentences, trained_parts
 from onnx_models import OnnxModel
 
 from minitransformer import Batch, ModelConfig, Transformer, Translator
-from minitransformer.convert import onnx_graph
-from minitransformer.convert.onnx_layers import N_POSITIONS
-from minitransformer.convert.onnx_writer import write_onnx
+from minitransformer.convert import onnx_writer
+from minitransformer.convert.onnx_writer import N_POSITIONS, write_onnx
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.beam import SearchConfig, beam_search
@@ -138,7 +137,7 @@ def described(values: Any) -> dict[str, Any]:
 
 
 def test_a_model_that_is_too_large_for_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_graph, "LARGEST", 10_000)
+    monkeypatch.setattr(onnx_writer, "LARGEST", 10_000)
     with pytest.raises(ConversionError, match=r"'encoder' has .* bytes of weights, and a file .* at most 10,000"):
         write_onnx(parts_with_random_weights(ModelConfig.from_mapping(SMALL)), tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from minitransformer import ModelConfig, Transformer
-from minitransformer.convert.ctranslate2_format import ModelFile, read_model_file, write_model_file
-from minitransformer.convert.ctranslate2_writer import write_ctranslate2
+from minitransformer.convert.ctranslate2 import ModelFile, read_model_file
+from minitransformer.convert.ctranslate2_writer import write_ctranslate2, write_model_file
 from minitransformer.convert.parts import Parts
-from minitransformer.convert.pieces import word_model
+from minitransformer.convert.vocabulary import word_model
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.storage import Storage
 

@@ -23,10 +23,9 @@ from toy_treebank import write_toy_treebank
 from autograd.optim import Adam
 from cli.train import read_options
 from minitransformer.config import DataConfig, ModelConfig, RunConfig
-from minitransformer.convert.bundle import write_bundle
 from minitransformer.convert.formats import read_parts
-from minitransformer.convert.marian_writing import write_marian as write_marian_mt
-from minitransformer.convert.parts import Parts
+from minitransformer.convert.marian_directory import write_marian as write_marian_mt
+from minitransformer.convert.parts import Parts, write_bundle
 from minitransformer.data.corpus import FileCorpus
 from minitransformer.data.prepare import prepare
 from minitransformer.data.store import TokenStore, write_store

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from minitransformer import ModelConfig, Transformer, Translator
-from minitransformer.convert.bundle import write_bundle
-from minitransformer.convert.parts import ConversionError, Parts
+from minitransformer.convert.parts import ConversionError, Parts, write_bundle
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.evaluation.length_penalty import store_alpha
 from minitransformer.model.storage import Storage

@@ -14,9 +14,15 @@ import pytest
 from number_words import sentences, trained_parts
 
 from minitransformer import Batch, Transformer
-from minitransformer.convert import other_sides
-from minitransformer.convert.certificate import UNKNOWN_WORD, Certificate, certify, read_sentences, write_certificate
-from minitransformer.convert.other_sides import require_side
+from minitransformer.convert import certificate as certificate_module
+from minitransformer.convert.certificate import (
+    UNKNOWN_WORD,
+    Certificate,
+    certify,
+    read_sentences,
+    require_side,
+    write_certificate,
+)
 from minitransformer.convert.parts import ConversionError
 from minitransformer.inference.beam import SearchConfig, beam_search
 
@@ -160,6 +166,6 @@ def test_a_file_without_sentences_is_refused(tmp_path: Path, content: bytes | No
 def test_a_program_that_is_missing_is_named(
     name: str, missing: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_sides, "find_spec", lambda package: None if package == missing else package)
+    monkeypatch.setattr(certificate_module, "find_spec", lambda package: None if package == missing else package)
     with pytest.raises(ConversionError, match=message):
         require_side(name)

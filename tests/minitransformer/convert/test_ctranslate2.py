@@ -12,10 +12,9 @@ import pytest
 from ctranslate2_models import WORDS, change_variables, ctranslate2_directory, model_of, random_parts
 from sentencepiece import SentencePieceProcessor
 
-from minitransformer.convert.ctranslate2 import read_ctranslate2
-from minitransformer.convert.ctranslate2_format import ModelFile, read_model_file, write_model_file
-from minitransformer.convert.ctranslate2_writer import write_ctranslate2
-from minitransformer.convert.marian_writing import require_expressible
+from minitransformer.convert.ctranslate2 import ModelFile, read_ctranslate2, read_model_file
+from minitransformer.convert.ctranslate2_writer import write_ctranslate2, write_model_file
+from minitransformer.convert.marian_directory import require_expressible
 from minitransformer.convert.parts import ConversionError, Parts
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.inference.scoring import score_pairs

@@ -8,13 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minitransformer.convert.ctranslate2_format import (
-    ModelFile,
-    dequantised,
-    read_model_file,
-    stored_as,
-    write_model_file,
-)
+from minitransformer.convert.ctranslate2 import ModelFile, dequantised, read_model_file
+from minitransformer.convert.ctranslate2_writer import stored_as, write_model_file
 from minitransformer.convert.parts import ConversionError
 
 HALF = b"\x00\x38\x00\xc0"  # 0.5 and −2 in float16

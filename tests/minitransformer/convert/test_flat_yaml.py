@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minitransformer.convert.flat_yaml import read_settings, read_vocabulary
+from minitransformer.convert.marian_npz import read_settings, read_vocabulary
 
 
 def test_words_are_read_with_their_quotes_and_escapes() -> None:

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from fuzzed_readers import READERS
 
-from minitransformer.convert.ctranslate2_format import ModelFile, read_model_file, write_model_file
+from minitransformer.convert.ctranslate2 import ModelFile, read_model_file
+from minitransformer.convert.ctranslate2_writer import write_model_file
 from minitransformer.convert.foreign_files import read_npz, sentencepiece_models
 from minitransformer.convert.formats import FORMATS, read_parts
 from minitransformer.convert.parts import ConversionError, Parts

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from minitransformer import Batch, ModelConfig, Transformer
-from minitransformer.convert.positions import sines_between, sines_first, with_features
+from minitransformer.convert.layers import sines_between, sines_first, with_features
 from minitransformer.model.positions import sinusoids
 
 BATCH = Batch.from_token_ids([[3, 4, 5, 6], [7]], [[5, 3], [8, 4, 3]])

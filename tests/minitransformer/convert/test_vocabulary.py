@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 
 from minitransformer.convert.parts import ConversionError
-from minitransformer.convert.pieces import with_ids_of, without_other_words, word_model, words_beyond, words_of
+from minitransformer.convert.vocabulary import with_ids_of, without_other_words, word_model, words_beyond, words_of
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import END, START, UNKNOWN
 
