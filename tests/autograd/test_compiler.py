@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pwd
+import re
 import shlex
 import shutil
 import stat
@@ -138,6 +139,47 @@ def test_without_a_library_the_references_run_and_a_line_says_why(
     assert reason in record.message
     assert "NumPy computes instead" in record.message
     assert reason in cpu.library().obstacle
+
+
+def compiler_that(does: str, folder: Path) -> Path:
+    """Write a compiler for the shell; $out is the file that it should make."""
+    path = folder / "compiler"
+    path.write_text(f"#!/bin/sh\nfor out; do :; done\n{does}\n")
+    path.chmod(0o700)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("does", "reason"),
+    [
+        ("exit 0", "made a library that cannot be loaded (.*No such file or directory"),
+        ("echo garbage > $out", "made a library that cannot be loaded (.*(invalid ELF header|file too short)"),
+        pytest.param(
+            "echo 'int f(void) {return 1;}' | cc -shared -x c - -o $out",
+            "made a library that cannot be loaded (.*undefined symbol", marks=needs_compiler,
+        ),
+        ("printf 'caf\\351' >&2; exit 3", "failed:\ncaf�"),
+    ],
+)  # fmt: skip
+def test_what_is_no_library_is_not_kept(
+    does: str, reason: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", str(compiler_that(does, tmp_path)))
+    assert re.search(reason.replace("(.*", r"\(.*", 1), cpu.library().obstacle)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_compiler_that_hangs_is_ended_with_all_that_it_has_started(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    monkeypatch.setenv("CC", str(compiler_that(f"sleep 1000 & echo $! > {started}; wait", tmp_path)))
+    monkeypatch.setattr(cpu, "SECONDS", 3.0)
+    assert "compiler" in cpu.library().obstacle
+    assert "did not end within 3 s" in cpu.library().obstacle
+    assert list(cache.iterdir()) == []
+    state = Path(f"/proc/{started.read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
 @needs_compiler

@@ -14,6 +14,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -36,6 +37,7 @@ FLAGS = (
     "-shared", "-pthread",
 )  # fmt: skip
 WIDE = "-mprefer-vector-width=512"  # or else GCC and Clang use half of AVX-512's registers
+SECONDS = 120.0  # that the compiler may take; it usually takes 3
 _PROTOTYPE = re.compile(r"^(void|float|double) (\w+)\(([^)]*)\)\s*\{", re.MULTILINE)
 _NUMBERS = {"int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "float": ctypes.c_float, "double": ctypes.c_double}
 _DTYPES = {
@@ -165,18 +167,41 @@ def _inputs(command: list[str]) -> list[bytes]:
 
 
 def _compile(command: list[str]) -> bytes:
+    """Return the library that the compiler makes, after it has been loaded.
+
+    Raises: CompilerError if the compiler fails or hangs, or makes something else than this library.
+    """
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "kernels.so"
         sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
-        done = subprocess.run(
-            [*command, *sources, "-lm", "-o", str(out)], capture_output=True, text=True, check=False, cwd=directory
-        )
-        if done.returncode:
-            raise CompilerError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
+        _run([*command, *sources, "-lm", "-o", str(out)], shlex.join(command), Path(directory))
+        try:
+            _functions_of(ctypes.CDLL(str(out)))
+        except (OSError, AttributeError) as error:
+            raise CompilerError(f"{shlex.join(command)} made a library that cannot be loaded ({error})") from error
         code = out.read_bytes()
     _log.info(f"compiled the kernels for this CPU in {time.perf_counter() - start:.1f} s; they are kept")
     return code
+
+
+def _run(command: list[str], description: str, directory: Path) -> None:
+    """Run a compiler; end it, and all processes that it has started, when the time is over."""
+    with (directory / "messages").open("w+b") as messages:  # a pipe would be waited for, if a process were left
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, cwd=directory, start_new_session=True
+        )
+        try:
+            status = process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            raise CompilerError(f"{description} did not end within {SECONDS:.0f} s") from None
+        finally:
+            if process.poll() is None:  # also after Ctrl-C
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if status:
+            messages.seek(0)
+            raise CompilerError(f"{description} failed:\n{messages.read().decode(errors='replace').strip()}")
 
 
 def _processor() -> str:
