@@ -13,13 +13,14 @@ from autograd.ops.cross_entropy import SmoothedClasses
 from autograd.parameters import Layer, Parameter, ParameterBuffer, named_parameters
 from autograd.random import RandomStream
 from autograd.recording import no_tape
-from autograd.tensor import TapeError, Tensor, backward
+from autograd.tensor import BackwardError, TapeError, Tensor, backward
 
 if find_spec("autograd.kernels"):  # without this package the reference operations run, more slowly
     import autograd.kernels  # noqa: F401
 
 __all__ = [
     "AttentionMask",
+    "BackwardError",
     "DeviceError",
     "KeyIndices",
     "KeyRanges",

@@ -154,7 +154,7 @@ class Operation(Dispatch[Run]):
         value, backward = self.choose(arguments, static)(*arguments, **static)
         if not is_recording():
             return Tensor(value)
-        return Tensor(value, Node(self.__name__, tuple(_origin(x) for x in inputs), backward))
+        return Tensor(value, Node(self.__name__, tuple(map(_origin, inputs)), backward, value))
 
     __name__: str
 
@@ -219,7 +219,7 @@ def _results_of(node: Node, values: Sequence[Array]) -> list[Tensor]:
     def of_one(index: int) -> Backward:
         return lambda dy: (_OneOfSeveral(index, len(values), dy),)
 
-    return [Tensor(value, Node(f"{node.name}[{i}]", (node,), of_one(i))) for i, value in enumerate(values)]
+    return [Tensor(value, Node(f"{node.name}[{i}]", (node,), of_one(i), value)) for i, value in enumerate(values)]
 
 
 def _value(x: Any) -> Any:

@@ -8,7 +8,7 @@ relies on type promotion, in which NumPy and CuPy differ.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,8 +106,10 @@ def in_float32(
         wide = tuple(map(upcast, arguments))
         return choose(wide, static)(*wide, **static)
 
-    def backward(dy: Array) -> list[Gradient | None]:
+    def backward(dy: Array) -> Sequence[Gradient | None]:
         gradients = run_upcast()[1](upcast(dy))
+        if not (isinstance(gradients, (tuple, list)) and len(gradients) == len(arguments)):
+            return gradients  # which the backward pass refuses
         return [None if dx is None else as_gradient_of(x, dx) for x, dx in zip(arguments, gradients, strict=True)]
 
     value = run_upcast()[0]

@@ -57,23 +57,35 @@ Gradient: TypeAlias = Array | PendingGradient
 Backward: TypeAlias = Callable[[Array], Sequence[Gradient | None]]
 
 
+_REAL = "fiuV"  # kinds of dtypes; bfloat16 has kind V
+
+
 class TapeError(RuntimeError):
     """An error: the tape does not allow this backward pass."""
 
 
+class BackwardError(ValueError):
+    """An error: the backward of an operation has not returned one gradient for each argument."""
+
+
 class Node:
-    """One recorded operation: its name, the origins of its inputs, and its backward.
+    """One recorded operation: its name, the origins of its inputs, its backward, and its result's shape and dtype.
 
     An input is the node of the operation that made it, a leaf tensor, or None for a constant.  A node holds no
-    values: only the arrays that the closure ``backward`` refers to stay in memory for the backward pass.
+    values: only the arrays that the closure ``backward`` refers to stay in memory for the backward pass.  Shape and
+    dtype are None if there are several results.
     """
 
-    __slots__ = ("name", "inputs", "backward")
+    __slots__ = ("name", "inputs", "backward", "shape", "dtype")
 
-    def __init__(self, name: str, inputs: tuple[Origin | None, ...], backward: Backward) -> None:
+    def __init__(
+        self, name: str, inputs: tuple[Origin | None, ...], backward: Backward, result: Array | None = None
+    ) -> None:
         self.name = name
         self.inputs = inputs
         self.backward: Backward | None = backward
+        self.shape: tuple[int, ...] | None = None if result is None else result.shape
+        self.dtype: Any = None if result is None else result.dtype
 
     def consume(self) -> tuple[tuple[Origin | None, ...], Backward]:
         """Return inputs and backward, and release both.  Raises: TapeError at the second call."""
@@ -181,7 +193,8 @@ def backward(result: Tensor, gradient: Array | None = None, *, into: Array | Non
             instead of the buffer's ``gradients``.  So several threads can differentiate the same parameters at once.
 
     Raises: TapeError if there is no tape, a part of it was consumed, or ``gradient`` is missing or has the wrong shape;
-        then no gradient has changed.
+        then no gradient has changed.  BackwardError if the backward of an operation does not return one gradient for
+        each argument, of the argument's shape.
     """
     if result.node is None:
         raise TapeError("backward: the tensor is a leaf or was computed under no_tape(); there is no tape to walk")
@@ -204,6 +217,8 @@ def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -
         if dy is None:  # the operations that used it returned no gradient for it
             continue
         of_inputs = node_backward(dy)
+        if not (_is_sequence_of(of_inputs, len(inputs)) and all(map(_fits, of_inputs, inputs))):
+            raise BackwardError(_explain(node.name, of_inputs, inputs))
         for origin, dx in zip(inputs, of_inputs, strict=True):
             if dx is None or origin is None:
                 continue
@@ -222,6 +237,47 @@ def _walk(nodes: list[Node], gradients: dict[Node, Array], into: Array | None) -
         _finish(of_inputs)
         dx = None
         del of_inputs  # free these arrays before the next ones are computed
+
+
+def _is_sequence_of(gradients: Any, n: int) -> bool:
+    return isinstance(gradients, (tuple, list)) and len(gradients) == n
+
+
+def _fits(gradient: Gradient | None, origin: Origin | None) -> bool:
+    """Return whether a gradient has the shape of its argument, and real numbers if the argument has."""
+    if gradient is None or origin is None:
+        return True
+    argument: Any = origin.value if isinstance(origin, Tensor) else origin  # for a Tensor, .shape is slower
+    if argument.shape is None:
+        return True
+    if getattr(gradient, "shape", None) != argument.shape:
+        return False
+    dtype = _dtype(gradient)
+    return dtype is argument.dtype or dtype.kind in _REAL or argument.dtype.kind not in _REAL
+
+
+def _dtype(gradient: Gradient) -> Any:
+    return (gradient.like if isinstance(gradient, PendingGradient) else gradient).dtype
+
+
+def _explain(name: str, gradients: Any, inputs: Sequence[Origin | None]) -> str:
+    """Explain what is wrong with the gradients that the backward of an operation has returned."""
+    n = f"{len(inputs)} gradients, one for each argument" if len(inputs) > 1 else "one gradient"
+    expected = f"backward of {name}: expected a tuple of {n}"
+    if not isinstance(gradients, (tuple, list)):
+        return f"{expected}; got {_description(gradients)}"
+    if len(gradients) != len(inputs):
+        return f"{expected}, or None for an argument without; got {len(gradients)}"
+    i = [_fits(*pair) for pair in zip(gradients, inputs, strict=True)].index(False)
+    argument: Any = inputs[i]
+    return (
+        f"backward of {name}: expected a gradient of argument {i} like the argument, an array of shape"
+        f" {argument.shape}, {argument.dtype}; got {_description(gradients[i])}"
+    )
+
+
+def _description(x: Any) -> str:
+    return f"an array of shape {x.shape}, {_dtype(x)}" if hasattr(x, "shape") else type(x).__name__
 
 
 def written(gradient: Gradient) -> Array:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autograd import TapeError, Tensor, backward, no_tape, ops
+from autograd import BackwardError, TapeError, Tensor, backward, no_tape, ops
 from autograd.array import namespace
 from autograd.op import Operation
+from autograd.precision import dtype_named
 from autograd.tensor import PendingGradient
 
 
@@ -248,10 +249,68 @@ def test_a_leaf_for_which_there_is_no_gradient_gets_none() -> None:
     assert leaf.grad is None
 
 
-def test_an_operation_returns_a_gradient_for_each_argument() -> None:
-    too_many = Operation(lambda x: (x, lambda dy: (dy, dy)))
-    with pytest.raises(ValueError, match="longer than"):
-        backward(ops.sum(too_many(Tensor(np.ones(2)))))
+class Twice(PendingGradient):
+    """Twice dy, of another shape than dy's if that is wrong."""
+
+    def __init__(self, dy: Any, shape: tuple[int, ...]) -> None:
+        self.shape, self.like, self.dy = shape, dy, dy
+
+    def add_to(self, out: Any) -> None:
+        out += 2 * self.dy
+
+
+ARGUMENT = r"expected a gradient of argument 1 like the argument, an array of shape \(3, 2\), float32; got "
+TUPLE = "expected a tuple of 2 gradients, one for each argument"
+
+
+@pytest.mark.parametrize("is_leaf", [True, False])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda dy: dy, rf"{TUPLE}; got an array of shape \(3, 2\), float32"),
+        (lambda dy: np.stack([dy, dy]), rf"{TUPLE}; got an array of shape \(2, 3, 2\), float32"),
+        (lambda dy: None, f"{TUPLE}; got NoneType"),
+        (lambda dy: (x for x in (dy, dy)), f"{TUPLE}; got generator"),
+        (lambda dy: (dy,), f"{TUPLE}, or None for an argument without; got 1"),
+        (lambda dy: (dy, dy, None), f"{TUPLE}, or None for an argument without; got 3"),
+        (lambda dy: (dy, dy.T), rf"{ARGUMENT}an array of shape \(2, 3\), float32"),
+        (lambda dy: [None, dy.sum()], rf"{ARGUMENT}an array of shape \(\), float32"),
+        (lambda dy: (dy, Twice(dy, (2, 3))), rf"{ARGUMENT}an array of shape \(2, 3\), float32"),
+        (lambda dy: (dy, dy.astype(np.complex64)), rf"{ARGUMENT}an array of shape \(3, 2\), complex64"),
+        (lambda dy: (dy, dy > 0), rf"{ARGUMENT}an array of shape \(3, 2\), bool"),
+        (lambda dy: (dy, 2.0), f"{ARGUMENT}float"),
+    ],
+)  # fmt: skip
+def test_a_wrong_backward_is_refused_with_the_name_of_its_operation(wrong: Any, message: str, is_leaf: bool) -> None:
+    def plus(x: Any, y: Any) -> Any:
+        return x + y, wrong
+
+    x, y = (Tensor(np.ones((3, 2), np.float32)) for _ in range(2))
+    if not is_leaf:
+        x, y = x * 2.0, y * 2.0
+    with pytest.raises(BackwardError, match=f"^backward of plus: {message}$"):
+        backward(ops.sum(Operation(plus)(x, y)))
+
+
+def test_a_wrong_backward_on_bfloat16_is_refused_too() -> None:
+    x = Tensor(np.ones(2).astype(dtype_named("bfloat16")))
+    for wrong in (lambda dy: dy, lambda dy: (dy, dy)):
+        with pytest.raises(BackwardError, match="^backward of scale: expected a tuple of one gradient"):
+            backward(ops.sum(Operation(scale_with(wrong))(x)))
+
+
+def scale_with(wrong: Any) -> Any:
+    def scale(x: Any) -> Any:
+        return x * 1, wrong
+
+    return scale
+
+
+@pytest.mark.parametrize("right", [lambda dy: (dy.astype(int), dy), lambda dy: [Twice(dy, dy.shape), None]])
+def test_gradients_may_be_integers_pending_or_missing(right: Any) -> None:
+    x, mask = Tensor(np.ones(2)), Tensor(np.array([True, False]))
+    backward(ops.sum(Operation(lambda x, mask: (x * mask, right))(x, mask)))
+    assert x.grad is not None
 
 
 def test_what_is_no_array_becomes_one() -> None:

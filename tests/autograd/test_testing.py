@@ -130,18 +130,13 @@ def test_the_gradient_of_another_argument_is_found(name: str) -> None:
         check(planted(name, lambda gradients, dy, *arguments: (gradients[1], gradients[0], *gradients[2:])))
 
 
-@pytest.mark.parametrize(
-    ("take", "message"),
-    [(lambda dy: dy, r"has shape \(3, 4\), expected \(4,\)$"), (lambda dy: dy[0], r"at \(\d,\): backward gives")],
-    ids=["all rows", "one row"],
-)
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
-def test_a_missing_sum_over_a_broadcast_axis_is_found(name: str, take: Callable[[Any], Any], message: str) -> None:
+def test_a_missing_sum_over_a_broadcast_axis_is_found(name: str) -> None:
     def unsummed(gradients: Any, dy: Any, x: Any, row: Any) -> Any:
         _, backward = operations[name].reference(x, np.broadcast_to(row, x.shape))
-        return gradients[0], take(backward(dy)[1])
+        return gradients[0], backward(dy)[1][0]
 
-    with pytest.raises(GradientError, match=rf"^{name}: gradient of argument 1 \(y\) {message}"):
+    with pytest.raises(GradientError, match=rf"^{name}: gradient of argument 1 \(y\) at \(\d,\): backward gives"):
         check_gradients(planted(name, unsummed), np.ones((3, 4)), np.arange(1.0, 5.0))
 
 
