@@ -3,7 +3,8 @@
 An operation is a function of arrays that returns ``(y, backward)``; ``backward(dy)`` returns one gradient per
 positional argument (None for an argument without a gradient).  Keyword arguments are static.  ``@op`` makes it callable
 with tensors.  A kernel is another function of the same signature, registered with ``@operation.kernel(...)`` in another
-module.  ``choose`` alone decides which of them runs, and whether bfloat16 arguments are converted to float32 first.
+module (``autograd.kernel_registry``).  ``choose`` alone decides which of them runs, and whether bfloat16 arguments are
+converted to float32 first.
 Code that checks, measures or times operations uses ``observed``.
 """
 
@@ -13,73 +14,17 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from autograd.array import Array, Device, device_of
+from autograd.array import Array
+from autograd.kernel_registry import Implementation, Kernels
 from autograd.precision import in_float32, is_bfloat16
 from autograd.recording import is_recording
 from autograd.tensor import Backward, Gradient, Node, PendingGradient, Tensor
 
-Implementation = TypeVar("Implementation", bound=Callable[..., Any])
-
 
 class ShapeError(ValueError):
     """An error: the shapes of an operation's arguments do not fit together."""
-
-
-class _Kernel(NamedTuple, Generic[Implementation]):
-    run: Implementation
-    device: Device
-    supports: Callable[..., bool]
-    takes_bfloat16: bool
-
-
-class Kernels(Generic[Implementation]):
-    """The kernels of the operation ``name``, in reverse order of registration."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.kernels: list[_Kernel[Implementation]] = []
-
-    def kernel(
-        self,
-        device: Device,
-        *,
-        supports: Callable[..., bool] = lambda *arguments, **static: True,
-        takes_bfloat16: bool = False,
-    ) -> Callable[[Implementation], Implementation]:
-        """Register a kernel for arrays on ``device`` for which ``supports(*arguments, **static)`` is true.
-
-        The kernel registered last is tried first.  For bfloat16 arrays only kernels with ``takes_bfloat16`` are tried.
-        """
-
-        def register(implementation: Implementation) -> Implementation:
-            self.kernels.insert(0, _Kernel(implementation, device, supports, takes_bfloat16))
-            if self not in with_kernels:
-                with_kernels.append(self)
-            return implementation
-
-        return register
-
-    def remove_kernels(self, device: Device) -> None:
-        """Remove the kernels for arrays on ``device``, so that the reference runs."""
-        self.kernels[:] = [kernel for kernel in self.kernels if kernel.device != device]
-
-    @staticmethod
-    def _first_that_supports(
-        kernels: list[_Kernel[Implementation]], arguments: tuple[Any, ...], static: dict[str, Any]
-    ) -> Implementation | None:
-        if kernels:
-            devices = {device_of(x) for x in arguments if x is not None}
-            device = "cuda" if "cuda" in devices else "cpu"
-            for kernel in kernels:
-                if kernel.device == device and kernel.supports(*arguments, **static):
-                    return kernel.run
-        return None
-
-
-with_kernels: list[Kernels[Any]] = []
-"""Every operation for which a kernel has been registered."""
 
 
 class Dispatch(Kernels[Implementation]):
@@ -92,7 +37,7 @@ class Dispatch(Kernels[Implementation]):
 
     def choose(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Implementation:
         """Return the first kernel that supports these arguments, else the reference."""
-        return self._first_that_supports(self.kernels, arguments, static) or self.reference
+        return self.first_that_supports(arguments, static) or self.reference
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
         return self.choose(arguments, static)(*arguments, **static)
@@ -140,8 +85,8 @@ class Operation(Dispatch[Run]):
         if self.moves or not any(map(is_bfloat16, arguments)):
             run = super().choose(arguments, static)
         else:
-            kernels = [kernel for kernel in self.kernels if kernel.takes_bfloat16]
-            run = self._first_that_supports(kernels, arguments, static) or functools.partial(in_float32, super().choose)
+            kernel = self.first_that_supports(arguments, static, takes_bfloat16=True)
+            run = kernel or functools.partial(in_float32, super().choose)
         observer = _observation.observer
         return run if observer is None else functools.partial(observer, self, run)
 
@@ -177,8 +122,7 @@ class JointKernels(Kernels[Callable[..., tuple[list[Array], BackwardOfSeveral]]]
         """
         if _observation.observer is not None:
             return None
-        kernels = [kernel for kernel in self.kernels if kernel.takes_bfloat16 or not any(map(is_bfloat16, arguments))]
-        return self._first_that_supports(kernels, arguments, {})
+        return self.first_that_supports(arguments, {}, takes_bfloat16=any(map(is_bfloat16, arguments)))
 
     def compute(self, *inputs: Any) -> list[Tensor] | None:
         """Return the results; None if there is no kernel, so that the caller calls one operation after the other."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from autograd.array import Array, namespace, to_host
+from autograd.blas import product
 from autograd.op import Dispatch
 from autograd.parameters import ALIGNMENT, ParameterBuffer
 
@@ -126,7 +127,7 @@ def sum_squares(gradients: Array) -> Array:
     """
     runs, rest = in_runs(gradients)
     squares = (runs * runs).sum(1)
-    return namespace(gradients).concatenate([squares, (rest @ rest)[None]]) if len(rest) else squares
+    return namespace(gradients).concatenate([squares, product(rest, rest)[None]]) if len(rest) else squares
 
 
 def in_runs(gradients: Array) -> tuple[Array, Array]:

@@ -1,19 +1,18 @@
-"""Weights in the order in which the product kernel for few rows reads them, and the threads that it may use."""
+"""Weights in the order in which the product kernel for few rows reads them."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from autograd.blas import product
+
 
 @dataclass(frozen=True, eq=False)
 class PackedWeight:
-    """A weight matrix W (I, O) that ``autograd.ops.linear.pack_weight`` packed; only kernels read it.
+    """A weight matrix W (I, O) that ``autograd.ops.linear.pack_weight`` packed, for kernels.
 
     It is float32 in ``panels`` (P, I, 16), or int8 in ``words`` (P, ⌈I/4⌉, 16) int32, four rows in a word, with a scale
     for each column: ``scales`` (O,).
@@ -25,28 +24,20 @@ class PackedWeight:
     scales: np.ndarray[Any, Any] | None = None
     dtype = np.dtype(np.float32)
     ndim = 2
+    __array_ufunc__ = None  # so that NumPy calls __rmatmul__ for ``array @ weight``
 
+    def unpacked(self) -> Any:
+        """Return W as a float32 matrix."""
+        n_terms, n_columns = self.shape
+        if self.panels is not None:
+            return self.panels.transpose(1, 0, 2).reshape(n_terms, -1)[:, :n_columns]
+        assert self.words is not None
+        assert self.scales is not None
+        n_panels, n_words, width = self.words.shape
+        levels = self.words.astype("<i4").view(np.int8).reshape(n_panels, n_words, width, 4)
+        in_rows = levels.transpose(1, 3, 0, 2).reshape(4 * n_words, -1)
+        return in_rows[:n_terms, :n_columns] * self.scales
 
-class _Threads(threading.local):
-    number = 1
-
-
-_threads = _Threads()
-
-
-@contextmanager
-def product_threads(number: int) -> Iterator[None]:
-    """Let each product with a packed weight in this Python thread use ``number`` threads; without this, it uses one.
-
-    The results have the same bits for any number.
-    """
-    before, _threads.number = _threads.number, number
-    try:
-        yield
-    finally:
-        _threads.number = before
-
-
-def n_product_threads() -> int:
-    """Return the number of threads that a product with a packed weight may use in this Python thread."""
-    return _threads.number
+    def __rmatmul__(self, x: Any) -> Any:
+        """Return x W, so that a reference computes with a packed weight, slowly."""
+        return product(x, self.unpacked())

@@ -7,7 +7,7 @@ from typing import Any
 from gpu_card import Card
 
 from autograd.array import namespace_of_device
-from autograd.kernel_choice import kernels_for
+from autograd.kernel_registry import kernels_for
 from autograd.kernels.cuda.check import TOLERANCE, GuardedMemory, worst_case
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from autograd import DeviceError
 from autograd.array import Device
-from autograd.kernel_choice import choose_kernels
+from autograd.kernel_registry import references_only
 from cli.command import all_end_together, run_command, say
 from cli.explain_compat import OTHERS, explain_compat
 from cli.run_options import RunStart, parse_run_options
@@ -70,7 +70,8 @@ def doctor(arguments: Sequence[str]) -> int:
     with all_end_together(world):
         options = parse_run_options(DoctorOptions, DESCRIPTION, arguments)
         if options.replay is None and options.explain_compat is None:
-            findings = merged(world.allgather([*of_launch, *examine(options, world)]))
+            with references_only(when=options.kernels == "reference"):
+                findings = merged(world.allgather([*of_launch, *examine(options, world)]))
             if rank_launched() == 0:
                 console.print(shown(findings), summary(findings))
             return int(any(finding.remedy for finding in findings))
@@ -102,7 +103,6 @@ def launch() -> tuple[Communicator, list[Finding]]:
 
 def examine(options: DoctorOptions, world: Communicator) -> list[Finding]:
     """Return the findings: those of this rank alone, then those of all ranks together.  Every rank must call this."""
-    choose_kernels(options.kernels)
     device, placements = placements_of_ranks(options.device, world)
     planned, why_no_bfloat16 = resolve(dataclasses.replace(options, device=device), world)
     training = planned.training

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autograd.array import Device
-from autograd.kernel_choice import KernelChoice, choose_kernels
+from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import run_command, say
 from cli.counting import counting
 from cli.options import Common, parse_options, require_threads
@@ -69,7 +69,12 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     """Parse ``source``, or the words of a treebank, and write the trees to ``target``."""
     remedy = 'to parse a file of sentences, give "< {file}"; the words of a file of trees, "--treebank {file}"'
     options = parse_options(ParseOptions(), DESCRIPTION, arguments, remedy)
-    choose_kernels(options.kernels)
+    with references_only(when=options.kernels == "reference"):
+        _parse(options, source, target)
+    return 0
+
+
+def _parse(options: ParseOptions, source: Source, target: BinaryIO) -> None:
     search, parser = options.search, Parser.load(options.run, device=options.device)
     is_typed = options.treebank is None and source.isatty()
     if is_typed:
@@ -87,7 +92,6 @@ def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
             target.flush()
     if options.treebank is not None and n_before == 0:
         raise CorpusError(f"{options.treebank}: contains no tree; {EXPECTED_TREES}")
-    return 0
 
 
 def _n_sentences(options: ParseOptions) -> int | None:

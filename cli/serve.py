@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autograd.array import Device
-from autograd.kernel_choice import KernelChoice, choose_kernels
+from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import run_command, say
 from cli.options import Common, parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
@@ -104,6 +104,12 @@ def serve(arguments: Sequence[str]) -> int:
     """Serve until a signal ends it."""
     options = parse_options(ServeOptions(), DESCRIPTION, arguments, 'to name a run, give "--run {file}"')
     options.check()
+    with references_only(when=options.kernels == "reference"):
+        _serve(options)
+    return 0
+
+
+def _serve(options: ServeOptions) -> None:
     search = SearchConfig(beam=options.beam, alpha=options.alpha)
     with _extra_needed():
         from minitransformer.serve.app import create_app  # noqa: PLC0415
@@ -111,7 +117,6 @@ def serve(arguments: Sequence[str]) -> int:
         from minitransformer.serve.metrics import Metrics  # noqa: PLC0415
         from minitransformer.serve.server import address_of, listen, run_server  # noqa: PLC0415
     is_local = is_loopback(options.host)
-    choose_kernels(options.kernels)
     require_weights(options.run)
     languages = languages_of(options.run, options.source, options.target)
     with listen(options.host, options.port) as listening:
@@ -142,7 +147,6 @@ def serve(arguments: Sequence[str]) -> int:
             say("stopped")
         finally:
             _end(queue)
-    return 0
 
 
 @contextmanager

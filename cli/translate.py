@@ -12,7 +12,7 @@ from typing import BinaryIO
 import tyro
 
 from autograd.array import Device
-from autograd.kernel_choice import KernelChoice, choose_kernels
+from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import run_command, say
 from cli.counting import counting
 from cli.options import Common, as_text, parse_options, require_threads
@@ -170,9 +170,14 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
     remedy = 'to translate a file, give "< {file}" or "--input {file}"'
     options = parse_options(TranslateOptions(), DESCRIPTION, arguments, remedy)
     options.check()
+    with references_only(when=options.kernels == "reference"):
+        _translate(options, source, target)
+    return 0
+
+
+def _translate(options: TranslateOptions, source: Source, target: BinaryIO) -> None:
     search, sampling = options.search, options.sampling
     splitter = SentenceSplitter(options.split_sentences) if options.split_sentences is not None else None
-    choose_kernels(options.kernels)
     languages = languages_between(options.input, options.output, options.languages) if options.input else None
     prefixes = prefixes_of(options)
     runs = options.run or (RunConfig.run,)
@@ -193,7 +198,6 @@ def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int
                 translate_groups(translation, groups, target, advance)
     finally:
         translation.unknown.log()
-    return 0
 
 
 def warned_of_each(groups: Iterator[list[bytes]], unknown: UnknownCharacters) -> Iterator[list[bytes]]:

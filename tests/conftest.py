@@ -5,16 +5,18 @@
 
 import signal
 from collections.abc import Iterator
+from contextvars import Context, copy_context
+from threading import current_thread
+from typing import Any, NamedTuple
 
 import pytest
 from browser import CHROMIUM, Browser
 from hypothesis import Phase, settings
 
-from autograd.kernel_choice import at_first_use
-from autograd.op import with_kernels
+from autograd.kernel_registry import at_first_use, kernels_for
 from cli.command import log_shown
 
-at_first_use.clear()  # tests register CUDA kernels themselves, without the check in a child process
+at_first_use("cuda", lambda: None)  # tests register CUDA kernels themselves, without the check in a child process
 
 settings.register_profile("here", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
@@ -29,11 +31,39 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a background job; th
 
 @pytest.fixture
 def kernels_kept() -> Iterator[None]:
-    """Register all kernels again after a test that removes them."""
-    before = [(operation, list(operation.kernels)) for operation in with_kernels]
+    """Restore the kernels for the CPU after a test that registers or removes some."""
+    before = [(operation, list(operation.kernels)) for operation in kernels_for("cpu").values()]
     yield
     for operation, kernels in before:
         operation.kernels[:] = kernels
+
+
+class Ran(NamedTuple):
+    """A call of a kernel for the CPU, by any thread."""
+
+    operation: str
+    thread: str
+    context: Context
+
+
+@pytest.fixture
+def kernels_run(kernels_kept: None) -> list[Ran]:
+    """A list that grows with each call of a kernel for the CPU."""
+    calls: list[Ran] = []
+
+    def noted(name: str, run: Any) -> Any:
+        def kernel(*arguments: Any, **static: Any) -> Any:
+            calls.append(Ran(name, current_thread().name.partition("_")[0], copy_context()))
+            return run(*arguments, **static)
+
+        return kernel
+
+    for name, operation in kernels_for("cpu").items():
+        for kernel in reversed(operation.kernels[:]):
+            operation.kernel("cpu", supports=kernel.supports, takes_bfloat16=kernel.takes_bfloat16)(
+                noted(name, kernel.run)
+            )
+    return calls
 
 
 @pytest.fixture

@@ -47,6 +47,12 @@ def test_imports_run_downwards(path: Path) -> None:
     assert ours <= MAY_IMPORT[module_of(path).split(".")[0]]
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if module_of(path).startswith("autograd")], ids=module_of)
+def test_matrix_products_of_the_engine_ask_for_threads_in_one_place(path: Path) -> None:
+    operators = {type(node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))}
+    assert ast.MatMult not in operators or module_of(path) == "autograd.blas", "write autograd.blas.product(x, y)"
+
+
 def graph() -> dict[str, set[str]]:
     modules = {module_of(path): path for path in FILES}
     return {

@@ -4,7 +4,7 @@ Without this package the reference implementations run.  They give the same resu
 """
 
 import autograd.kernels.cpu  # noqa: F401  (importing registers)
-from autograd.kernel_choice import at_first_use
+from autograd.kernel_registry import at_first_use
 from autograd.kernels.cuda.checked import register_checked
 
-at_first_use["cuda"] = register_checked
+at_first_use("cuda", register_checked)

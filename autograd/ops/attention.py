@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from autograd.array import Array, namespace
+from autograd.blas import product
 from autograd.masks import AttentionMask, pad, unpad
 from autograd.op import ShapeError, op
 from autograd.ops.dropout import dropout_mask
@@ -31,7 +32,7 @@ def attention(
     q_rows = _heads_first(pad(q, mask.queries))
     k_rows = _heads_first(pad(k, mask.keys))
     v_rows = _heads_first(pad(v, mask.keys))
-    scores = q_rows @ k_rows.swapaxes(2, 3)
+    scores = product(q_rows, k_rows.swapaxes(2, 3))
     scores *= scale
     bias = mask.bias(xp, q.dtype)
     if bias is not None:
@@ -42,15 +43,15 @@ def attention(
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dy_rows = _heads_first(pad(dy, mask.queries))
         factors = dropout_mask(weights, rate, stream_id) if rate and stream_id else 1
-        dweights = dy_rows @ v_rows.swapaxes(2, 3)
-        dv_rows = (weights * factors).swapaxes(2, 3) @ dy_rows
+        dweights = product(dy_rows, v_rows.swapaxes(2, 3))
+        dv_rows = product((weights * factors).swapaxes(2, 3), dy_rows)
         dscores = softmax_gradient(dweights * factors, weights)
         dscores *= scale
-        dq = unpad(_heads_last(dscores @ k_rows), mask.queries, n_queries)
-        dk = unpad(_heads_last(dscores.swapaxes(2, 3) @ q_rows), mask.keys, n_keys)
+        dq = unpad(_heads_last(product(dscores, k_rows)), mask.queries, n_queries)
+        dk = unpad(_heads_last(product(dscores.swapaxes(2, 3), q_rows)), mask.keys, n_keys)
         return dq, dk, unpad(_heads_last(dv_rows), mask.keys, n_keys)
 
-    return unpad(_heads_last(kept @ v_rows), mask.queries, n_queries), backward
+    return unpad(_heads_last(product(kept, v_rows)), mask.queries, n_queries), backward
 
 
 def _heads_first(x: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from autograd.array import Array, namespace
+from autograd.blas import product
 from autograd.op import ShapeError, op
 from autograd.tensor import Backward
 
@@ -95,7 +96,7 @@ def linear_cross_entropy(
 
     def backward(dy: Array) -> tuple[Array | None, ...]:
         dlogits: Any = logits_backward(dy)[0]
-        return dlogits @ weight, dlogits.T @ x, dlogits.sum(0) if bias is not None else None, None
+        return product(dlogits, weight), product(dlogits.T, x), dlogits.sum(0) if bias is not None else None, None
 
     return loss, backward
 
@@ -103,7 +104,7 @@ def linear_cross_entropy(
 def linear_logits(x: Array, weight: Array, bias: Array | None) -> Array:
     """Return x Wᵀ + b.  Shapes: x (T, D), weight (W, D), bias (W,) or None; returns (T, W).  Raises: ShapeError."""
     check_projection(x, weight, bias)
-    logits = x @ weight.T
+    logits = product(x, weight.T)
     if bias is not None:
         logits += bias
     return logits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autograd.array import Array, namespace
+from autograd.blas import product
 from autograd.op import Dispatch, ShapeError, op, unbroadcast
 from autograd.tensor import Backward
 
@@ -18,11 +19,11 @@ def matmul(x: Array, y: Array) -> tuple[Array, Backward]:
         raise ShapeError(f"matmul: expected x (…, M, K) and y (…, K, N); got x {x.shape}, y {y.shape}")
 
     def backward(dz: Array) -> tuple[Array, Array]:
-        dx = dz @ y.swapaxes(-1, -2)
-        dy = x.swapaxes(-1, -2) @ dz
+        dx = product(dz, y.swapaxes(-1, -2))
+        dy = product(x.swapaxes(-1, -2), dz)
         return unbroadcast(dx, x.shape), unbroadcast(dy, y.shape)
 
-    return x @ y, backward
+    return product(x, y), backward
 
 
 @op
@@ -33,12 +34,12 @@ def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Backward
     Saves: x and the weight.
     """
     check_linear("linear", x, weight, bias)
-    y = x @ weight
+    y = product(x, weight)
     if bias is not None:
         y += bias
 
     def backward(dy: Array) -> tuple[Array | None, ...]:
-        return dy @ weight.T, x.T @ dy, dy.sum(0) if bias is not None else None
+        return product(dy, weight.T), product(x.T, dy), dy.sum(0) if bias is not None else None
 
     return y, backward
 
@@ -51,14 +52,14 @@ def linear_relu(x: Array, weight: Array, bias: Array) -> tuple[Array, Backward]:
     Saves: x, the weight, and y, whose sign is the derivative of ReLU.
     """
     check_linear("linear_relu", x, weight, bias, may_lack_bias=False)
-    y = x @ weight
+    y = product(x, weight)
     y += bias
     xp = namespace(y)
     xp.maximum(y, xp.zeros_like(bias), out=y)  # a row of zeros: NumPy is slower with a scalar 0
 
     def backward(dy: Array) -> tuple[Array, Array, Array]:
         dz = dy * (y > 0)
-        return dz @ weight.T, x.T @ dz, dz.sum(0)
+        return product(dz, weight.T), product(x.T, dz), dz.sum(0)
 
     return y, backward
 
@@ -99,9 +100,9 @@ def linear_transposed(x: Array, weight: Array) -> tuple[Array, Backward]:
     check_linear_transposed(x, weight)
 
     def backward(dy: Array) -> tuple[Array, Array]:
-        return dy @ weight, dy.T @ x
+        return product(dy, weight), product(dy.T, x)
 
-    return x @ weight.T, backward
+    return product(x, weight.T), backward
 
 
 def check_linear_transposed(x: Array, weight: Array) -> None:

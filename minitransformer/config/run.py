@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autograd.array import Device
-from autograd.kernel_choice import KernelChoice
+from autograd.kernel_registry import KernelChoice
 from minitransformer.config import presets
 from minitransformer.config.checks import ConfigError
 from minitransformer.config.data import DataConfig

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 from sentencepiece import SentencePieceProcessor
-from threadpoolctl import threadpool_limits
 
+from autograd.blas import product_threads
 from minitransformer.convert.ctranslate2 import SETTINGS_FILE
 from minitransformer.convert.foreign_files import SettingsFile, sentencepiece_models
 from minitransformer.convert.parts import ConversionError, Parts, Vocabulary
@@ -112,7 +112,7 @@ def certify(parts: Parts, other: OtherSide, lines: Sequence[str]) -> Certificate
     if the model has another penalty.  Sentences are computed one by one, on one thread: several would wait for each
     other longer than they compute.
     """
-    with threadpool_limits(1, user_api="blas"):
+    with product_threads(1):
         return _certificate(parts, other, [*lines, *_with_unknown_words(lines[0])])
 
 

@@ -6,7 +6,8 @@ import logging
 import re
 import shutil
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pooch
@@ -50,9 +51,10 @@ def _fetch(config: DataConfig, name: str, digest: str) -> Path:
     if path.exists() and _sha256(path) != digest:
         raise DownloadError(f"{path}: is there, but its sha256 is not {digest}; remove it to fetch it again")
     _log.info(f"checking {path}" if path.exists() else f"{path} from {address}")
-    pooch.get_logger().setLevel("WARNING")  # it would repeat the line above
     try:
-        return Path(pooch.retrieve(address, f"sha256:{digest}", fname=path.name, path=config.raw, progressbar=False))
+        with _quiet(pooch.get_logger()):  # it would repeat the line above
+            fetched = pooch.retrieve(address, f"sha256:{digest}", fname=path.name, path=config.raw, progressbar=False)
+        return Path(fetched)
     except OSError as error:  # requests' errors are OSErrors
         raise DownloadError(
             f"{address}: cannot be fetched ({error}); fetch it by hand into {config.raw}, or try again later"
@@ -62,6 +64,17 @@ def _fetch(config: DataConfig, name: str, digest: str) -> Path:
             f"{address}: cannot be used ({error}); this is no address (https://…), or the file there is another one"
             " now: update data.download_from or data.sha256"
         ) from error
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Log only warnings and errors within this context."""
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _sha256(path: Path) -> str:

@@ -22,7 +22,7 @@ from autograd import (
     to_host,
 )
 from autograd.array import Array, Device, IntArray
-from autograd.kernel_choice import register_kernels
+from autograd.kernel_registry import register_kernels
 from autograd.ops.linear import pack_weight
 from autograd.ops.softmax import log_softmax_values
 from autograd.ops.top_k import linear_top_k

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translation, Translator
+from minitransformer.system.threads import start_thread
 
 COLLECT_SECONDS = 0.005  # a sentence waits so long for others to share its batch
 HYPOTHESES_IN_BATCH = 256
@@ -71,7 +72,7 @@ _Work: TypeAlias = _Sentence | _Call
 class TranslationQueue:
     """A queue of sentences, and the one thread that uses the model.
 
-    A ``Translator`` sets the number of BLAS threads of the whole process, so two threads must not use it at once.
+    A ``Translator`` computes on all cores, so two threads that use one at once only slow each other down.
 
     Args:
         search: the settings of the search; ``n_best`` is that of each request, ``max_factor`` is OUTPUT_FACTOR.
@@ -96,8 +97,7 @@ class TranslationQueue:
         self._changed, self._pause = Condition(), Lock()
         self._next_pause = 0.0  # the time before which a search for long sentences does not pause again
         self.is_closed = False
-        self._thread = Thread(target=self._work, name="translation queue", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._work, name="translation queue")
 
     def __len__(self) -> int:
         with self._changed:

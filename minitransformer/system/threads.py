@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from functools import partial
 from threading import Event, Thread, local
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from threadpoolctl import threadpool_limits
-
-from autograd.packed_weight import product_threads
+from autograd.blas import product_threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
 
 SECONDS_TO_END = 0.2
 
@@ -39,6 +40,26 @@ def available_cores() -> int:
     return len(allowed_cores())
 
 
+class ThreadPool(ThreadPoolExecutor):
+    """A pool whose threads compute as the thread that submits the work: with its choice of kernels.
+
+    A new thread does not inherit the context variables of the thread that starts it.
+    """
+
+    def submit(
+        self, function: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Future[Result]:
+        """Compute ``function(*args, **kwargs)`` in a copy of the caller's context."""
+        return super().submit(copy_context().run, partial(function, *args, **kwargs))
+
+
+def start_thread(work: Callable[[], object], name: str | None = None) -> Thread:
+    """Start a daemon thread that computes ``work`` in a copy of the caller's context, as a ``ThreadPool`` does."""
+    thread = Thread(target=copy_context().run, args=(work,), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
 def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_threads: int) -> Iterator[Result]:
     """Yield ``function(item)`` for every item, in order, computed on at most ``n_threads`` threads.
 
@@ -54,7 +75,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], n_
         with product_threads(n_inside):
             return function(item)
 
-    with threadpool_limits(n_inside, user_api="blas"), ThreadPoolExecutor(n_workers) as executor:
+    with ThreadPool(n_workers) as executor:
         try:
             yield from executor.map(compute, items)
         except BaseException:
@@ -78,13 +99,13 @@ def on_a_thread(work: Callable[[], Result]) -> Result:
             result.set_exception(error)
 
     try:
-        Thread(target=compute, daemon=True).start()
+        start_thread(compute)
         while not result.done():  # Thread.join would call an interrupted thread dead before Python 3.13 (bpo-46726)
             wait([result], SECONDS_TO_END)  # a signal that another thread receives does not end a wait
     except KeyboardInterrupt:
         unwanted.set()
         wait([result], SECONDS_TO_END)
-        _left_alone.append(result)
+        _left_alone[:] = [*(earlier for earlier in _left_alone if not earlier.done()), result]
         raise
     return result.result()
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from autograd.array import Device, namespace_of_device
+from autograd.blas import product_threads
 from minitransformer.config import ModelConfig
 
 Lengths = np.ndarray[Any, Any]  # of sentences, in tokens, each with its end symbol
@@ -90,6 +90,6 @@ def sustained_flops_per_second(device: Device, n_threads: int, size: int | None 
         float((a @ a)[0, 0])  # waits for a GPU
         return time.perf_counter() - start
 
-    with threadpool_limits(n_threads, user_api="blas"):
+    with product_threads(n_threads):
         seconds()
         return 2 * size**3 / min(seconds() for _ in range(repeats))

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from autograd import RandomStream, backward
 from autograd.array import Array, IntArray
+from autograd.blas import product_threads
 from autograd.op import Operation, Run, observed
 from autograd.tensor import Backward, Gradient
 from minitransformer.config import ModelConfig, TrainingConfig
@@ -178,7 +178,7 @@ def _factors(config: ModelConfig, dtype: str) -> Array:
     The weights are zeros that are never written, so they take no memory.
     """
     terms, peaks = [], []
-    with _tracing(), threadpool_limits(1, user_api="blas"):
+    with _tracing(), product_threads(1):
         few, many = (_model(config, n_words, dtype) for n_words in (_FEW_WORDS, _MANY_WORDS))
         _measure(few, ((_LONGEST,), (_LONGEST,)))  # fills caches, such as that of positions
         for model, sample in zip([few] * (len(_SAMPLES) - 1) + [many], _SAMPLES, strict=True):

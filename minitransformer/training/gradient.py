@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from autograd import RandomStream, backward, namespace
 from autograd.array import Array, lasting, staying_here
+from autograd.blas import product_threads
 from minitransformer.model.batch import ModelInput
 from minitransformer.model.transformer import Transformer
-from minitransformer.system.threads import even_slices
+from minitransformer.system.threads import ThreadPool, even_slices
 
 
 class GradientAccumulator:
@@ -23,7 +23,7 @@ class GradientAccumulator:
 
     def __init__(self, model: Transformer, *, n_threads: int) -> None:
         self.model, self.n_threads = model, n_threads
-        self._executor = ThreadPoolExecutor(
+        self._executor = ThreadPool(
             max(1, n_threads - 1), thread_name_prefix="micro-batch", initializer=staying_here(model.device)
         )
         self._free: list[Array] = []
@@ -32,12 +32,14 @@ class GradientAccumulator:
         """Write Σ dloss/dθ over this rank's micro-batches to the model's gradients; return Σ loss, in nats.
 
         A micro-batch that is None has no sentences.  Without micro-batches the gradients do not change.  The loss is a
-        float64 array without axes on the model's device, so that the call need not wait for the device.
+        float64 array without axes on the model's device, so that the call need not wait for the device.  Each matrix
+        product has one thread.
         """
         gradients = self.model.parameters.gradients
         loss: Array = namespace(gradients).zeros(())
         if micro_batches:
-            loss = loss + self._sum(list(zip(micro_batches, streams, strict=True)), gradients, self.n_threads)
+            with product_threads(1):
+                loss = loss + self._sum(list(zip(micro_batches, streams, strict=True)), gradients, self.n_threads)
         return loss
 
     def _sum(self, leaves: list[tuple[ModelInput | None, RandomStream]], out: Array, n_threads: int) -> Array:

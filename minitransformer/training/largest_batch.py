@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
-
 from autograd import RandomStream
 from autograd.array import IntArray
 from minitransformer.config import MAX_MICRO_BATCHES, TrainingConfig
@@ -49,7 +47,7 @@ def try_largest_batch(trainer: Trainer) -> None:
     footprint, batch = _predicted(trainer, trainer.config)
     if trainer.model.device == "cpu":
         _log.info(f"memory: {needed_and_free(footprint, free, n_processes)}")
-    with advising(trainer, free), threadpool_limits(1, user_api="blas"):
+    with advising(trainer, free):
         streams = [RandomStream(trainer.config.seed, 0, micro_batch) for micro_batch in trainer.micro_batches]
         trainer.gradient.compute(_largest_micro_batches(trainer, batch), streams)
 

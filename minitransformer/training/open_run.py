@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autograd.array import namespace_of_device
-from autograd.kernel_choice import choose_kernels, kernels_for, register_kernels
+from autograd.kernel_registry import kernels_for, register_kernels
 from autograd.kernels.cpu.library import library
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.data.prepare import PreparedData
@@ -53,12 +53,12 @@ class OpenRun:
 def open_run(config: RunConfig, world: Communicator) -> OpenRun:
     """Prepare the data if it is missing, build the model, resume from the last checkpoint, try the largest batch.
 
-    First the automatic settings are replaced by their values, which all that follows reads, checks and saves.
+    First the automatic settings are replaced by their values, which all that follows reads, checks and saves.  The
+    caller chooses the kernels for the opening and for the training that follows (``references_only``).
     Raises: ConfigError if the run's directory holds another run; CorpusError; CheckpointError; OutOfMemoryError;
     DeviceError; DisagreementError before ranks share memory for a model.
     """
     _require_same(world, {"code": code_version(), **config.settings()})
-    choose_kernels(config.kernels)
     placements = choose_placements(config.device, world)
     config, why_no_bfloat16 = resolve(config, world)
     require_same_kernels(config, world)

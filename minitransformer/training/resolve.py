@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from autograd.array import Device, DeviceError, namespace_of_device
-from autograd.kernel_choice import KernelChoice, kernels_for, register_kernels
+from autograd.kernel_registry import KernelChoice, kernels_for, register_kernels
 from autograd.precision import dtype_named
 from minitransformer.config import RunConfig
 from minitransformer.config.automatic import begun_with, resolved, with_values

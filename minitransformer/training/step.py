@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +13,7 @@ from autograd.array import Array, IntArray, staying_here
 from autograd.optim import Adam, clip, sum_squares
 from minitransformer.config import TrainingConfig
 from minitransformer.model.batch import ModelInput
-from minitransformer.system.threads import even_slices
+from minitransformer.system.threads import ThreadPool, even_slices
 from minitransformer.training.gradient import GradientAccumulator
 from minitransformer.training.schedule import learning_rate
 from parallel.reducer import GradientReducer
@@ -65,7 +64,7 @@ class TrainingStep:
     ) -> None:  # fmt: skip
         self.gradient, self.reducer, self.adam, self.config = gradient, reducer, adam, config
         self.micro_batches, self.parameters = micro_batches, gradient.model.parameters
-        self.executor = ThreadPoolExecutor(
+        self.executor = ThreadPool(
             gradient.n_threads, thread_name_prefix="adam", initializer=staying_here(gradient.model.device)
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from autograd.kernel_registry import references_only
 from minitransformer.config import RunConfig
 from minitransformer.config.run import RESULTS_FILE
 from minitransformer.model.transformer import Transformer
@@ -72,7 +73,11 @@ def train(
         callbacks = [ProgressBar(Console(file=sys.stderr, highlight=False))] if world.rank == 0 else []
     files = [MetricsFile(config.run), ReportPage(config.run)] if world.rank == 0 else []
     callback = Callbacks([*files, *callbacks])
-    with run_lock(config.run, world), collected_warnings(world):
+    with (
+        references_only(when=config.kernels == "reference"),
+        run_lock(config.run, world),
+        collected_warnings(world),
+    ):
         run = open_run(config, world)
         if evaluates and is_finished(run):
             is_complete = True

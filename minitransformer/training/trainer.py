@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
-
 from autograd import namespace
 from autograd.array import Array, Device, IntArray, gpu_module
 from autograd.optim import Adam
@@ -145,7 +143,7 @@ class Trainer:
         """
         self.writer.watch()
         self._stopwatch.lap()
-        with threadpool_limits(1, user_api="blas"), Interrupt(self.world) as interrupt, self._to_the_end():
+        with Interrupt(self.world) as interrupt, self._to_the_end():
             stages = self._stages(callback, interrupt)
             if self.state.validation_is_due:
                 _, validation, checkpoint = stages

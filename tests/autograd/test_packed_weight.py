@@ -12,9 +12,11 @@ import pytest
 from waiting import TIME_LIMIT
 
 from autograd import Tensor, backward, ops
+from autograd.blas import n_product_threads, product_threads
+from autograd.kernel_registry import references_only
 from autograd.kernels.cpu.library import library
 from autograd.ops.linear import pack_weight
-from autograd.packed_weight import PackedWeight, n_product_threads, product_threads
+from autograd.packed_weight import PackedWeight
 
 RANDOM = np.random.default_rng(1)
 needs_compiler = pytest.mark.skipif(not library().functions, reason="no C compiler")
@@ -94,7 +96,7 @@ import os
 import numpy as np
 from autograd import ops
 from autograd.ops.linear import pack_weight
-from autograd.packed_weight import product_threads
+from autograd.blas import product_threads
 packed, x = pack_weight(np.ones((40, 500), np.float32)), np.ones((3, 40), np.float32)
 with product_threads(2):
     ops.linear(x, packed, None)
@@ -105,6 +107,22 @@ with product_threads(2):
 assert os.waitpid(child, 0)[1] == 0
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=TIME_LIMIT)
+
+
+@needs_compiler
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize(("n_terms", "n_columns"), [(1, 1), (7, 33), (513, 100)])
+def test_references_compute_with_packed_weights(
+    n_terms: int, n_columns: int, int8: bool, kernels_run: list[Any]
+) -> None:
+    x, weight, bias = numbers(3, n_terms), numbers(n_terms, n_columns), numbers(n_columns)
+    packed, rounded = pack_weight(weight, int8=int8), pack_weight.reference(weight, int8=int8)
+    kernels_run.clear()
+    with references_only():
+        np.testing.assert_array_equal(ops.linear(x, packed, bias).value, x @ rounded + bias)
+        np.testing.assert_array_equal(ops.linear_relu(x, packed, bias).value, np.maximum(x @ rounded + bias, 0))
+        assert isinstance(pack_weight(weight, int8=int8), np.ndarray)
+    assert kernels_run == []
 
 
 @needs_compiler

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from textbook import log_softmax
 
 from autograd import to_device, to_host
+from autograd.blas import product_threads
 from autograd.kernels.cpu.library import library
 from autograd.ops.linear import pack_weight
 from autograd.ops.top_k import linear_top_k, top
-from autograd.packed_weight import PackedWeight, product_threads
+from autograd.packed_weight import PackedWeight
 
 SEEDS = st.integers(0, 2**32 - 1)
 WIDTHS = st.integers(1, 12) | st.integers(1, 600)

@@ -7,24 +7,18 @@ from pathlib import Path
 import pytest
 from small_run import Trained, output_of, translated
 
-from autograd.op import with_kernels
 from cli.doctor import doctor
 from cli.train import read_options, train
 
-pytestmark = pytest.mark.usefixtures("kernels_kept")
 OPTION = "--kernels", "reference"
 
 
-def names_of_kernels() -> list[str]:
-    return [operation.name for operation in with_kernels if operation.kernels]
-
-
-def test_translations_are_those_of_the_kernels(trained: Trained) -> None:
+def test_translations_are_those_of_the_kernels(trained: Trained, kernels_run: list[object]) -> None:
     source = b"one two\nsix\n"
-    by_kernels = translated(trained, source)
-    assert names_of_kernels()
-    assert translated(trained, source, *OPTION) == by_kernels
-    assert names_of_kernels() == []
+    by_references = translated(trained, source, *OPTION)
+    assert kernels_run == []
+    assert translated(trained, source) == by_references
+    assert kernels_run
 
 
 def test_a_file_of_options_may_choose_references(tmp_path: Path) -> None:
@@ -33,13 +27,12 @@ def test_a_file_of_options_may_choose_references(tmp_path: Path) -> None:
     assert read_options(["--config", str(file)]).kernels == "reference"
 
 
-def test_training_runs_without_kernels(trained: Trained, tmp_path: Path) -> None:
+def test_training_runs_without_kernels(trained: Trained, tmp_path: Path, kernels_run: list[object]) -> None:
     arguments = [*trained.arguments, "--run", str(tmp_path / "run"), "--training.max-updates", "10", *OPTION]
     assert "step 10 of 10, epoch" in output_of(lambda: train(arguments))
-    assert names_of_kernels() == []
+    assert kernels_run == []
 
 
 def test_the_doctor_reports_that_kernels_are_not_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     doctor(["--run", str(tmp_path), *OPTION])
     assert 'not used (kernels is "reference")' in capsys.readouterr().out
-    assert names_of_kernels() == []

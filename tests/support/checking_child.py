@@ -22,7 +22,7 @@ import gpu_stand_in
 
 gpu_stand_in.install()
 
-from autograd.kernel_choice import kernels_for  # noqa: E402
+from autograd.kernel_registry import kernels_for  # noqa: E402
 from autograd.kernels.cuda import check, register_all  # noqa: E402
 from autograd.kernels.cuda.cases import CaseSizes  # noqa: E402
 from autograd.precision import in_float32, is_bfloat16  # noqa: E402

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autograd.kernel_choice import kernels_for
+from autograd.kernel_registry import Kernels, kernels_for
 from autograd.kernels.cuda import (
     adam,
     attention,
@@ -22,7 +22,6 @@ from autograd.kernels.cuda import (
     register_all,
     top_k,
 )
-from autograd.op import Kernels
 
 MODULES = (adam, attention, clip, cross_entropy, dropout, embedding, layer_norm, linear, top_k)
 register_all()

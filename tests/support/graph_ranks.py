@@ -16,7 +16,7 @@ from failing_ranks import impatient_world
 
 from autograd import to_host
 from autograd.array import namespace_of_device
-from autograd.kernel_choice import at_first_use
+from autograd.kernel_registry import at_first_use
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
@@ -55,7 +55,7 @@ def use_gpu_of_stand_in(world: Communicator, directory: Path) -> None:
     import gpu_stand_in
 
     gpu_stand_in.install()
-    at_first_use.clear()
+    at_first_use("cuda", lambda: None)
     os.environ["XDG_CACHE_HOME"] = str(directory / f"cache-{world.rank}")
     fake_cuda.N_GPUS = world.size
     choose_placements("cuda", world)

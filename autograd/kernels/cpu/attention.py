@@ -39,7 +39,7 @@ def attention_over_ranges(
         for x in (mask.first, mask.last, queries.starts, queries.lengths, keys.starts, keys.lengths)
     )
     sizes = len(keys), n_heads, width, v_width, 1 / math.sqrt(width)
-    weights = np.empty(n_heads * int(queries.lengths @ _padded(keys.lengths)), np.float32)
+    weights = np.empty(n_heads * int(np.dot(queries.lengths, _padded(keys.lengths))), np.float32)
     y = np.empty((n_queries, n_heads, v_width), np.float32)
     longest = _padded(keys.longest)
     _forward(q, k, v, *segments, np.empty(width * longest, np.float32), weights, y, *sizes)

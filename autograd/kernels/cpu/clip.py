@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array
+from autograd.blas import product
 from autograd.optim import in_runs, sum_squares
 
 
@@ -16,4 +17,4 @@ def sum_squares_by_einsum(gradients: Array) -> Array:
     """
     runs, rest = in_runs(gradients)
     squares = np.einsum("ij,ij->i", runs, runs)
-    return np.concatenate([squares, (rest @ rest)[None]]) if len(rest) else squares
+    return np.concatenate([squares, product(rest, rest)[None]]) if len(rest) else squares

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array
+from autograd.blas import product
 from autograd.kernels.cpu.library import Function, is_for_c
 from autograd.kernels.cpu.linear import PendingMatmul
 from autograd.ops.cross_entropy import (
@@ -49,7 +50,7 @@ def linear_cross_entropy_in_place(
     dlogits = z
 
     def backward(dy: Array) -> tuple[Array | PendingGradient | None, ...]:
-        dbias = np.full(n_rows, dy, np.float32) @ dlogits if bias is not None else None
-        return (dlogits @ weight) * dy, PendingMatmul(dlogits.T, x * dy), dbias, None
+        dbias = product(np.full(n_rows, dy, np.float32), dlogits) if bias is not None else None
+        return product(dlogits, weight) * dy, PendingMatmul(dlogits.T, x * dy), dbias, None
 
     return np.asarray(loss, np.float32), backward

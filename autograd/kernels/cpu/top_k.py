@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from autograd.array import Array, BoolArray, FloatArray, IntArray
+from autograd.blas import n_product_threads
 from autograd.kernels.cpu.library import Function
 from autograd.ops.linear import check_linear
 from autograd.ops.top_k import linear_top_k
-from autograd.packed_weight import PackedWeight, n_product_threads
+from autograd.packed_weight import PackedWeight
 
 CHUNK = 128  # columns, as in top_k.c
 PARTS = 4  # per thread: so many that a thread that is interrupted delays little

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from autograd.array import Array, namespace_of_device, to_device, to_host, use_gpu
-from autograd.kernel_choice import kernels_for
+from autograd.kernel_registry import kernels_for
 from autograd.kernels.cuda import register_all
 from autograd.kernels.cuda.cases import CASES, FULL, STREAM_ID, Case, CaseSizes, Draw
 from autograd.op import operations

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from autograd.array import namespace_of_device
-from autograd.kernel_choice import kernels_for
+from autograd.kernel_registry import kernels_for
 from autograd.kernels.compiler import CompilerError, cache_directory, cached_code, code_of
 from autograd.kernels.cuda import cublaslt, nvrtc, register_all
 

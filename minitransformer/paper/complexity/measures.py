@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from autograd import Tensor, backward, no_tape
 from autograd.array import Array
+from autograd.blas import product_threads
 from autograd.tensor import Node
 from minitransformer.paper.complexity.layers import SequenceLayer
 
@@ -20,7 +20,7 @@ def seconds(layer: SequenceLayer, x: Array, repeats: int) -> float:
 
     Return the least of ``repeats`` measurements, after a warm-up pass.  CPU time excludes the time of other processes.
     """
-    with no_tape(), threadpool_limits(1, user_api="blas"):
+    with no_tape(), product_threads(1):
         layer.forward(x)
         return min(_timed(lambda: layer.forward(x)) for _ in range(repeats))
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from autograd import DeviceError
 from autograd.array import Device, count_gpus, gpu_module
-from autograd.kernel_choice import KernelChoice
+from autograd.kernel_registry import KernelChoice
 from autograd.kernels.cpu.library import library
 from autograd.kernels.cuda.checked import CheckError, check_results
 from minitransformer.system.provenance import blas_libraries, code_version

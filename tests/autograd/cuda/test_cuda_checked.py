@@ -16,7 +16,7 @@ import cuda_kernels
 import cuda_on_cpu
 import pytest
 
-from autograd.kernel_choice import kernels_for
+from autograd.kernel_registry import kernels_for
 from autograd.kernels.cuda import checked, cublaslt, nvrtc
 from autograd.kernels.cuda.checked import CheckError, check_results, register_checked
 

@@ -15,6 +15,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pooch
 import pytest
 
 from minitransformer.config import DataConfig
@@ -79,7 +80,9 @@ def names_in(folder: Path) -> list[str]:
 def test_a_file_with_the_right_checksum_is_fetched(
     tmp_path: Path, address: str, ending: str, digest: str, logged: list[str]
 ) -> None:
+    level = pooch.get_logger().level
     paths = download(config_of(tmp_path, address + ending, f"text.en:{digest}"))
+    assert pooch.get_logger().level == level
     assert paths == [tmp_path / "raw" / "text.en"]
     assert paths[0].read_bytes() == CONTENT
     assert logged == [f"{paths[0]} from {address}/text.en"]

@@ -12,6 +12,8 @@ import pytest
 from serving import ScriptedTranslator, queue_of, small_translator
 from waiting import TIME_LIMIT
 
+from autograd import ops
+from autograd.kernel_registry import references_only
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translation
 from minitransformer.serve import translation_queue
@@ -53,6 +55,17 @@ def test_what_arrives_during_a_batch_makes_the_next_one(held: tuple[HeldTranslat
     translator.may_go_on.set()
     assert [future.result(TIME_LIMIT)[0].text for future in futures] == ["A", "B", "C", "D"]
     assert translator.batches == [["first"], ["a", "b", "c", "d"]]
+
+
+def test_the_queue_computes_with_the_kernels_of_its_maker() -> None:
+    def implementation() -> Any:
+        x = np.ones((2, 3), np.float32)
+        return ops.layer_norm.choose((x, x[0], x[0]), {})
+
+    with references_only():
+        queue = queue_of(ScriptedTranslator())
+    assert queue.call(implementation, 1).result(TIME_LIMIT) is ops.layer_norm.reference
+    assert queue.close(TIME_LIMIT)
 
 
 def test_an_idle_queue_waits_for_company(monkeypatch: pytest.MonkeyPatch) -> None:

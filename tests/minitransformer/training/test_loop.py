@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from autograd.array import Array
+from autograd.op import Operation, Run, observed
+from autograd.tensor import Backward
 from minitransformer.model.transformer import Transformer
 from minitransformer.system.files import CheckpointError
 from minitransformer.training.callbacks import Callback, ValidationReport
@@ -29,14 +32,18 @@ from tests.minitransformer.training.test_trainer import (
 
 
 def test_products_are_computed_on_one_thread_each_because_micro_batches_have_threads(tmp_path: Path) -> None:
-    used: set[int] = set()
+    used, between = set[int](), set[int]()
 
-    def note(step: int) -> None:
-        used.update(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+    def note(numbers: set[int]) -> None:
+        numbers.update(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
 
-    with threadpool_limits(2, user_api="blas"):
-        trainer_of(tmp_path, max_updates=1).train(Recorder(note))
-    assert used == {1}
+    def observe(operation: Operation, run: Run, *arguments: Any, **static: Any) -> tuple[Array, Backward]:
+        note(used)
+        return run(*arguments, **static)
+
+    with threadpool_limits(2, user_api="blas"), observed(observe):
+        trainer_of(tmp_path, max_updates=1).train(Recorder(lambda step: note(between)))
+    assert (used, between) == ({1}, {2})
 
 
 def test_time_between_opening_and_training_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,112 @@
+"""Matrix products have one thread if they are small, and what NumPy uses outside of the engine does not change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from autograd import RandomStream, backward, blas
+from autograd.blas import n_product_threads, product, product_threads
+from autograd.optim import Adam
+from minitransformer import Batch, Transformer, presets
+
+NUMBERS = np.random.default_rng(1).standard_normal((6, 5, 4)).astype(np.float32)
+
+
+def n_threads() -> int:
+    return next(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+
+
+@pytest.fixture(autouse=True)
+def _three_threads() -> Iterator[None]:
+    with threadpool_limits(3, user_api="blas"):
+        yield
+        assert n_threads() == 3
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows with each product of the engine: the number of threads that it may use."""
+    numbers: list[int] = []
+    matmul = np.matmul
+
+    def noted(*arguments: Any, **keywords: Any) -> Any:
+        numbers.append(n_threads())
+        return matmul(*arguments, **keywords)
+
+    monkeypatch.setattr(blas.np, "matmul", noted)
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (NUMBERS[0], NUMBERS[1].T), (NUMBERS, NUMBERS.swapaxes(1, 2)), (NUMBERS[0, 0], NUMBERS[1].T),
+        (NUMBERS[0, 0], NUMBERS[1, 0]), (NUMBERS[0], NUMBERS[1, 0]), (NUMBERS[:0], NUMBERS[0].T),
+    ],
+)  # fmt: skip
+def test_a_product_is_that_of_numpy(x: np.ndarray, y: np.ndarray) -> None:
+    np.testing.assert_array_equal(product(x, y), x @ y)
+    out = np.empty_like(x @ y)
+    if out.ndim:
+        product(x, y, out=out)
+        np.testing.assert_array_equal(out, x @ y)
+
+
+def test_only_a_large_product_has_several_threads(used: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "SMALL", 5 * 4 * 5)
+    x, y = NUMBERS[0], NUMBERS[1].T
+    product(x, y)
+    product(x[:4], y)
+    product(NUMBERS[:, :4], NUMBERS.swapaxes(1, 2))  # many small ones
+    assert used == [3, 1, 1]
+    with product_threads(2):
+        product(x, y)
+        product(x[:4], y)
+    with product_threads(1):
+        product(x, y)
+    assert used[3:] == [2, 1, 1]
+
+
+def test_a_loop_written_by_hand_uses_one_thread_for_small_products(used: list[int]) -> None:
+    model = Transformer(presets.tiny(vocabulary_size=13))
+    adam = Adam(model.parameters)
+    batch = Batch.from_token_ids([[3, 4]] * 9, [[4, 3]] * 9)
+    backward(model.loss(batch, RandomStream(1)))
+    adam.step(1e-3, 1, n_tokens=batch.n_target_tokens, max_norm=1.0)
+    model.log_probabilities(batch)
+    assert set(used) == {1}
+    assert len(used) > 90  # forward and backward
+
+
+def test_contexts_of_threads_that_overlap_leave_the_number_as_it_was() -> None:
+    first, second = threading.Event(), threading.Event()
+
+    def begins_first() -> int:
+        with product_threads(2):
+            first.set()
+            assert second.wait(60)
+            return n_threads()
+
+    def ends_last(waiting: Any) -> list[int]:
+        assert first.wait(60)
+        with product_threads(1):
+            second.set()
+            return [waiting.result(60), n_threads(), n_product_threads()]
+
+    with ThreadPoolExecutor(2) as executor:
+        assert executor.submit(ends_last, executor.submit(begins_first)).result(60) == [1, 1, 1]
+    assert n_product_threads() == 1
+
+
+def test_an_error_leaves_the_number_as_it_was() -> None:
+    with pytest.raises(ValueError, match="mismatch"):
+        product(NUMBERS[0], NUMBERS[0])
+    with pytest.raises(ZeroDivisionError), product_threads(1):
+        assert 1 / (n_threads() - 1)

@@ -1,0 +1,115 @@
+"""Kernels of a device are registered at its first use; a context may choose the references."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+import cuda_kernels
+import numpy as np
+import pytest
+
+from autograd import ops
+from autograd.kernel_registry import at_first_use, kernels_for, references_only, register_kernels
+from autograd.op import JointKernels
+from autograd.optim import adam_update
+from autograd.random import random_words
+
+X = np.ones((2, 3), np.float32)
+REFERENCE = ops.layer_norm.reference
+
+
+def layer_norm() -> Any:
+    """Return the implementation of layer_norm that this thread would run."""
+    return ops.layer_norm.choose((X, X[0], X[0]), {})
+
+
+@pytest.fixture
+def registered() -> Iterator[list[str]]:
+    """A list that grows when kernels for "cuda" are registered."""
+    calls: list[str] = []
+    at_first_use("cuda", lambda: calls.append("cuda"))
+    yield calls
+    at_first_use("cuda", lambda: None)
+
+
+def test_kernels_are_registered_once_at_the_first_use_of_their_device(registered: list[str]) -> None:
+    register_kernels("cpu")
+    assert registered == []
+    register_kernels("cuda")
+    register_kernels("cuda")
+    assert registered == ["cuda"]
+
+
+def test_references_need_no_kernels_of_their_device_and_take_them_from_nobody(registered: list[str]) -> None:
+    with references_only():
+        register_kernels("cuda")
+    assert registered == []
+    register_kernels("cuda")
+    assert registered == ["cuda"]
+
+
+def test_operations_with_a_kernel_are_found_by_name() -> None:
+    on_cpu = kernels_for("cpu")
+    assert on_cpu["layer_norm"] is ops.layer_norm
+    assert on_cpu["adam_update"] is adam_update
+    assert on_cpu["random_words"] is random_words
+    assert "add" not in on_cpu
+    assert "layer_norm" not in kernels_for("cuda")
+
+
+def test_kernels_of_one_device_can_be_removed(kernels_kept: None) -> None:
+    operation = kernels_for("cpu")["layer_norm"]
+    operation.kernel("cuda")(operation.kernels[0].run)
+    assert kernels_for("cuda") == {"layer_norm": operation}
+    operation.remove_kernels("cuda")
+    assert kernels_for("cuda") == {}
+    assert kernels_for("cpu")["layer_norm"] is operation
+
+
+def test_references_run_only_where_they_are_chosen() -> None:
+    kernel = layer_norm()
+    assert kernel is not REFERENCE
+    with references_only():
+        assert layer_norm() is REFERENCE
+        with references_only(when=False):
+            assert layer_norm() is REFERENCE
+        assert layer_norm() is REFERENCE
+    assert layer_norm() is kernel
+    with references_only(when=False):
+        assert layer_norm() is kernel
+
+
+def test_kernels_for_gpus_and_joint_kernels_obey(kernels_kept: None) -> None:
+    joint = JointKernels("joint")
+    joint.kernel("cpu")(lambda x: ([x], lambda dys: dys))
+    with cuda_kernels.registered(), references_only():
+        assert ops.layer_norm.first_that_supports((X, X[0], X[0]), {}) is None
+        assert joint.compute(X) is None
+    assert joint.compute(X) is not None
+
+
+def test_threads_with_different_choices_do_not_disturb_each_other() -> None:
+    both, kernel = threading.Barrier(2, timeout=60), layer_norm()
+
+    def chosen(only: bool) -> list[Any]:
+        found = []
+        for _ in range(20):
+            with references_only(when=only):
+                both.wait()
+                found.append(layer_norm())
+                both.wait()
+        return found
+
+    with ThreadPoolExecutor(2) as executor:
+        assert list(executor.map(chosen, (True, False))) == [20 * [REFERENCE], 20 * [kernel]]
+
+
+def test_a_copy_of_the_context_has_its_choice_also_later() -> None:
+    with references_only():
+        context = copy_context()
+    assert context.run(layer_norm) is REFERENCE
+    assert layer_norm() is not REFERENCE
