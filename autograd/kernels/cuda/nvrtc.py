@@ -15,7 +15,11 @@ from autograd.kernels.cuda.library import paths_of
 
 SOURCES = Path(__file__).parent
 _HEADERS = ("attention.cuh", "attention_long.cuh", "common.cuh", "mma.cuh", "philox.cuh")
-_OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+_OPTIONS = (
+    "--std=c++17",
+    "-default-device",  # before 13.2, NVRTC refuses lambdas as functions of the host
+    "--ptxas-options=-v",
+)
 
 
 class Program(NamedTuple):
