@@ -26,11 +26,15 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_card import FULL, Card, default_name, describe, die_with_parent
-from gpu_results import Results
-from gpu_summary import shown
+ROOT = str(Path(__file__).resolve().parents[1])
+sys.path.insert(0, ROOT)  # a checkout need not be installed
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
 
-from minitransformer.system.provenance import code_version
+from gpu_card import FULL, Card, default_name, describe, die_with_parent  # noqa: E402
+from gpu_results import Results  # noqa: E402
+from gpu_summary import shown  # noqa: E402
+
+from minitransformer.system.provenance import code_version  # noqa: E402
 
 
 class Stage(NamedTuple):
@@ -54,6 +58,7 @@ STAGES = {
     "questions": Stage("gpu_questions", 120, "what must be known about the machine before anything is tuned"),
 }
 
+PACKAGE_OF = {"cupy": "cupy-cuda13x[ctk]"}  # of a module with another name
 SLOWER_ON_CPU = 10  # a stage of a dry run may take its time
 WELL, LEFT, FAILED = 0, 4, 5  # statuses of a stage that came to its end
 ENDED = {WELL: "well", FAILED: "with failures", LEFT: "before its last item: too little time was left"}
@@ -157,12 +162,22 @@ def be(name: str, card: Card) -> int:
     try:
         card.open()
         is_good = importlib.import_module(STAGES[name].module).run(card)
-    except Exception as error:  # outside of its items: something is not installed
+    except ModuleNotFoundError as error:
+        assert card.results is not None
+        card.results.add(stage=name, what="all of it", error=missing(error.name))
+        return FAILED
+    except Exception as error:  # outside of its items
         traceback.print_exc()
         assert card.results is not None
         card.results.add(stage=name, what="all of it", error=f"{type(error).__name__}: {error}"[:1_000])
         return FAILED
     return LEFT if card.n_left else WELL if is_good else FAILED
+
+
+def missing(module: str | None) -> str:
+    """Return which package a stage lacks, and how to install it."""
+    package = str(module).partition(".")[0]
+    return f"{package} is not installed: pip install {PACKAGE_OF.get(package, package)}"
 
 
 if __name__ == "__main__":

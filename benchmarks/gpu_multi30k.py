@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from gpu_card import Card
 from gpu_results import ROOT
 
-from cli.run_options import start_of
 from minitransformer.config import RunConfig
+from minitransformer.config.checks import with_changes
 from minitransformer.training.train import train
 
 RECIPE = ROOT / "recipes" / "multi30k-en-de.toml"
@@ -40,7 +41,8 @@ def config_of(card: Card, directory: Path, run: Path) -> RunConfig:
 
     A dry run makes few updates of a small model, with the CPU's own kernels: emulated ones take too long to score it.
     """
-    _, config = start_of(RECIPE)
+    table = tomllib.loads(RECIPE.read_text(encoding="utf-8"))
+    config = with_changes(RunConfig.of_preset(table.pop("preset")), table)
     data = dataclasses.replace(config.data, directory=directory)
     training = dataclasses.replace(config.training, precision="bfloat16", n_micro_batches=1)
     config = dataclasses.replace(config, run=run, data=data, training=training, device="cuda")
