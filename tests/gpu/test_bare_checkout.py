@@ -37,12 +37,12 @@ def test_the_benchmark_starts_from_any_directory(environment: dict[str, str], tm
 
 
 def test_a_stage_names_the_package_that_it_lacks(environment: dict[str, str], tmp_path: Path) -> None:
-    arguments = ("parity", "--device", "cpu", "--out", str(tmp_path / "gpu.json"))
+    arguments = ("contests", "--device", "cpu", "--out", str(tmp_path / "gpu.json"))
     done = run_python(environment, tmp_path, str(ROOT / "benchmarks" / "gpu.py"), *arguments)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     failed = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))["failed"]
-    assert failed == {"parity, all of it": "torch is not installed: pip install torch"}
+    assert failed == {"contests, all of it": "torch is not installed: pip install torch"}
 
 
 def test_the_tests_that_need_a_gpu_are_collected(environment: dict[str, str]) -> None:
