@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import dataclasses
+import hashlib
 import importlib
 import math
 import signal
@@ -18,19 +19,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from gpu_results import Results, Row, hash_of_code
+from gpu_results import LARGE, SMALL, Results, Row
+from workload import IdPairs, Workload
 
 from autograd.array import DeviceError, count_gpus, namespace_of_device, to_device
-from autograd.kernels.cuda import cases, register_all
+from autograd.kernels.cuda import register_all
 from autograd.precision import rounded
 from minitransformer import ModelConfig, presets
 
-register_all()
-TESTS = Path(__file__).resolve().parent.parent / "tests"
-PACKAGES = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "ml_dtypes", "torch", "triton", "nvidia-cuda-nvrtc", "mpi4py")
+ROOT = Path(__file__).resolve().parents[1]
+CODE = ("autograd", "benchmarks", "cli", "minitransformer", "parallel", "recipes")
+PACKAGES = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "ml_dtypes", "torch", "triton", "nvidia-cuda-nvrtc")
 LOST = 3  # status of a stage that cannot use the card any more
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
-WARM_UP = 2  # runs that are not counted: something is compiled, or allocated
+N_BATCHES = 3
 Name = Literal["cuda", "cpu"]
 
 
@@ -39,27 +41,16 @@ class Sizes:
     """How much work the stages do."""
 
     models: dict[str, ModelConfig]
-    tokens: tuple[int, ...]  # of a side of an update, at most
-    numerics: cases.CaseSizes
-    elements: int  # of the large arrays that are copied
-    product: int  # rows and columns of the large product
-    repeats: int  # of what is timed
+    tokens: tuple[int, int]  # of a side of an update: of a large and of a small batch
     updates: int  # of a unit of work of a contestant
     rounds: int  # of contests
     sentences: tuple[int, ...]  # that are translated at once
     steps: int  # of decoding
 
 
-FULL = Sizes(
-    models={"base": presets.base(37_000), "big": presets.big(37_000)}, tokens=(25_000, 3_168),
-    numerics=cases.FULL, elements=2**29, product=8_192, repeats=10, updates=9, rounds=7,
-    sentences=(1, 32, 96), steps=30,
-)  # fmt: skip
-SMALLEST = Sizes(
-    models={"base": ModelConfig(61, n_layers=1, d_model=128, d_ff=32, n_heads=2, d_k=16, d_v=16)}, tokens=(48, 32),
-    numerics=cases.CaseSizes(lengths=(1, 17), vocabularies=(61, 64), wave=256), elements=1_000, product=16, repeats=1,
-    updates=2, rounds=1, sentences=(1, 3), steps=29,
-)  # fmt: skip
+FULL = Sizes({name: getattr(presets, name)(37_000) for name in ("base", "big")}, (LARGE, SMALL), 9, 7, (1, 32, 96), 30)
+SMALLEST = Sizes({"base": ModelConfig(61, n_layers=1, d_model=128, d_ff=32, n_heads=2, d_k=16, d_v=16)}, (48, 32), 2, 1,
+                 (1, 3), 29)  # fmt: skip
 
 
 @dataclass
@@ -69,8 +60,6 @@ class Card:
     name: Name
     results: Results | None = None
     stage: str = ""
-    models: tuple[str, ...] = ()
-    """These only, if there are any."""
     ends: float = math.inf
     """When the time is over, as ``time.time`` has it."""
     multi30k: Path | None = None
@@ -79,18 +68,28 @@ class Card:
     """Items that were not begun, because too little time was left."""
 
     def open(self) -> None:
-        """Install stand-ins for CuPy, the driver and cuBLASLt if there is no GPU.  Call it first."""
+        """Install stand-ins for CuPy, the driver and cuBLASLt if there is no GPU.  Call it first.
+
+        On a GPU the first model registers the kernels that passed their check; on the stand-ins all are registered.
+        """
         if self.name == "cpu":
-            sys.path[:0] = [str(TESTS / "support")]
+            sys.path[:0] = [str(ROOT / "tests" / "support")]
             importlib.import_module("gpu_stand_in").install()
+            register_all()
 
     @property
     def sizes(self) -> Sizes:
-        sizes = FULL if self.name == "cuda" else SMALLEST
-        return dataclasses.replace(
-            sizes,
-            models={name: config for name, config in sizes.models.items() if name in (self.models or sizes.models)},
-        )
+        return FULL if self.name == "cuda" else SMALLEST
+
+    def batches(self, model: str, tokens: int) -> tuple[ModelConfig, list[IdPairs]]:
+        """Return a model and the sentences on which everybody trains it."""
+        config = self.sizes.models[model]
+        return config, Workload(config, tokens, N_BATCHES, zipf=True).batches()
+
+    def record(self, **facts: Any) -> None:
+        """Add a row of this stage."""
+        assert self.results is not None
+        self.results.add(stage=self.stage, **facts)
 
     def attempt(self, what: str, work: Callable[[], Row], *, seconds: float = 0, **facts: Any) -> bool:
         """Record what ``work`` returns, or the error that it raises; return whether it raised none.
@@ -115,30 +114,12 @@ class Card:
             return False
         outcome = _outcome_of(work)
         self.results.end(item, outcome)
-        if "error" in outcome and not self._still_works():
-            sys.exit(LOST)
+        if "error" in outcome:
+            try:
+                synchronize()
+            except Exception:  # after an illegal access to memory everything else in this process would fail, too
+                sys.exit(LOST)
         return "error" not in outcome
-
-    def _still_works(self) -> bool:
-        """Return False after an illegal access to memory: everything else in this process would fail, too."""
-        try:
-            synchronize()
-        except Exception:
-            return False
-        return True
-
-    def milliseconds(self, work: Callable[[], Any]) -> float:
-        """Median time on the card of one run."""
-        cuda = namespace_of_device("cuda").cuda
-        times, stream = [], cuda.get_current_stream()
-        for _ in range(WARM_UP + self.sizes.repeats):
-            start, end = cuda.Event(), cuda.Event()
-            start.record(stream)
-            work()
-            end.record(stream)
-            end.synchronize()
-            times.append(cuda.get_elapsed_time(start, end))
-        return float(np.median(times[WARM_UP:]))
 
 
 def default_name() -> Name:
@@ -159,15 +140,22 @@ def describe(device: Name, commit: str) -> Row:
     return {"device": device, "card": card, "driver": driver, "commit": commit, "code": hash_of_code(), **versions()}
 
 
-def versions() -> dict[str, str | None]:
+def versions() -> dict[str, str]:
     """Return the versions of what is installed of ``PACKAGES``."""
-    found: dict[str, str | None] = {}
+    found: dict[str, str] = {}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
     return found
+
+
+def hash_of_code() -> str:
+    """Return a hash of everything that may change a result; a copied tree has no commit, and may differ from it."""
+    total = hashlib.blake2b(digest_size=8)
+    files = (path for folder in CODE for path in (ROOT / folder).rglob("*"))
+    for path in sorted(path for path in files if path.suffix in (".py", ".cu", ".cuh", ".toml")):
+        total.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return total.hexdigest()
 
 
 def die_with_parent() -> None:
@@ -188,9 +176,6 @@ def synchronize() -> None:
     namespace_of_device("cuda").cuda.get_current_stream().synchronize()
 
 
-def draw(*shape: int, dtype: str = "bfloat16") -> Any:
-    """Normal random numbers on the card, the same ones again every 2²⁰."""
-    some = np.random.default_rng(1).standard_normal(min(2**20, int(np.prod(shape))), np.float32)
-    xp = namespace_of_device("cuda")
-    values = to_device(some, "cuda")[xp.arange(int(np.prod(shape))) % len(some)].reshape(shape)
-    return rounded(values) if dtype == "bfloat16" else values.astype(dtype)
+def draw(*shape: int) -> Any:
+    """Return normal random numbers on the card, in bfloat16."""
+    return rounded(to_device(np.random.default_rng(1).standard_normal(shape, np.float32), "cuda"))

@@ -1,22 +1,35 @@
-"""Our own training, as ``minitransformer-train`` runs it, on given sentences."""
+"""What concerns our code alone: the preflight, the kernels' check, the same bits, and the time by class of kernel."""
 
 from __future__ import annotations
 
+import sys
 import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import cycle, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from gpu_card import synchronize
+from gpu_card import ROOT, Card, draw, synchronize
 from workload import IdPairs
 
-from autograd.array import namespace_of_device
+from autograd.array import namespace_of_device, to_device, to_host
+from autograd.kernels.cuda import cublaslt, driver, nvrtc
+from autograd.kernels.cuda.checked import CHILD, check_results
+from autograd.kernels.cuda.linear import sum_of_rows
+from autograd.kernels.cuda.products import mask_shape, product
+from autograd.precision import dtype_named, rounded, upcast
 from minitransformer import ModelConfig, Transformer
 from minitransformer.config import TrainingConfig
 from minitransformer.data.store import TokenStore, write_store
 from minitransformer.training.graph import CapturedStep
 from minitransformer.training.trainer import Trainer
 from parallel.communicator import SerialCommunicator
+
+N_UPDATES = 4  # launched and captured, then replayed three times
+CHILD_ON_CPU = (sys.executable, str(ROOT / "tests" / "support" / "checking_child.py"), "{}")
 
 
 class OurTraining:
@@ -30,8 +43,8 @@ class OurTraining:
         self.model = Transformer(config, seed=1, dtype="bfloat16", device="cuda")
         self.trainer = Trainer(self.model, store, None, training, Path(name), SerialCommunicator(), n_threads=1)
         step = self.trainer.training_step
-        assert isinstance(step, CapturedStep), "this model has operations without a kernel"
-        self.trainer.training_step = step if in_graphs else step.step
+        if isinstance(step, CapturedStep) and not in_graphs:
+            self.trainer.training_step = step.step
         self._batches = cycle(np.arange(a, b) for a, b in pairwise(np.cumsum([0, *map(len, batches)])))
 
     def updates(self, n: int) -> int:
@@ -45,8 +58,180 @@ class OurTraining:
         return sum(result.n_tokens for result in results)
 
     def peak_mb(self) -> float:
-        """Memory that CuPy's pools have taken from the card: they give nothing back, so this is the most there was."""
+        """Return what CuPy's pools have taken from the card: they give nothing back, so this is the peak."""
         pools = [namespace_of_device("cuda").get_default_memory_pool()]
         if isinstance(self.trainer.training_step, CapturedStep):
             pools.append(self.trainer.training_step.pool)
         return sum(pool.total_bytes() for pool in pools) / 1e6
+
+
+def preflight(card: Card) -> bool:
+    """Try once what everything else needs; in seconds."""
+    tried: dict[str, Callable[[], Any]] = {
+        "every source compiles": compile_sources,
+        "a kernel runs": launch,
+        "bfloat16 arrays of CuPy, NumPy and ml_dtypes are the same": share_bfloat16,
+        "a product is captured, and launched again on other numbers": capture,
+        "products have the epilogues of a feed-forward network": fuse,
+    }
+    return all([card.attempt(what, lambda work=work: work() or {}) for what, work in tried.items()])
+
+
+def compile_sources() -> dict[str, Any]:
+    """Compile side by side, then load each result from the cache, or raise the compiler's error."""
+    device = namespace_of_device("cuda").cuda.Device()
+    architecture = f"sm_{device.compute_capability}"
+    nvrtc.compile_all(architecture)
+    for path in nvrtc.SOURCES.glob("*.cu"):
+        nvrtc.machine_code(path.name, architecture)
+    return {"NVRTC": nvrtc.version(), "cuBLASLt": cublaslt.version(), "architecture": architecture}
+
+
+def launch() -> None:
+    """Compare one kernel with NumPy."""
+    x = np.random.default_rng(1).standard_normal((300, 65)).astype(np.float32)
+    np.testing.assert_allclose(to_host(sum_of_rows(to_device(x, "cuda"))), x.sum(0), rtol=1e-4, atol=1e-4)
+
+
+def share_bfloat16() -> None:
+    """Convert numbers that are no bfloat16 on both sides."""
+    on_host = np.float32([*np.random.default_rng(1).standard_normal(100_000), 0, -0.0, np.inf, 3e38, 1e-40])
+    on_card = rounded(to_device(on_host, "cuda"))
+    assert to_host(on_card).dtype == dtype_named("bfloat16")
+    assert (to_host(on_card).view(np.uint16) == rounded(on_host).view(np.uint16)).all()
+    assert (to_host(upcast(on_card)) == upcast(rounded(on_host))).all()
+
+
+def capture() -> None:
+    """Capture a product whose result is new memory of the graph's own pool."""
+    xp = namespace_of_device("cuda")
+    before, pool = xp.cuda.get_current_stream().record(), xp.cuda.MemoryPool()
+    stream = xp.cuda.Stream(non_blocking=True)
+    with stream, xp.cuda.using_allocator(pool.malloc):
+        stream.wait_event(before)
+        x, weight = draw(300, 64), draw(64, 128)
+
+        def compute() -> Any:
+            y = xp.empty((300, 128), x.dtype)
+            product(x, weight, y)
+            return y
+
+        compute()  # the algorithm is chosen, the workspace allocated
+        stream.begin_capture()
+        y = compute()
+        graph = stream.end_capture()
+        x[...] = rounded(2 * upcast(x))
+        expected = to_host(compute())
+        graph.launch(stream)
+        stream.synchronize()
+        assert (to_host(y) == expected).all(), "the graph's result is not that of the same product outside of it"
+
+
+def fuse() -> None:
+    """Call the products that may be refused: with ReLU and its mask, and with ReLU's derivative."""
+    x, weight, bias = draw(64, 32), draw(32, 128), draw(128)
+    xp = namespace_of_device("cuda")
+    hidden, mask = xp.empty((64, 128), x.dtype), xp.empty(mask_shape(64, 128), "uint8")
+    product(x, weight, hidden, epilogue="relu_mask_bias", bias=bias, mask=mask)
+    product(x, weight, hidden, epilogue="relu_bias_backward", bias=bias, mask=mask)
+    synchronize()
+
+
+def numerics(card: Card) -> bool:
+    """Check the kernels as the first model does, which then uses the result; record all errors."""
+    return card.attempt("check of the kernels", lambda: check(card))
+
+
+def check(card: Card) -> dict[str, Any]:
+    """Return relative errors.  With a fault the item counts as failed; later stages do without the kernel."""
+    results = check_results(CHILD if card.name == "cuda" else CHILD_ON_CPU)
+    faults = {name: fault for name, fault in results.faults.items() if fault}
+    return {"errors": results.errors, **({"error": f"not used: {faults}"} if faults else {})}
+
+
+def sameness(card: Card) -> bool:
+    """Compare the bits of a few updates with dropout from the same seed; those before choose algorithms of products."""
+    tokens = card.sizes.tokens[1]
+    config, batches = card.batches("base", tokens)
+
+    def trained(*, is_captured: bool = True) -> np.ndarray[Any, Any]:
+        training = OurTraining(config, batches[:1], tokens, in_graphs=True)
+        step = training.trainer.training_step
+        assert isinstance(step, CapturedStep), "an operation has no kernel, so nothing can be captured"
+        if not is_captured:
+            training.trainer.training_step = LaunchedStep(step.step)
+        training.updates(N_UPDATES)
+        assert not is_captured or step.n_graphs, "nothing was captured"
+        return to_host(training.model.parameters.values)
+
+    def compared(*, is_captured: bool = True) -> dict[str, Any]:
+        trained()
+        first, second = trained(), trained(is_captured=is_captured)
+        n_different = int((first.view(np.uint32) != second.view(np.uint32)).sum())
+        assert n_different == 0, f"{n_different} of {first.size} parameters differ"
+        return {"updates": N_UPDATES, "parameters": first.size}
+
+    return all([
+        card.attempt("two runs end with the same bits", compared),
+        card.attempt("a graph leaves the bits of its launches", lambda: compared(is_captured=False)),
+    ])  # fmt: skip
+
+
+class LaunchedStep(CapturedStep):
+    """The same work on fixed capacities, never captured."""
+
+    def enqueue(self, buffers: Any) -> Any:
+        """Launch everything again."""
+        return buffers.compute(self.step)
+
+
+def classes(card: Card) -> bool:
+    """Measure an update of every model and size of batch."""
+    items = [(model, tokens) for model in card.sizes.models for tokens in card.sizes.tokens]
+    return all([card.attempt("ours by class", lambda item=item: by_class(card, *item),
+                             **{"model": item[0], "batch tokens": item[1]}) for item in items])  # fmt: skip
+
+
+def by_class(card: Card, model: str, tokens: int) -> dict[str, Any]:
+    """Return milliseconds of an update in products and in our kernels, by source; the rest is CuPy's, and waiting."""
+    config, batches = card.batches(model, tokens)
+    training = OurTraining(config, batches, tokens, in_graphs=False)
+    training.updates(len(batches))
+    cuda = namespace_of_device("cuda").cuda
+    start, end, stream = cuda.Event(), cuda.Event(), cuda.get_current_stream()
+    with timed_launches() as launches:
+        start.record(stream)
+        training.updates(N_UPDATES)
+        end.record(stream)
+        end.synchronize()
+    spent: dict[str, float] = defaultdict(float)
+    for name, before, after in launches:
+        spent[name] += cuda.get_elapsed_time(before, after) / N_UPDATES
+    total = cuda.get_elapsed_time(start, end) / N_UPDATES
+    return {"ms": total, "launches": len(launches) / N_UPDATES, "rest": total - sum(spent.values()),
+            "classes": dict(sorted(spent.items(), key=lambda item: -item[1]))}  # fmt: skip
+
+
+@contextmanager
+def timed_launches() -> Iterator[list[tuple[str, Any, Any]]]:
+    """Within this context everything that we launch stands between two events, which are kept with its class."""
+    cuda, found = namespace_of_device("cuda").cuda, []
+    function_of, run_product = driver._function, cublaslt.Product.run
+
+    def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def between_events(*arguments: Any, **how: Any) -> Any:
+            before, after, stream = cuda.Event(), cuda.Event(), cuda.get_current_stream()
+            before.record(stream)
+            result = work(*arguments, **how)
+            after.record(stream)
+            found.append((name, before, after))
+            return result
+
+        return between_events
+
+    driver._function = lambda source, *of: timed(source.partition(".")[0], function_of(source, *of))
+    cublaslt.Product.run = timed("products", run_product)
+    try:
+        yield found
+    finally:
+        driver._function, cublaslt.Product.run = function_of, run_product

@@ -1,4 +1,4 @@
-"""One JSON file of results: complete after every write, and what the next call goes on from.
+"""One JSON file of results, complete after every write: what the next call goes on from, with goals and a table.
 
 Rows belong to the code and the card that made them.  Rows of other code, or of another card, stay in the file, but
 count neither as results nor in the summary.
@@ -6,19 +6,17 @@ count neither as results nor in the summary.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from gpu_summary import summary_of
 
-ROOT = Path(__file__).resolve().parent.parent
-CODE = ("autograd", "benchmarks", "cli", "minitransformer", "parallel", "recipes")
 MOST_BEGUN = 2  # times that an item is begun without a result: then the item itself is at fault
-
+LARGE, SMALL = 25_000, 3_168  # tokens of a side
+H200_MILLISECONDS = 20.5  # of an update of the base model on an H200
+OUTCOME = {True: "reached", False: "MISSED", None: "not measured"}
 Row = dict[str, Any]
 
 
@@ -41,8 +39,7 @@ class Results:
 
     def result_of(self, item: Row) -> Row | None:
         """Return the row with the result of this item, or None if there is none."""
-        with_result = (row for row in self.rows() if "begun" not in row and item.items() <= row.items())
-        return next(with_result, None)
+        return next((row for row in self.rows() if "begun" not in row and item.items() <= row.items()), None)
 
     def begin(self, item: Row) -> bool:
         """Note that the item begins; return False if it has begun too often without a result."""
@@ -64,43 +61,113 @@ class Results:
         """Forget failed items and unfinished stages, so that they are run again."""
         self._forget(lambda row: "error" in row or "begun" in row or row.get("ended", "well") != "well")
 
-    def _forget(self, is_forgotten: Any) -> None:
-        rows = self._all_rows()
-        kept = [row for row in rows if not (self.run.items() <= row.items() and is_forgotten(row))]
-        if len(kept) < len(rows):
-            self._write(kept)
+    def _forget(self, is_forgotten: Callable[[Row], bool]) -> None:
+        self._write([row for row in self._all_rows() if not (self.run.items() <= row.items() and is_forgotten(row))])
 
     def _all_rows(self) -> list[Row]:
-        if not self.path.exists():
-            return []
-        return list(json.loads(self.path.read_text(encoding="utf-8"))["rows"])
+        return list(json.loads(self.path.read_text(encoding="utf-8"))["rows"]) if self.path.exists() else []
 
     def _write(self, rows: list[Row]) -> None:
         """Rename a complete file over the old one: a process that is killed leaves one of the two."""
         of_run = [row for row in rows if self.run.items() <= row.items() and "begun" not in row]
-        content = {"machine": self.machine, **summary_of(of_run), "rows": rows}
+        content = {"machine": self.machine, **summary_of(of_run, self.machine["card"]), "rows": rows}
         new = self.path.with_name(f"{self.path.name}.new")
         new.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         new.replace(self.path)
 
 
-def _plain(value: Any) -> Any:
+def _plain(facts: Row) -> Row:
     """Return what JSON can hold; it has no NaN and no infinity."""
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, str | int | float | None) else str(value)
+    text = json.dumps(facts, default=lambda x: x.item() if isinstance(x, np.generic) else str(x))
+    return dict(json.loads(text, parse_constant=str))
 
 
-def hash_of_code() -> str:
-    """Return a hash of everything that may change a result; a copied tree has no commit, and may differ from it."""
-    total = hashlib.blake2b(digest_size=8)
-    files = (path for folder in CODE for path in (ROOT / folder).rglob("*"))
-    for path in sorted(path for path in files if path.suffix in (".py", ".cu", ".cuh", ".toml")):
-        total.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return total.hexdigest()
+class Goal(NamedTuple):
+    """How many times as fast as a contestant of PyTorch we want to be; ``stretch`` is None if there is no more."""
+
+    model: str
+    tokens: int
+    peer: str
+    least: float
+    stretch: float | None = None
+
+
+GOALS = (
+    Goal("base", LARGE, "PyTorch, eager", 2.3, 3.0),
+    Goal("base", LARGE, "PyTorch, compiled", 1.4, 1.7),
+    Goal("big", LARGE, "PyTorch, eager", 1.8),
+    Goal("big", LARGE, "PyTorch, compiled", 1.3),
+    Goal("base", SMALL, "PyTorch, eager", 5.0),
+)
+
+
+def goals_of(rows: list[Row], card: str) -> list[Row]:
+    """Return all goals; those without a measurement are neither reached nor missed (None)."""
+    measured = [(row, {one["name"]: one for one in row["contestants"]}) for row in rows if "contestants" in row]
+    ratios = {
+        (row["model"], row["batch tokens"], name): one["ours_is_times_as_fast"]
+        for row, contest in measured for name, one in contest.items() if len(contest) > 1
+    }  # fmt: skip
+    goals = []
+    for goal in GOALS:
+        ratio = ratios.get((goal.model, goal.tokens, goal.peer))
+        what = f"{goal.model}, {goal.tokens:,} tokens: at least {goal.least} × as fast as {goal.peer}"
+        goals.append(_goal(what, ratio, None if ratio is None else ratio >= goal.least))
+        if goal.stretch and ratio is not None:
+            goals[-1] |= {"stretch": f"{goal.stretch} ×", "stretch reached": ratio >= goal.stretch}
+    alone = [one["ms"] for row, contest in measured for name, one in contest.items()
+             if name == "ours" and (row["model"], row["batch tokens"]) == ("base", LARGE)]  # fmt: skip
+    ms, is_h200 = min(alone, default=None), "H200" in card
+    what = f"base, {LARGE:,} tokens: at most {H200_MILLISECONDS} ms on an H200"
+    goals.append(_goal(what, ms, None if ms is None or not is_h200 else ms <= H200_MILLISECONDS))
+    for row, contest in measured:
+        ours, peaks = contest.get("ours"), [one["peak MB"] for name, one in contest.items() if name != "ours"]
+        if ours and peaks and min(peaks) > 0:
+            ratio = ours["peak MB"] / min(peaks)
+            peer = next(name for name in contest if name != "ours")
+            what = f"{row['model']}, {row['batch tokens']:,} tokens: peak memory at most that of {peer}"
+            goals.append(_goal(what, ratio, ratio <= 1))
+    return goals
+
+
+def _goal(what: str, measured: float | None, is_reached: bool | None) -> Row:
+    return {"goal": what, "measured": measured, "reached": is_reached}
+
+
+def summary_of(rows: list[Row], card: str) -> dict[str, Any]:
+    """Return goals, the stages' ends and what failed, of the rows of one code and one card."""
+    names = ("stage", "model", "batch tokens", "what", "name", "peer")
+    return {
+        "goals": goals_of(rows, card),
+        "stages": {row["stage"]: row["ended"] for row in rows if "ended" in row},
+        "failed": {", ".join(str(row[n]) for n in names if n in row): row["error"] for row in rows if "error" in row},
+    }
+
+
+def table(rows: list[Row], machine: Row) -> str:
+    """Return tables of the contests and of the goals, then how stages ended and what failed."""
+    summary = summary_of(rows, machine["card"])
+    lines = ["", f"{machine['card']}; commit {machine['commit']}, code {machine['code']}", "",
+             "| model, batch | | ms an update (quartiles) | target tokens/s | ours is … times as fast | peak MB |",
+             "|-|-|-|-|-|-|"]  # fmt: skip
+    if machine["device"] == "cpu":
+        lines.insert(0, "\nA dry run without a GPU: no figure here means anything.")
+    for row in rows:
+        for one in row.get("contestants", []):
+            ratio = "" if one["ours_is_times_as_fast"] is None else f"{one['ours_is_times_as_fast']:.2f}"
+            times = "{:.1f} ({:.1f} to {:.1f})".format(one["ms"], *one["quartiles"])
+            facts = [f"{row['model']}, {row['batch tokens']:,}", one["name"], times, f"{one['tokens/s']:,.0f}", ratio]
+            lines.append(f"| {' | '.join(facts)} | {one['peak MB']:,.0f} |")
+    for row in rows:
+        if row["stage"] == "decoding" and "tokens/s" in row:
+            speeds = ", ".join(f"{name} {speed:,.0f}" for name, speed in row["tokens/s"].items())
+            lines += ["", f"{row['what']}: {speeds} tokens/s; ours is {row['ours_is_times_as_fast']:.2f} × as fast"]
+        if "minutes" in row:
+            lines += ["", f"Multi30k: {row['minutes']:.1f} min, {row['results']['validation']['detail']}"]
+    lines += ["", "| goal | measured | |", "|-|-|-|"]
+    for goal in summary["goals"]:
+        measured = "" if goal["measured"] is None else f"{goal['measured']:.2f}"
+        stretch = f"; stretch ({goal['stretch']}) {OUTCOME[goal['stretch reached']]}" if "stretch" in goal else ""
+        lines.append(f"| {goal['goal']} | {measured} | {OUTCOME[goal['reached']]}{stretch} |")
+    lines += ["", *(f"{stage} ended {ended}" for stage, ended in summary["stages"].items())]
+    return "\n".join([*lines, *(f"failed: {name}: {error}" for name, error in summary["failed"].items())])

@@ -6,6 +6,7 @@
 import signal
 from collections.abc import Iterator
 from contextvars import Context, copy_context
+from pathlib import Path
 from threading import current_thread
 from typing import Any, NamedTuple
 
@@ -27,6 +28,20 @@ settings.load_profile("here")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a background job; the tests of Ctrl-C need to hear it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+TESTS = Path(__file__).parent
+OF_GPUS = (TESTS / "gpu", TESTS / "autograd" / "cuda")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Let ``-m gpu`` import only the tests that can need a GPU: a machine with one may lack what the others import."""
+    if config.getoption("markexpr") != "gpu":
+        return None
+    is_near = any(
+        folder.is_relative_to(collection_path) or collection_path.is_relative_to(folder) for folder in OF_GPUS
+    )
+    return not is_near or None
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def test_gpus_are_reported_whether_the_run_uses_them_or_not(
 ) -> None:
     fake_cuda.stand_in_for_cupy()
     monkeypatch.setattr(fake_cuda, "N_GPUS", 2)
-    monkeypatch.setattr(machine, "check_results", lambda: CheckResults({"linear": ""}, tmp_path))
+    monkeypatch.setattr(machine, "check_results", lambda: CheckResults({"linear": None}, {}, tmp_path))
     _, output = output_and_status(capsys, "--run", str(tmp_path), "--device", "cuda")
     assert "ok GPU number 0 of 2; CPU, CuPy stand-in" in output
     _, output = output_and_status(capsys, "--run", str(tmp_path))
@@ -177,11 +177,11 @@ def test_the_check_of_every_cuda_kernel_is_reported(
     arguments = ["--run", str(tmp_path), "--device", "cuda"]
     assert "ok CUDA kernels not checked: there is no GPU" in output_and_status(capsys, *arguments)[1]
     fake_cuda.stand_in_for_cupy()
-    right = CheckResults({"dropout": "", "linear": ""}, tmp_path / "file")
+    right = CheckResults({"dropout": None, "linear": None}, {}, tmp_path / "file")
     monkeypatch.setattr(machine, "check_results", lambda: right)
     status, output = output_and_status(capsys, *arguments)
     assert (status, "ok CUDA kernels right: dropout, linear" in output) == (0, True)
-    wrong = right._replace(faults={"attention": "relative error 2", "dropout": "", "linear": "relative error 2"})
+    wrong = right._replace(faults={"attention": "relative error 2", "dropout": None, "linear": "relative error 2"})
     monkeypatch.setattr(machine, "check_results", lambda: wrong)
     status, output = output_and_status(capsys, *arguments)
     assert status == 1

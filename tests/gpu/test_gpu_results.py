@@ -13,8 +13,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import gpu_card
 from gpu_card import Card
-from gpu_goals import goals_of
-from gpu_results import Results
+from gpu_results import Results, goals_of
 from workload import Workload
 
 from minitransformer import ModelConfig
@@ -108,21 +107,22 @@ def test_the_file_is_json_also_with_numbers_that_json_does_not_have(tmp_path: Pa
         raise AssertionError(constant)
 
     content = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"), parse_constant=refuse)
-    assert content["rows"][0]["most_off"] == "nan"
+    assert content["rows"][0]["most_off"] == "NaN"
 
 
 def contest(tokens: int, ratios: dict[str, float], ms: float) -> dict[str, Any]:
-    names = {"ours": 1.0, **ratios}
+    """Return a row of ours alone, or of a pair."""
     contestants = [
         {"name": name, "ms": ms * ratio, "ours_is_times_as_fast": ratio, "peak MB": 900 if name == "ours" else 1_000}
-        for name, ratio in names.items()
+        for name, ratio in {"ours": 1.0, **ratios}.items()
     ]
     return {"model": "base", "batch tokens": tokens, "contestants": contestants}
 
 
 @pytest.mark.parametrize(("ratio", "reached", "stretch"), [(2.2, False, False), (2.3, True, False), (3.0, True, True)])
 def test_goals_are_ratios_to_pytorch(ratio: float, reached: bool, stretch: bool) -> None:
-    goals = goals_of([contest(25_000, {"PyTorch, eager": ratio}, 20.0)], "NVIDIA H200")
+    rows = [contest(25_000, {"PyTorch, eager": ratio}, 20.0), contest(25_000, {}, 19.0)]
+    goals = goals_of(rows, "NVIDIA H200")
     eager, compiled = goals[:2]
     assert (eager["reached"], eager["stretch reached"], eager["measured"]) == (reached, stretch, ratio)
     assert compiled["reached"] is None

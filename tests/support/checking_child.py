@@ -11,8 +11,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-import os
-import signal
 import sys
 import time
 from typing import Any
@@ -34,22 +32,11 @@ def unusable(*arguments: Any) -> None:
     raise RuntimeError("illegal address")
 
 
-def end_or_hang(fault: str) -> None:
-    if fault == "aborts":
-        os.abort()
-    if fault.startswith("is ended by "):
-        number = int(fault.removeprefix("is ended by "))
-        if number != signal.SIGKILL:  # which cannot be ignored
-            signal.signal(number, signal.SIG_DFL)  # this process may ignore it, for example under nohup
-        os.kill(os.getpid(), number)
-    if fault == "hangs":
-        time.sleep(1_000)
-
-
 def run(reference: Any, fault: str, *arguments: Any, **static: Any) -> Any:
-    end_or_hang(fault)
     if fault == "raises":
         raise RuntimeError("out of\nluck")
+    if fault == "has no memory":
+        raise MemoryError("out of memory")
     if fault == "makes CUDA unusable":
         fake_streams.Stream.synchronize = unusable  # type: ignore[method-assign]
         unusable()

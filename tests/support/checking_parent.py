@@ -27,7 +27,7 @@ CHILD = Path(__file__).with_name("checking_child.py")
 if __name__ == "__main__":
     faults, choice = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    at_first_use("cuda", functools.partial(register_checked, (sys.executable, str(CHILD), faults), 60))
+    at_first_use("cuda", functools.partial(register_checked, (sys.executable, str(CHILD), faults)))
     with references_only(when=choice == "reference"):
         for device in ("cpu", "cuda", "cuda"):
             Transformer(ModelConfig(9, n_layers=1, d_model=4, d_ff=4, n_heads=2, d_k=2, d_v=2), device=device)

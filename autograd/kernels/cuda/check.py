@@ -1,36 +1,31 @@
 """The check of the CUDA kernels: forward and backward, against the references in float64 on the CPU.
 
 ``python -m autograd.kernels.cuda.check GPU [KERNEL …]`` checks all kernels but those that are named, and reports on
-stdout: a JSON list of a name before each kernel, of the name and the fault after it, and an empty list at the end.
-``autograd.kernels.cuda.checked`` starts it, and reads the reports.
+stdout as JSON lists: a name before each kernel; after it the name, the fault or null, and the errors by dtype.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from autograd.array import Array, namespace_of_device, to_device, to_host, use_gpu
-from autograd.kernel_registry import kernels_for
+from autograd.array import Array, namespace, namespace_of_device, to_device, to_host, use_gpu
+from autograd.kernel_registry import Kernels, kernels_for
 from autograd.kernels.cuda import register_all
-from autograd.kernels.cuda.cases import CASES, FULL, STREAM_ID, Case, CaseSizes, Draw
-from autograd.op import operations
+from autograd.kernels.cuda.cases import CASES, FULL, Case, CaseSizes, Draw
 from autograd.ops.linear import linear, linear_relu
-from autograd.ops.top_k import top
-from autograd.optim import adam_update, clip, sum_squares
+from autograd.optim import adam_update
 from autograd.precision import rounded, upcast
-from autograd.random import random_words
 from autograd.tensor import written
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # of the Euclidean norm
 GUARD = 512  # bytes before and behind an array
-ADAM = {"beta1": 0.9, "beta2": 0.98, "eps": 1e-9}
-
-Errors: TypeAlias = Iterator[tuple[str, float]]  # the name of a case, and its greatest relative error
 
 
 class WrongResultError(RuntimeError):
@@ -38,10 +33,7 @@ class WrongResultError(RuntimeError):
 
 
 class GuardedMemory:
-    """An allocator of CuPy arrays between guards.
-
-    Every byte is 0xFF: NaN as a floating-point number, −1 as an integer.
-    """
+    """An allocator of CuPy arrays between guards; every byte is 0xFF: NaN as a floating-point number."""
 
     def __init__(self) -> None:
         self._pool = namespace_of_device("cuda").cuda.MemoryPool()
@@ -65,56 +57,35 @@ class GuardedMemory:
                     raise WrongResultError(f"it writes {where} an array of {size} bytes")
 
 
-def fault_of(name: str, sizes: CaseSizes, memory: GuardedMemory) -> str:
-    """Return what is wrong with a kernel; "" if nothing is."""
-    try:
-        for dtype in TOLERANCE:
-            worst_case(name, dtype, sizes, memory)
-    except Exception as error:  # of any library: the next kernel may be right
-        return " ".join(f"{type(error).__name__}: {error}".split())[:500]
-    return ""
+def relative_error(name: str, case: Case) -> float:
+    """Return the largest relative error of a kernel's results and gradients.  Raises: what the kernel raises."""
+    (arguments, static), operation = case, kernels_for("cuda")[name]
+    run, reference = functools.partial(_run, operation), REFERENCES.get(name) or getattr(operation, "reference", None)
+    assert reference is not None
+    adapted = functools.partial(ADAPTERS[name], run) if name in ADAPTERS else run
+    results, backward = _split(adapted(*map(_on_device, arguments), **static))
+    expected, exact_backward = _split(reference(*map(_exact, arguments), **static))
+    pairs = list(zip(results, expected, strict=True))
+    if backward is not None and exact_backward is not None:
+        dy = np.asarray(np.random.default_rng(2).standard_normal(results[0].shape), np.float32)
+        dy = rounded(dy) if str(results[0].dtype) == "bfloat16" else dy
+        gradients = zip(backward(_on_device(dy)), exact_backward(_exact(dy)), strict=True)
+        pairs += [(written(got), written(exact)) for got, exact in gradients if exact is not None]
+    return max(itertools.starmap(_difference, pairs))
 
 
-def worst_case(name: str, dtype: str, sizes: CaseSizes, memory: GuardedMemory) -> tuple[float, str]:
-    """Return the greatest relative error of a kernel, and the name of its case; (0, "") if it has none of this dtype.
-
-    Raises: WrongResultError if an error is too great; what the kernel raises.
-    """
-    errors = CHECKS.get(name, _errors_of_operation)
-    worst = 0.0, ""
-    for case, error in errors(name, Draw(dtype), sizes):
-        memory.check()
-        if error > TOLERANCE[dtype]:
-            raise WrongResultError(f"relative error {error:.2g} in {dtype}, {case}")
-        worst = max(worst, (error, case))
-    return worst
-
-
-def _errors_of_operation(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
-    for case in CASES[name](draw, sizes):
-        yield case.name, _error_of(name, case)
-
-
-def _error_of(name: str, case: Case) -> float:
-    """Return the greatest relative error of the value and the gradients."""
-    value, backward = _run(name, *map(_on_device, case.arguments), **case.static)
-    expected, exact_backward = operations[name].reference(*map(_exact, case.arguments), **case.static)
-    dy = _direction(value)
-    gradients, exact_gradients = backward(_on_device(dy)), exact_backward(_exact(dy))
-    pairs = zip(gradients, exact_gradients, strict=True)
-    return max(
-        _relative_error(value, expected),
-        *(_relative_error(written(got), written(exact)) for got, exact in pairs if exact is not None),
-    )
-
-
-def _run(name: str, *arguments: Any, **static: Any) -> Any:
-    """Run the kernel of an operation.  Raises: WrongResultError if it does not support the arguments."""
-    for kernel in kernels_for("cuda")[name].kernels:
+def _run(operation: Kernels[Any], *arguments: Any, **static: Any) -> Any:
+    for kernel in operation.kernels:
         if kernel.device == "cuda" and kernel.supports(*arguments, **static):
             return kernel.run(*arguments, **static)
-    shapes = ", ".join(f"{x.dtype} {x.shape}" for x in arguments if x is not None)
-    raise WrongResultError(f"it does not support {shapes}")
+    raise WrongResultError("it does not support these arguments")
+
+
+def _split(result: Any) -> tuple[list[Any], Callable[[Any], Any] | None]:
+    """Return the values, and the backward of (y, backward); None if there is none."""
+    if isinstance(result, tuple):
+        return ([result[0]], result[1]) if callable(result[-1]) else (list(result), None)
+    return [result], None
 
 
 def _on_device(x: Any) -> Any:
@@ -126,132 +97,97 @@ def _exact(x: Any) -> Any:
     return x if x is None or x.dtype.kind == "i" else upcast(x).astype(np.float64)
 
 
-def _direction(value: Array) -> Array:
-    """Return a random gradient of a value, in its dtype."""
-    direction = np.asarray(np.random.default_rng(2).standard_normal(value.shape), np.float32)
-    return rounded(direction) if str(value.dtype) == "bfloat16" else direction
-
-
-def _relative_error(got: Array, exact: Array) -> float:
-    """Return ‖got − exact‖ / ‖exact‖.
-
-    Raises: WrongResultError if the shapes differ, or if an element is not finite.
-    """
-    computed, expected = upcast(to_host(got)).astype(np.float64), np.asarray(exact, np.float64)
+def _difference(got: Array, exact: Array) -> float:
+    """Return ‖got − exact‖ / ‖exact‖; integers must be equal.  Raises: WrongResultError if a number is not finite."""
+    computed, expected = upcast(to_host(got)), np.asarray(exact)
     if computed.shape != expected.shape:
         raise WrongResultError(f"a result has shape {computed.shape}; expected {expected.shape}")
+    if expected.dtype.kind in "iu":
+        return float((computed != expected).any())
     if not np.isfinite(computed).all():
         raise WrongResultError("an element of a result is not finite, or not written")
-    return float(np.linalg.norm(computed - expected) / max(float(np.linalg.norm(expected)), 1e-30))
+    return float(np.linalg.norm(computed - expected.astype(np.float64)) / max(float(np.linalg.norm(expected)), 1e-30))
 
 
-def _errors_of_linear_maps(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
-    """Check weights that form a stack, in another order than in memory; all gradients form one, too."""
-    for n in sizes.lengths:
-        x, weights, biases = draw(n, 64), draw(3, 64, 128), draw.float32(3, 128)
-        order, on_device = (2, 0, 1), _on_device(weights)
-        maps = [argument for i in order for argument in (on_device[i], _on_device(biases[i]))]
-        ys, backward = _run(name, _on_device(x), *maps)
-        exact = [linear.reference(_exact(x), _exact(weights[i]), _exact(biases[i])) for i in order]
-        dys = _direction(np.empty((3, n, 128), weights.dtype))
-        dys_on_device = _on_device(dys)
-        gradients = backward([dys_on_device[i] for i in order])
-        exact_gradients = [run(_exact(dys[i])) for i, (_, run) in zip(order, exact, strict=True)]
-        dweights = namespace_of_device("cuda").empty(weights.shape, np.float32)
+# What joint kernels, and kernels that work in place, are to the check: functions that return y or (y, backward).
+
+
+def _linear_maps(run: Callable[..., Any], x: Array, weights: Array, biases: Array) -> Any:
+    """Call with weights that form a stack, in another order than in memory; their gradients form one, too."""
+    order, xp = (2, 0, 1), namespace(x)
+    ys, backward = run(x, *(argument for i in order for argument in (weights[i], biases[i])))
+
+    def stacked(dys: Array) -> list[Any]:
+        gradients, dweights = backward([dys[i] for i in order]), xp.empty(weights.shape, np.float32)
         for i, dweight in zip(order, gradients[1::2], strict=True):
             dweight.write_to(dweights[i])
         for dweight in gradients[1::2]:
             dweight.finish()
-        yield (
-            f"3 maps of {n} × 64 × 128",
-            max(
-                *(_relative_error(y, expected) for y, (expected, _) in zip(ys, exact, strict=True)),
-                _relative_error(written(gradients[0]), sum(of_one[0] for of_one in exact_gradients)),
-                *(_relative_error(dweights[i], e[1]) for i, e in zip(order, exact_gradients, strict=True)),
-                *(_relative_error(db, e[2]) for db, e in zip(gradients[2::2], exact_gradients, strict=True)),
-            ),
-        )
+        return [gradients[0], dweights, xp.stack([gradients[2 + 2 * order.index(i)] for i in range(3)])]
+
+    return xp.stack([ys[order.index(i)] for i in range(3)]), stacked
 
 
-def _errors_of_feed_forward(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
-    """Check the kernel, which exists for bfloat16 only.  ReLU is applied to n + ½: rounding does not change a sign."""
-    shapes = [*((n, 64, 128) for n in sizes.lengths), (sizes.wave // 64 + 1, 64, 2_048)]
-    for n, width, inner in shapes if draw.dtype == "bfloat16" else ():
-        first = draw.whole(n, width), draw.whole(width, inner), draw.whole(inner).astype(np.float32) + np.float32(0.5)
-        second = draw(inner, width), draw.float32(width)
-        (y,), backward = _run(name, *map(_on_device, (*first, *second)))
-        hidden, of_relu = linear_relu.reference(*map(_exact, first))
-        exact_y, of_output = linear.reference(hidden, *map(_exact, second))
-        dy = _direction(y)
-        dhidden, *of_second = of_output(_exact(dy))
-        exact = [exact_y, *of_relu(dhidden), *of_second]
-        pairs = zip([y, *backward([_on_device(dy)])], exact, strict=True)
-        yield f"{n} × {width} × {inner}", max(_relative_error(written(got), of_one) for got, of_one in pairs)
+def _exact_maps(x: Array, weights: Array, biases: Array) -> Any:
+    y = x @ weights + biases[:, None]
+    return y, lambda dys: [(dys @ weights.swapaxes(1, 2)).sum(0), x.T @ dys, dys.sum(1)]
 
 
-def _errors_of_random_words(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
-    for count in (*sizes.lengths, 4 * sizes.wave + 1) if draw.dtype == "float32" else ():
-        like = namespace_of_device("cuda").empty(0)
-        words = to_host(_run(name, like, stream_id=STREAM_ID, count=count))
-        expected = random_words.reference(np.empty(0), stream_id=STREAM_ID, count=count)
-        yield f"{count} words", float((words != expected).any())
+def _feed_forward(run: Callable[..., Any], *arguments: Array) -> Any:
+    (y,), backward = run(*arguments)
+    return y, lambda dy: backward([dy])
 
 
-def _errors_of_sum_squares(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
-    for n in _lengths_of_buffers(draw, sizes):
-        gradients = draw(n)
-        squares = to_host(_run(name, _on_device(gradients)))
-        yield f"{n} elements", _relative_error(squares.sum(), sum_squares.reference(_exact(gradients)).sum())
+def _exact_network(x: Array, weight1: Array, bias1: Array, weight2: Array, bias2: Array) -> Any:
+    hidden, relu_backward = linear_relu.reference(x, weight1, bias1)
+    y, output_backward = linear.reference(hidden, weight2, bias2)
+
+    def backward(dy: Array) -> list[Any]:
+        dhidden, *gradients = output_backward(dy)
+        return [*relu_backward(written(dhidden)), *gradients]
+
+    return y, backward
 
 
-def _errors_of_clip(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
-    loss, scalars = np.array(7.0), np.array([0.01, 1e-3, 0.5])
-    for n in _lengths_of_buffers(draw, sizes):
-        arguments = np.square(draw(n).astype(np.float64)), loss, scalars
-        outcome = _run(name, *map(_on_device, arguments), max_norm=0.01)
-        yield f"{n} squares", _relative_error(outcome, clip.reference(*arguments, max_norm=0.01))
+def _adam(run: Callable[..., Any], *arguments: Array, **static: Any) -> Any:
+    """Return the buffers, and where the low-precision weights are not the rounded values."""
+    run(*arguments, **static)
+    values, gradients, m, v, low_precision = map(to_host, arguments[:5])
+    return values, gradients, m, v, (rounded(values) != low_precision).astype(np.int64)
 
 
-def _errors_of_adam(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
-    """Check the update, and the low-precision weights that it writes."""
-    scalars, scale = np.array([0.01, 1e-3, 0.5]), np.array(0.3)
-    for n in _lengths_of_buffers(draw, sizes):
-        arguments = draw(n), draw(n), draw(n), np.square(draw(n))
-        exact = values, gradients, m, v = [_exact(x) for x in arguments]
-        adam_update.reference(values, gradients, m, v, None, scalars, scale, **ADAM)
-        low_precision = namespace_of_device("cuda").empty(n, rounded(arguments[0]).dtype)
-        results = [_on_device(x) for x in arguments]
-        _run(name, *results, low_precision, _on_device(scalars), _on_device(scale), **ADAM)
-        if (to_host(low_precision) != rounded(to_host(results[0]))).any():
-            raise WrongResultError("the low-precision weights are not the rounded values")
-        yield f"{n} elements", max(_relative_error(got, of_one) for got, of_one in zip(results, exact, strict=True))
+def _exact_adam(*arguments: Array, **static: Any) -> Any:
+    adam_update.reference(*arguments, **static)
+    return *arguments[:4], np.zeros(len(arguments[0]), np.int64)
 
 
-def _errors_of_top(name: str, draw: Draw, sizes: CaseSizes) -> Errors:
-    """Check values and columns, which are exact, of rows with many equal numbers."""
-    for width in (33, *sizes.vocabularies) if draw.dtype == "float32" else ():
-        for dtype in ("float32", "float64"):
-            x = draw.whole(sizes.lengths[-1], width).astype(dtype)
-            found = [to_host(y) for y in _run(name, _on_device(x), n=8)]
-            expected = top.reference(x, n=8)
-            differ = any((got != exact).any() for got, exact in zip(found, expected, strict=True))
-            yield f"{len(x)} × {width}, {dtype}", float(differ)
-
-
-def _lengths_of_buffers(draw: Draw, sizes: CaseSizes) -> tuple[int, ...]:
-    """Return lengths of flat buffers, which are float32: none for another dtype."""
-    return (*sizes.lengths, 4 * sizes.wave + 1) if draw.dtype == "float32" else ()
-
-
-CHECKS: dict[str, Callable[[str, Draw, CaseSizes], Errors]] = {
-    "adam_update": _errors_of_adam,
-    "clip": _errors_of_clip,
-    "feed_forward": _errors_of_feed_forward,
-    "linear_maps": _errors_of_linear_maps,
-    "random_words": _errors_of_random_words,
-    "sum_squares": _errors_of_sum_squares,
-    "top": _errors_of_top,
+ADAPTERS: dict[str, Callable[..., Any]] = {
+    "adam_update": _adam,
+    "feed_forward": _feed_forward,
+    "linear_maps": _linear_maps,
+    "sum_squares": lambda run, gradients: to_host(run(gradients)).sum(),
 }
+REFERENCES: dict[str, Callable[..., Any]] = {
+    "adam_update": _exact_adam,
+    "feed_forward": _exact_network,
+    "linear_maps": _exact_maps,
+    "sum_squares": lambda gradients: (gradients * gradients).sum(),
+}
+
+
+def largest_errors(name: str, sizes: CaseSizes, memory: GuardedMemory) -> dict[str, float]:
+    """Return a kernel's largest relative error by dtype.  Raises: WrongResultError if one is too large."""
+    errors = dict[str, float]()
+    dtypes, cases = CASES[name]
+    for dtype in dtypes:
+        for case in cases(Draw(dtype), sizes):
+            error = relative_error(name, case)
+            memory.check()
+            if error > TOLERANCE[dtype]:
+                shapes = ", ".join(" × ".join(map(str, x.shape)) for x in case[0] if x is not None)
+                raise WrongResultError(f"relative error {error:.2g} in {dtype}, arguments {shapes}")
+            errors[dtype] = max(error, errors.get(dtype, 0.0))
+    return errors
 
 
 def main(arguments: Sequence[str], sizes: CaseSizes = FULL) -> None:
@@ -262,16 +198,16 @@ def main(arguments: Sequence[str], sizes: CaseSizes = FULL) -> None:
     cuda, memory = namespace_of_device("cuda").cuda, GuardedMemory()
     cuda.set_allocator(memory.allocate)
     for name in sorted(kernels_for("cuda").keys() - set(done)):
-        _report(name)
-        fault = fault_of(name, sizes, memory)
-        _report(name, fault)
+        print(json.dumps([name]), flush=True)
+        try:
+            errors, fault = largest_errors(name, sizes, memory), None
+        except MemoryError:  # of the host or of CuPy: other programs may need the memory now, so the child ends
+            raise
+        except Exception as error:  # of any library: the next kernel may be right
+            errors, fault = {}, " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        print(json.dumps([name, fault, errors]), flush=True)
         if fault:
             cuda.get_current_stream().synchronize()  # raises if the fault has made CUDA unusable
-    _report()
-
-
-def _report(*report: str) -> None:
-    print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,11 @@ from autograd.kernels.cuda.library import paths_of
 
 SOURCES = Path(__file__).parent
 _HEADERS = ("attention.cuh", "attention_long.cuh", "common.cuh", "mma.cuh", "philox.cuh")
-_OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+_OPTIONS = (
+    "--std=c++17",
+    "-default-device",  # before 13.2, NVRTC refuses lambdas as functions of the host
+    "--ptxas-options=-v",
+)
 
 
 class Program(NamedTuple):
@@ -31,6 +36,13 @@ def machine_code(name: str, architecture: str) -> bytes:
     options = [*_OPTIONS, architecture, version()]
     inputs = [*sources, *(option.encode() for option in options)]
     return code_of(cached_code(f"cuda-{name}", inputs, lambda: compile_source(name, architecture).cubin))
+
+
+def compile_all(architecture: str) -> None:
+    """Compile all sources side by side into the cache; one that is refused raises its error where it is first used."""
+    with ThreadPoolExecutor() as pool:
+        for path in SOURCES.glob("*.cu"):
+            pool.submit(machine_code, path.name, architecture)
 
 
 def version() -> str:

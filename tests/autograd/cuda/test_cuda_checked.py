@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import cuda_on_cpu
 import pytest
 
 from autograd.kernel_registry import kernels_for
+from autograd.kernels.compiler import CompilerError
 from autograd.kernels.cuda import checked, cublaslt, nvrtc
 from autograd.kernels.cuda.checked import CheckError, check_results, register_checked
 
@@ -29,6 +31,27 @@ def child(**faults: str) -> tuple[str, ...]:
     return sys.executable, str(SUPPORT / "checking_child.py"), json.dumps(faults)
 
 
+SCRIPT = """
+import json, os, sys, time
+for name, what in json.loads(sys.argv[1]).items():
+    if name in sys.argv[3:]:
+        continue
+    print(json.dumps([name]), flush=True)
+    if what == "hangs":
+        time.sleep(1_000)
+    if what == "exits":
+        sys.exit(3)
+    if what.startswith("signal "):
+        os.kill(os.getpid(), int(what[7:]))
+    print(json.dumps([name, None if what == "right" else what, {}]), flush=True)
+"""
+
+
+def scripted(**endings: str) -> tuple[str, ...]:
+    """Return a child that starts in milliseconds, and reports or ends as it is told."""
+    return sys.executable, "-I", "-S", "-c", SCRIPT, json.dumps(endings)
+
+
 NO_CHILD = (sys.executable, "-c", "raise ImportError('no module')")
 
 
@@ -36,6 +59,7 @@ NO_CHILD = (sys.executable, "-c", "raise ImportError('no module')")
 def stand_in(products_on_cpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the GPU, its libraries and the cache directory."""
     monkeypatch.setattr(nvrtc, "version", lambda: "stand-in")
+    monkeypatch.setattr(nvrtc, "compile_source", lambda name, architecture: nvrtc.Program(b"stand-in", ""))
 
 
 def start_parent(faults: dict[str, str], choice: str = "compiled") -> subprocess.Popen[str]:
@@ -55,48 +79,53 @@ def registered_by(parent: subprocess.Popen[str]) -> tuple[list[str], str]:
 def test_every_kernel_passes_its_check_and_is_registered() -> None:
     names, log = registered_by(start_parent({}))
     assert set(names) == cuda_kernels.KERNELS.keys()
-    assert log.startswith(f"INFO {len(names)} of {len(names)} CUDA kernels passed their check, ")
-    assert log.count("\n") == 1
+    assert log == f"INFO {len(names)} of {len(names)} CUDA kernels passed their check\n"
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        ("is wrong", "WrongResultError: relative error 0.001 in float32, 1 of 37 × 64"),
-        ("leaves NaN", "WrongResultError: an element of a result is not finite, or not written"),
-        ("writes before", "WrongResultError: it writes before an array of "),
-        ("writes behind", "WrongResultError: it writes behind an array of "),
-        ("has a wrong gradient", "WrongResultError: relative error 2 in float32"),
-        ("raises", "RuntimeError: out of luck"),
-        ("aborts", "the child process that checks kernels ended by signal 6 (Aborted)"),
-        ("hangs", "the child process that checks kernels was ended after 10 s"),
-        ("makes CUDA unusable", "RuntimeError: illegal address"),
-    ],
-)
-def test_a_fault_is_that_of_its_kernel_and_the_others_are_checked(fault: str, reason: str) -> None:
-    results = check_results(child(dropout="", embedding=fault, layer_norm="", linear=""), 10)
-    assert list(results.faults) == ["dropout", "embedding", "layer_norm", "linear"]
-    assert results.right() == ["dropout", "layer_norm", "linear"]
-    assert results.faults["embedding"].startswith(reason)
-    assert "\n" not in results.faults["embedding"]
+def test_a_fault_is_that_of_its_kernel_and_the_others_are_checked() -> None:
+    planted_and_found = {
+        "attention": ("writes before", "WrongResultError: it writes before an array of "),
+        "dropout": ("is wrong", "WrongResultError: relative error 0.001 in float32, arguments 1 × 63"),
+        "embedding": ("leaves NaN", "WrongResultError: an element of a result is not finite, or not written"),
+        "layer_norm": ("", None),
+        "linear": ("writes behind", "WrongResultError: it writes behind an array of "),
+        "linear_cross_entropy": ("makes CUDA unusable", "RuntimeError: illegal address"),
+        "linear_relu": ("raises", "RuntimeError: out of luck"),
+        "linear_transposed": ("has a wrong gradient", "WrongResultError: relative error 2 in float32"),
+    }
+    results = check_results(child(**{name: planted for name, (planted, _) in planted_and_found.items()}))
+    assert list(results.faults) == list(planted_and_found)
+    assert results.right() == ["layer_norm"]
+    for name, (_, found) in planted_and_found.items():
+        assert (results.faults[name] or "").startswith(found or "")
+        assert "\n" not in (results.faults[name] or "")
+    assert results.errors["layer_norm"]["float32"] < 1e-6
+    assert check_results(NO_CHILD) == results  # results are kept, also those of kernels with a fault
+
+
+def test_a_kernel_without_memory_is_checked_again_at_the_next_start() -> None:
+    results = check_results(child(dropout="", embedding="has no memory", layer_norm=""))
+    assert results.right() == ["dropout", "layer_norm"]
+    assert str(results.faults["embedding"]).endswith("ended with status 1: MemoryError: out of memory")
+    assert results.path is None
 
 
 def test_kernels_with_a_fault_are_not_registered_and_named_in_a_warning() -> None:
-    names, log = registered_by(start_parent({"dropout": "is wrong", "embedding": "aborts", "layer_norm": ""}))
+    names, log = registered_by(start_parent({"dropout": "is wrong", "embedding": "raises", "layer_norm": ""}))
     assert names == ["layer_norm"]
     of_dropout, of_embedding = (line for line in log.splitlines() if line.startswith("WARNING"))
-    assert of_dropout.startswith("WARNING CUDA kernel dropout: WrongResultError: relative error 0.001 in float32, 1 ×")
-    assert "WARNING CUDA kernel embedding: the child process that checks kernels ended by signal 6" in of_embedding
+    assert of_dropout.startswith("WARNING CUDA kernel dropout: WrongResultError: relative error 0.001 in float32, arg")
+    assert "WARNING CUDA kernel embedding: RuntimeError: out of luck" in of_embedding
     assert "the reference runs instead, more slowly: update the driver and CuPy, or report this" in of_embedding
 
 
 def test_results_are_kept_until_a_source_changes_or_the_file_is_corrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = check_results(child(dropout=""))
+    results = check_results(scripted(dropout="right"))
     assert check_results(NO_CHILD) == results
     results.path.write_bytes(results.path.read_bytes()[:-1] + b"?")
-    assert check_results(child(dropout="raises")).right() == []
+    assert check_results(scripted(dropout="wrong")).right() == []
     assert check_results(NO_CHILD).right() == []
     for name in ("dropout.cu", "common.cuh", "check.py"):
         sources = tmp_path / name
@@ -110,39 +139,52 @@ def test_results_are_kept_until_a_source_changes_or_the_file_is_corrupt(
                 check_results(NO_CHILD)
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL, signal.SIGTERM])
-def test_a_kernel_whose_child_another_process_ended_is_checked_again_at_the_next_start(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    results = check_results(child(dropout="", embedding=f"is ended by {number:d}", layer_norm=""))
-    assert results.right() == ["dropout", "layer_norm"]
-    assert f"ended by signal {number:d}" in results.faults["embedding"]
-    assert "the next start checks again" in results.remedy
-    assert list(tmp_path.glob("**/cuda-check-*")) == []
-    again = check_results(child(dropout="", embedding="", layer_norm=""))
-    assert again.right() == ["dropout", "embedding", "layer_norm"]
-    assert check_results(NO_CHILD) == again
-
-
-@pytest.mark.parametrize("fault", ["aborts", f"is ended by {signal.SIGSEGV:d}", "hangs"])
-def test_a_kernel_that_ends_its_own_child_or_hangs_is_not_checked_again(fault: str) -> None:
-    results = check_results(child(dropout="", embedding=fault), 10)
-    assert results.right() == ["dropout"]
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV])
+def test_a_kernel_that_crashes_its_child_is_not_checked_again(number: signal.Signals) -> None:
+    results = check_results(scripted(dropout="right", embedding=f"signal {number:d}", linear="wrong", top="right"))
+    assert results.right() == ["dropout", "top"]
+    assert results.faults["linear"] == "wrong"
+    assert f"the child process that checks kernels ended by signal {number:d}" in str(results.faults["embedding"])
     assert "to check again, remove " in results.remedy
     assert check_results(NO_CHILD) == results
 
 
-def test_the_reference_runs_for_a_kernel_whose_child_another_process_ended() -> None:
-    names, log = registered_by(start_parent({"dropout": "", "embedding": f"is ended by {signal.SIGKILL:d}"}))
-    assert names == ["dropout"]
-    (warning,) = (line for line in log.splitlines() if line.startswith("WARNING"))
-    assert warning.startswith("WARNING CUDA kernel embedding: the child process that checks kernels ended by signal 9")
-    assert "the reference runs instead, more slowly: the next start checks again" in warning
+@pytest.mark.parametrize("ending", ["hangs", "exits", *(f"signal {n}" for n in (1, 9, 15))])
+def test_a_kernel_whose_child_hangs_or_is_ended_is_checked_again_at_the_next_start(ending: str, tmp_path: Path) -> None:
+    results = check_results(scripted(dropout="right", embedding=ending, linear="wrong", top="right"), 2)
+    assert results.right() == ["dropout", "top"]
+    assert results.faults["linear"] == "wrong"
+    ended = {"hangs": "by signal 9 (Killed) 2 s after its last report", "exits": "with status 3"}.get(
+        ending, f"by {ending} ("
+    )
+    assert f"the child process that checks kernels ended {ended}" in str(results.faults["embedding"])
+    assert "the next start checks again" in results.remedy
+    assert list(tmp_path.glob("**/cuda-check-*")) == []
+    assert check_results(scripted(dropout="right", embedding="right")).right() == ["dropout", "embedding"]
+
+
+def test_all_sources_are_compiled_side_by_side_before_a_child_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, side_by_side, run_child = list[str](), threading.Barrier(3), checked._run_child
+
+    def compile_source(name: str, architecture: str) -> nvrtc.Program:
+        side_by_side.wait(timeout=60)
+        compiled.append(name)
+        if name == "adam.cu":
+            raise CompilerError("refused: the check of its kernels reports it")
+        return nvrtc.Program(b"code", "")
+
+    def run(*arguments: Any) -> Any:
+        assert sorted(compiled) == sorted(path.name for path in nvrtc.SOURCES.glob("*.cu"))
+        return run_child(*arguments)
+
+    monkeypatch.setattr(nvrtc, "compile_source", compile_source)
+    monkeypatch.setattr(checked, "_run_child", run)
+    assert check_results(scripted(dropout="right")).right() == ["dropout"]
 
 
 @pytest.mark.parametrize("of", ["driver", "CuPy", "NVRTC", "cuBLASLt", "GPU"])
 def test_results_are_those_of_one_gpu_driver_and_library(of: str, monkeypatch: pytest.MonkeyPatch, cupy: Any) -> None:
-    check_results(child(dropout=""))
+    check_results(scripted(dropout="right"))
     check_results(NO_CHILD)
     other = {
         "driver": (cupy.cuda.runtime, "driverGetVersion", lambda: 1),
@@ -170,7 +212,7 @@ def test_on_a_file_system_without_locks_every_process_checks(monkeypatch: pytest
         raise OSError("no locks")
 
     monkeypatch.setattr(checked.fcntl, "flock", flock)
-    assert check_results(child(dropout="")).right() == ["dropout"]
+    assert check_results(scripted(dropout="right")).right() == ["dropout"]
 
 
 def test_without_a_child_that_checks_nothing_is_registered_or_kept(logged: list[str], tmp_path: Path) -> None:
@@ -200,7 +242,7 @@ def test_without_cublaslt_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(cublaslt, "library", library)
     with pytest.raises(CheckError, match="cuBLASLt is not installed"):
-        check_results(child(dropout=""))
+        check_results(scripted(dropout="right"))
 
 
 def test_kernels_that_are_registered_already_are_not_checked(logged: list[str]) -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from nvrtc_versions import compiled_by, installed
 
 from autograd.kernels.compiler import CompilerError
 from autograd.kernels.cuda import (
@@ -84,6 +85,13 @@ def test_every_kernel_compiles_without_spills(source: str, architecture: str) ->
         assert (stores, loads) == ("0", "0"), name
         assert int(registers) <= most_registers(source, name), name
     assert all(name.encode() in program.cubin for name in ASKED_FOR[source])
+
+
+@pytest.mark.parametrize("library", installed(), ids=lambda path: path.name)
+def test_every_kernel_compiles_with_the_compilers_of_both_versions_of_cuda(library: Path) -> None:
+    found = compiled_by(library, "sm_90")
+    assert found["errors"] == {}
+    assert found["spilled"].keys() == ASKED_FOR.keys()
 
 
 def test_a_source_that_is_refused_is_named_with_the_compilers_words() -> None:

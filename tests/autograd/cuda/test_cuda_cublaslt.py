@@ -119,6 +119,18 @@ def test_what_cupys_own_search_finds_comes_first(monkeypatch: pytest.MonkeyPatch
     assert set(library.paths_of("cublasLt")) <= set(elsewhere)
 
 
+def test_of_several_wheels_the_newest_library_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for directory, number in (("cuda_nvrtc", "9"), ("cu13", "13"), ("cuda", "11.2")):
+        (tmp_path / directory / "lib").mkdir(parents=True)
+        (tmp_path / directory / "lib" / f"libnvrtc.so.{number}").touch()
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    wheels = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: wheels)
+    assert [Path(path).name for path in library.paths_of("nvrtc")][:3] == [
+        "libnvrtc.so.13", "libnvrtc.so.11.2", "libnvrtc.so.9",
+    ]  # fmt: skip
+
+
 def test_what_to_install_is_reported_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cublaslt, "paths_of", lambda name: iter(()))
     with pytest.raises(ProductError, match=r'is not installed; pip install "nvidia-cublas"'):

@@ -1,0 +1,234 @@
+"""Ours alone and beside PyTorch: updates, beam search, and the recipe of Multi30k.
+
+python benchmarks/gpu_peers.py "ours" base 25000 --device cuda      (a contestant; started by the stages)
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import importlib
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from contest import Contestant, serve
+from gpu_card import ROOT, Card, die_with_parent, synchronize
+from workload import IdPairs, Workload
+
+from minitransformer import ModelConfig
+
+SECONDS = {"cuda": 90, "cpu": 20}  # in which a contest can end, compilation included; with less it does not begin
+SECONDS_TO_END = 5  # are left over when the last round begins
+LEAST_ROUNDS = 3  # fewer are no result
+LARGE, SMALL = 0, 1  # of the sizes of batches
+CONTESTS = (  # the goals first; small batches are where graphs count
+    ("base", LARGE, "PyTorch, eager"), ("base", LARGE, "PyTorch, compiled"), ("big", LARGE, "PyTorch, eager"),
+    ("big", LARGE, "PyTorch, compiled"), ("base", SMALL, "PyTorch, eager"),
+    ("base", LARGE, "PyTorch, packed, compiled"), ("base", LARGE, "PyTorch, packed, compiled, in graphs"),
+    ("base", SMALL, "PyTorch, packed, compiled, in graphs"),
+)  # fmt: skip
+RECIPE = ROOT / "recipes" / "multi30k-en-de.toml"
+
+
+def train_ours(card: Card, config: ModelConfig, batches: list[IdPairs], tokens: int, *, in_graphs: bool = True) -> Any:
+    """Train with our kernels, in bfloat16."""
+    from gpu_ours import OurTraining  # noqa: PLC0415 (PyTorch's contestants shall not have it in memory)
+
+    return OurTraining(config, batches, tokens, in_graphs=in_graphs)
+
+
+def train_padded(card: Card, config: ModelConfig, batches: list[IdPairs], tokens: int, **compilation: Any) -> Any:
+    """Train in PyTorch as most would write it: padded batches, scaled_dot_product_attention, autocast, fused Adam."""
+    from torch_peer import TorchTraining, TorchTransformer, count, tensors  # noqa: PLC0415 (ours shall not have it)
+
+    return TorchTraining(TorchTransformer(config), [tensors(pairs) for pairs in batches], count(batches), bf16=True,
+                         device=card.name, compilation=on(card, compilation))  # fmt: skip
+
+
+def train_packed(card: Card, config: ModelConfig, batches: list[IdPairs], tokens: int, **compilation: Any) -> Any:
+    """Train in PyTorch as fast as we can write it."""
+    from torch_packed import packed_training  # noqa: PLC0415 (ours shall not have PyTorch in memory)
+
+    return packed_training(config, batches, bf16=True, device=card.name, compilation=on(card, compilation))
+
+
+def on(card: Card, compilation: dict[str, Any]) -> dict[str, Any] | None:
+    """Return options of torch.compile.  On a CPU only the tracing is tried: the compiler takes minutes."""
+    if card.name == "cpu" and compilation:
+        return {"dynamic": compilation["dynamic"], "backend": "aot_eager"}
+    return compilation or None
+
+
+CONTESTANTS: dict[str, Callable[..., Any]] = {
+    "ours": train_ours,
+    "ours, without graphs": lambda *work: train_ours(*work, in_graphs=False),
+    "PyTorch, eager": train_padded,
+    "PyTorch, compiled": lambda *work: train_padded(*work, dynamic=True),
+    "PyTorch, packed, compiled": lambda *work: train_packed(*work, dynamic=False),
+    "PyTorch, packed, compiled, in graphs": lambda *work: train_packed(*work, dynamic=False, mode="reduce-overhead"),
+}
+
+
+def ours(card: Card) -> bool:
+    """Train alone; this also chooses the algorithms of products, while nothing else computes."""
+    return all([
+        card.attempt(name, lambda item=(model, tokens, name): measured(card, *item), seconds=SECONDS[card.name],
+                     **{"model": model, "batch tokens": tokens})
+        for model in card.sizes.models for tokens in card.sizes.tokens for name in ("ours", "ours, without graphs")
+    ])  # fmt: skip
+
+
+def contests(card: Card) -> bool:
+    """Train in pairs, because the memory of a card does not hold more.  Without PyTorch none begins."""
+    importlib.import_module("torch")
+    return all([
+        card.attempt("contest", lambda item=(model, card.sizes.tokens[size], "ours", peer): measured(card, *item),
+                     seconds=SECONDS[card.name],
+                     **{"model": model, "batch tokens": card.sizes.tokens[size], "peer": peer})
+        for model, size, peer in CONTESTS if model in card.sizes.models
+    ])  # fmt: skip
+
+
+def measured(card: Card, model: str, tokens: int, *names: str) -> dict[str, Any]:
+    """Measure contestants in turns, in the other order in every second round.
+
+    Each is a process, and gets ready alone.  Raises: RuntimeError if one fails; TimeoutError after too few rounds.
+    """
+    program = [str(Path(__file__)), model, str(tokens), "--device", card.name]
+    contestants = [Contestant(name, [*program, "--name", name]) for name in names]
+    longest, n_rounds = 0.0, 0
+    with contextlib.ExitStack() as running:
+        for contestant in contestants:
+            contestant.begin()
+            running.callback(contestant.stop)
+            contestant.wait_until_ready()
+        while n_rounds < card.sizes.rounds and time.time() + longest + SECONDS_TO_END < card.ends:
+            start = time.time()
+            for contestant in contestants if n_rounds % 2 else contestants[::-1]:
+                contestant.run()
+            longest, n_rounds = max(longest, time.time() - start), n_rounds + 1
+    if n_rounds < min(LEAST_ROUNDS, card.sizes.rounds):
+        raise TimeoutError(f"there was time for {n_rounds} rounds only")
+    rows = []
+    for one in contestants:
+        low, middle, high = 1e3 * np.quantile(one.seconds, [0.25, 0.5, 0.75]) / card.sizes.updates
+        rows.append({
+            "name": one.name, "ms": middle, "quartiles": [low, high], "rounds": n_rounds, "peak MB": one.peak_mb,
+            "tokens/s": one.tokens / (middle * card.sizes.updates / 1e3),
+            "ours_is_times_as_fast": one.median / contestants[0].median if len(contestants) > 1 else None,
+        })  # fmt: skip
+    return {"contestants": rows}
+
+
+Search = Callable[[int], list[list[str]]]  # of how many words → the best translations of each sentence
+
+
+def decoding(card: Card) -> bool:
+    """Search in turns with PyTorch, for every number of sentences at once."""
+    from translation import model_without_end  # noqa: PLC0415 (needs PyTorch)
+
+    with tempfile.TemporaryDirectory() as name:
+        model_without_end(card.sizes.models["base"]).save(Path(name))
+        return all([card.attempt(f"{n} sentences at once", lambda n=n: searched(card, Path(name), n), seconds=20)
+                    for n in card.sizes.sentences])  # fmt: skip
+
+
+def searched(card: Card, directory: Path, n: int) -> dict[str, Any]:
+    """Return milliseconds (medians) and tokens a second of both; a sentence has as many tokens as there are steps.
+
+    Our last step is the end symbol's; PyTorch's search makes a word more instead.
+    """
+    from translation import BEAM, SOURCE_WORDS, IdsAsText  # noqa: PLC0415 (needs PyTorch)
+    from translation_peers import TorchSearch  # noqa: PLC0415
+
+    from minitransformer import Transformer, Translator  # noqa: PLC0415
+    from minitransformer.data.tokenizer import Tokenizer  # noqa: PLC0415
+    from minitransformer.inference.beam import SearchConfig  # noqa: PLC0415
+
+    text, steps = IdsAsText(), card.sizes.steps
+    pairs = Workload(card.sizes.models["base"], max(card.sizes.tokens), 1, zipf=True).pairs()
+    words = np.array([word for source, target in pairs for word in (*source, *target)])
+    lines = text.decode_target(np.resize(words, (n, SOURCE_WORDS)).tolist())
+    translator = Translator(Transformer.load(directory, device="cuda"), cast(Tokenizer, text))
+    peer, sources = TorchSearch(directory, beam=BEAM, device=card.name), text.encode_source(lines)
+
+    def search(n_words: int) -> list[list[str]]:
+        config = SearchConfig(beam=BEAM, n_best=BEAM, max_extra_tokens=n_words + 1 - SOURCE_WORDS)
+        return [[translation.text for translation in best] for best in translator.n_best(lines, config)]
+
+    searches: dict[str, tuple[Search, int]] = {
+        "ours": (search, steps - 1),
+        "PyTorch, eager": (lambda n_words: [text.decode_target(best) for best in peer(sources, n_words)], steps),
+    }
+    found = [run(steps - 1) for run, _ in searches.values()]
+    seconds: dict[str, list[float]] = {name: [] for name in searches}
+    for _ in range(card.sizes.rounds + 1):
+        for name, (run, n_words) in searches.items():
+            start = time.perf_counter()
+            run(n_words)
+            synchronize()
+            seconds[name].append(time.perf_counter() - start)
+    middle = {name: float(np.median(times[1:])) for name, times in seconds.items()}
+    return {
+        "beam": BEAM, "steps": steps, "ms": {name: 1e3 * time for name, time in middle.items()},
+        "tokens/s": {name: n * steps / time for name, time in middle.items()},
+        "ours_is_times_as_fast": middle["PyTorch, eager"] / middle["ours"],
+        "same translations": sum(set(a) == set(b) for a, b in zip(*found, strict=True)),
+    }  # fmt: skip
+
+
+def multi30k(card: Card) -> bool:
+    """Run the whole program once.  With little time it does not begin: its checkpoints are lost with the machine."""
+    return card.attempt("recipe", lambda: train_recipe(card), seconds=240 if card.name == "cuda" else 20)
+
+
+def train_recipe(card: Card) -> dict[str, Any]:
+    """Return minutes, and what ``results.json`` says of the final model.
+
+    The recipe runs in bfloat16 and without micro-batches, so that an update is one graph.  A dry run makes few updates
+    of a small model with the CPU's own kernels: emulated ones take too long to score it.
+    """
+    from minitransformer.config import RunConfig  # noqa: PLC0415 (contestants need none of these)
+    from minitransformer.config.checks import with_changes  # noqa: PLC0415
+    from minitransformer.training.train import train  # noqa: PLC0415
+
+    start, changes = time.time(), tomllib.loads(RECIPE.read_text(encoding="utf-8"))
+    config = with_changes(RunConfig.of_preset(changes.pop("preset")), changes)
+    training = dataclasses.replace(config.training, precision="bfloat16", n_micro_batches=1)
+    config = dataclasses.replace(config, training=training, device="cuda")
+    if card.name == "cpu":
+        model = dataclasses.replace(config.model, n_layers=1, d_model=128, d_ff=32, n_heads=2, d_k=16, d_v=16)
+        training = dataclasses.replace(training, max_updates=2, batch_tokens=100, checkpoint_every=1, validate_every=2,
+                                       average_checkpoints=2, precision="float32")  # fmt: skip
+        config = dataclasses.replace(config, model=model, training=training, device="cpu")
+    with tempfile.TemporaryDirectory() as name:
+        data = dataclasses.replace(config.data, directory=card.multi30k)
+        result = train(dataclasses.replace(config, run=Path(name), data=data))
+        return {"minutes": (time.time() - start) / 60, "updates": result.updates, "results": result.results}
+
+
+def main() -> None:
+    """Be a contestant."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("tokens", type=int)
+    parser.add_argument("--name", choices=CONTESTANTS, required=True)
+    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    options = parser.parse_args()
+    die_with_parent()
+    card = Card(options.device)
+    if options.name.startswith("ours"):
+        card.open()
+    config, batches = card.batches(options.model, options.tokens)
+    training = CONTESTANTS[options.name](card, config, batches, options.tokens)
+    serve(lambda: training.updates(card.sizes.updates), memory=training.peak_mb)
+
+
+if __name__ == "__main__":
+    main()
