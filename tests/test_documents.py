@@ -31,9 +31,8 @@ README, LIBRARY, AUTOGRAD = (
 )
 
 
-@pytest.mark.parametrize("blocks", [README, LIBRARY], ids=["README", "library"])
-def test_the_librarys_example_runs(blocks: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    example = blocks[0].split("Translator.load")[0]
+def test_the_librarys_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    example = README[0].split("Translator.load")[0]
     exec(compile(example, "docs", "exec"), {})
     assert "encoder.layers.0.self_attention.query.weight (128, 128)" in capsys.readouterr().out
 
@@ -45,7 +44,7 @@ def test_the_example_of_training_trains_and_translates(
     (tmp_path / "text").mkdir()
     write_parallel_text(tmp_path / "text", "train", 200, seed=1)
     monkeypatch.chdir(tmp_path)
-    example = LIBRARY[1].replace("8_000", "40").replace("6_000", "3")
+    example = LIBRARY[0].replace("8_000", "40").replace("6_000", "3")
     exec(compile(example, "docs", "exec"), {})
     bleu, translation = capsys.readouterr().out.splitlines()
     assert 0 <= float(bleu) <= 100
@@ -55,8 +54,8 @@ def test_the_example_of_training_trains_and_translates(
 
 def test_the_loop_of_the_library_learns(capsys: pytest.CaptureFixture[str]) -> None:
     """In a fifth of its updates the loss falls from ln 13 = 2.56."""
-    example = LIBRARY[2].replace("range(1, 301)", "range(1, 61)")
-    assert example != LIBRARY[2]
+    example = LIBRARY[1].replace("range(1, 301)", "range(1, 61)")
+    assert example != LIBRARY[1]
     with threadpool_limits(1, user_api="blas"):
         exec(compile(example, "docs", "exec"), {})
     assert float(capsys.readouterr().out) < 2.3
