@@ -98,6 +98,17 @@ def test_every_extra_that_a_text_installs_exists() -> None:
     assert named <= known
 
 
+def test_the_index_of_benchmarks_names_every_file_and_no_other() -> None:
+    index = (ROOT / "benchmarks/README.md").read_text("utf-8")
+    named = re.findall(r"`([\w*]+\.py)\b", index)
+    assert len(named) > 20
+    found = {name: set((ROOT / "benchmarks").glob(name)) for name in named}
+    assert [name for name, paths in found.items() if not paths] == []
+    assert set().union(*found.values()) == set((ROOT / "benchmarks").glob("*.py"))
+    run = re.findall(r"benchmarks/(\w+\.py)", (ROOT / "Makefile").read_text("utf-8"))
+    assert set(re.findall(r"`(\w+\.py)` \*", index)) == set(run)
+
+
 def anchors_of(document: Path) -> set[str]:
     """What follows a "#" to lead to a heading: its letters, digits and hyphens in lower case, hyphens for blanks."""
     text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -115,7 +126,12 @@ def markdown_of(document: Path) -> str:
 
 @pytest.mark.parametrize(
     "document",
-    [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.ipynb"))],
+    [
+        *sorted(ROOT.glob("*.md")),
+        ROOT / "benchmarks/README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted((ROOT / "docs").rglob("*.ipynb")),
+    ],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_lead_somewhere(document: Path) -> None:
