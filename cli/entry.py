@@ -39,8 +39,8 @@ def main() -> int:
     elif name == "--version":
         commit = import_module("minitransformer.system.provenance").code_version()
         print(f"minitransformer {version('minitransformer')}, code {commit}")
-    elif name.startswith("--tyro-"):
-        sys.argv[0] = "minitransformer"
+    elif name == "--print-completion":
+        sys.argv = [f"minitransformer {name}", *others]
         return start("completion")
     else:
         hint = import_module("minitransformer.config.checks").suggestion(name, list(COMMANDS))
@@ -59,7 +59,9 @@ def usage() -> str:
         "",
         *lines,
         "",
-        "  --version  show the version",
+        "  --version                   show the version",
+        "  --print-completion SHELL    print a script that completes commands and options",
+        "                              in bash, zsh or fish",
         "",
         "minitransformer COMMAND --help shows the options of a command; add --debug to",
         "see where an error arose. minitransformer-COMMAND is the same command.",

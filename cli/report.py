@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from cli.command import run_command, say
-from cli.options import Common, as_text, parse_kind
+from cli.options import Positional, as_text, parse_kind
 from cli.report_training import TrainingReportOptions, report_training
 from minitransformer.config import RunConfig
 from minitransformer.inference.beam import SearchConfig
@@ -26,10 +24,10 @@ one sentence. "training" shows training runs side by side."""
 
 
 @dataclass(frozen=True)
-class AttentionOptions(Common):
+class AttentionOptions:
     """Draw every head of every layer for one sentence, as a self-contained HTML page or as a picture."""
 
-    sentence: tyro.conf.Positional[str]
+    sentence: Positional[str]
     """The sentence to translate, in quotes."""
     run: Path = RunConfig.run
     """Directory of a training run, or any directory with a model and its tokenizer."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from cli.command import say
-from cli.options import Common
+from cli.options import Positional
 from minitransformer.config import RunConfig
 from minitransformer.report.errors import PICTURES, check_suffix, matplotlib_needed
 from minitransformer.report.run_page import run_page
@@ -17,13 +15,13 @@ from minitransformer.system.files import write_text
 
 
 @dataclass(frozen=True)
-class TrainingReportOptions(Common):
+class TrainingReportOptions:
     """Show curves, scores, translations, costs and settings of training runs, finished or not, side by side.
 
     BLEU of several runs is compared by a paired bootstrap test, if they have translated the same validation set.
     """
 
-    runs: tyro.conf.Positional[tuple[Path, ...]] = (RunConfig.run,)
+    runs: Positional[tuple[Path, ...]] = (RunConfig.run,)
     """Directories of training runs."""
     output: Path = Path("training.html")
     """File to write: .html for the self-contained page; .png, .svg or .pdf for a picture of the curves."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.command import run_command, say
-from cli.options import Common, parse_kind
+from cli.options import parse_kind
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 from minitransformer.paper.complexity.layout import as_json, markdown
@@ -23,7 +23,7 @@ maximum path length of layer types. "table3": variations on the Transformer, tra
 
 
 @dataclass(frozen=True)
-class Table1Options(Common):
+class Table1Options:
     """Compare Table 1's claims with counted multiply-adds, measured times, sequential operations and path lengths.
 
     Self-attention, recurrent, convolutional and restricted self-attention layers are measured, in a minute or two.

@@ -14,7 +14,7 @@ from pathlib import Path
 from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import run_command, say
-from cli.options import Common, parse_options, require_threads
+from cli.options import parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, WeightsDtype
@@ -37,7 +37,7 @@ _ORIGIN = re.compile(r"\*|(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z
 
 
 @dataclass(frozen=True)
-class ServeOptions(Common):
+class ServeOptions:
     """The options of minitransformer-serve."""
 
     run: Path = RunConfig.run
@@ -102,7 +102,7 @@ def main() -> int:
 
 def serve(arguments: Sequence[str]) -> int:
     """Serve until a signal ends it."""
-    options = parse_options(ServeOptions(), DESCRIPTION, arguments, 'to name a run, give "--run {file}"')
+    options = parse_options(ServeOptions, DESCRIPTION, arguments, 'to name a run, give "--run {file}"')
     options.check()
     with references_only(when=options.kernels == "reference"):
         _serve(options)

@@ -373,7 +373,7 @@ def test_all_languages_that_are_unknown_are_asked_for_before_the_model_is_loaded
     assert as_command("serve", ["--run", str(run)], monkeypatch) == 1
     assert capsys.readouterr().err == (
         f"error: {run}: no names of training text say its source and target language;"
-        " give --source (a code, such as en) and give --target (a code, such as de)\n"
+        " set source (a code, such as en) and set target (a code, such as de)\n"
     )
 
 
