@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -26,6 +27,7 @@ COMMANDS = {
     "parse": "parse sentences into constituency trees",
     "reproduce": "measure the tables of the paper",
 }
+"""The commands, in the order of the help: each is the module ``cli.NAME``."""
 
 
 def main() -> int:
@@ -86,21 +88,14 @@ def start(name: str) -> int:
     return status
 
 
+def __getattr__(name: str) -> Callable[[], int]:
+    """Return the entry point of a command: the scripts in pyproject.toml start ``cli.entry:NAME``."""
+    if name not in COMMANDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return partial(start, name)
+
+
 def _end(*_: object) -> None:
     with suppress(OSError):
         os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
-
-
-average = partial(start, "average")
-convert = partial(start, "convert")
-doctor = partial(start, "doctor")
-parse = partial(start, "parse")
-prepare = partial(start, "prepare")
-presets = partial(start, "presets")
-report = partial(start, "report")
-reproduce = partial(start, "reproduce")
-score = partial(start, "score")
-serve = partial(start, "serve")
-train = partial(start, "train")
-translate = partial(start, "translate")
