@@ -14,9 +14,10 @@ from minitransformer.config import RunConfig
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.report.attended import AttendedPair, PictureKind, attended_pair
-from minitransformer.report.errors import PICTURES, ReportError, check_suffix, matplotlib_needed
+from minitransformer.report.errors import PICTURES, ReportError, check_suffix
 from minitransformer.report.merging import merge_words
 from minitransformer.report.page import attention_page
+from minitransformer.system.errors import import_extra
 from minitransformer.system.files import write_text
 
 DESCRIPTION = """Show what a model computes and how it was trained. "attention" draws every head of every layer for
@@ -107,8 +108,7 @@ def check_page_options(options: AttentionOptions) -> None:
 
 def check_picture_options(options: AttentionOptions) -> None:
     """Raise ReportError for what no model's picture can have, or if matplotlib is missing."""
-    with matplotlib_needed():
-        import minitransformer.report.picture  # noqa: F401, PLC0415
+    import_extra("report", "matplotlib")
     if not options.kinds:
         raise ReportError("--kinds: name at least one kind of attention")
     if not 0 <= options.least_weight <= 1:

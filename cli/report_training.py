@@ -8,9 +8,10 @@ from pathlib import Path
 from cli.command import say
 from cli.options import Positional
 from minitransformer.config import RunConfig
-from minitransformer.report.errors import PICTURES, check_suffix, matplotlib_needed
+from minitransformer.report.errors import PICTURES, check_suffix
 from minitransformer.report.run_page import run_page
 from minitransformer.report.run_record import read_runs
+from minitransformer.system.errors import import_extra
 from minitransformer.system.files import write_text
 
 
@@ -34,9 +35,10 @@ def report_training(options: TrainingReportOptions) -> int:
     if options.output.suffix.lower() == ".html":
         write_text(options.output, run_page(runs))
     else:
-        with matplotlib_needed():
-            from minitransformer.report.run_picture import run_picture  # noqa: PLC0415
-            from minitransformer.report.saving import save_picture  # noqa: PLC0415
+        import_extra("report", "matplotlib")
+        from minitransformer.report.run_picture import run_picture  # noqa: PLC0415
+        from minitransformer.report.saving import save_picture  # noqa: PLC0415
+
         save_picture(run_picture(runs), options.output)
     say(f"wrote {options.output}")
     return 0
