@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.command import run_command, say
-from cli.options import Common, parse_options
+from cli.options import parse_options
 from minitransformer.config import RunConfig, TrainingConfig
 from minitransformer.config.run import RUN_FILE
 from minitransformer.data.tokenizer import Tokenizer
@@ -20,7 +20,7 @@ DESCRIPTION = "Average the weights of the last checkpoints of a run into a model
 
 
 @dataclass(frozen=True)
-class AverageOptions(Common):
+class AverageOptions:
     """The options of minitransformer-average."""
 
     output: Path | None = None
@@ -38,7 +38,7 @@ def main() -> int:
 
 def average(arguments: Sequence[str]) -> int:
     """Average the checkpoints that the options name, and write the model."""
-    options = parse_options(AverageOptions(), DESCRIPTION, arguments, 'to average a run, give "--run {file}"')
+    options = parse_options(AverageOptions, DESCRIPTION, arguments, 'to average a run, give "--run {file}"')
     found = checkpoints_of_updates(options.run)
     if not found:
         problem = "has no checkpoints" if options.run.is_dir() else "no such directory"

@@ -6,7 +6,6 @@ import errno
 import io
 import logging
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -25,8 +24,6 @@ from parallel.rank_log import LOGGERS
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LESS = "a smaller model, smaller batches, shorter lines, a narrower beam"
 EXPECTED = (UserError, DeviceError, LaunchError, DisagreementError)
-# Settings in messages about trained models; the commands have options of the same names.
-_ONLY_OPTIONS = re.compile(r"\bset (resume|n_best|(?:data\.)?languages|(?:source|target)(?:_spm)?)\b")
 
 
 class RefusalError(UserError):
@@ -79,18 +76,13 @@ def _status_of(main: Callable[[], int | None]) -> int:
     except EXPECTED as error:
         if is_debugging():
             say(traceback.format_exc().rstrip())
-        say(f"error: {naming_options(str(error))}")
+        say(f"error: {error}")
         return 1
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has closed it, as "head" does
         return 141
-
-
-def naming_options(message: str) -> str:
-    """Return a library's message with the options of commands for trained models in place of its settings."""
-    return _ONLY_OPTIONS.sub(lambda found: f"give --{found[1].replace('_', '-')}", message)
 
 
 def is_debugging() -> bool:
@@ -146,7 +138,7 @@ class _LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         mark = "warning: " if record.levelno >= logging.WARNING else ""
-        self._write(mark + naming_options(record.getMessage()))
+        self._write(mark + record.getMessage())
 
 
 @contextmanager

@@ -7,12 +7,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
+from typing import Literal
 
 from cli.command import run_command, say
-from cli.options import Common, read
+from cli.options import Positional, parse_options
 from minitransformer.convert.certificate import (
     CERTIFICATE_FILE,
     SIDES,
@@ -39,16 +37,16 @@ DESCRIPTION = "Convert a model from another program's format to ours, or from ou
 
 
 @dataclass(frozen=True)
-class ConvertOptions(Common):
+class ConvertOptions:
     """The options of minitransformer-convert."""
 
-    source: tyro.conf.Positional[Path]
+    source: Positional[Path]
     """Directory of the model to convert."""
     output: Path
     """Directory to write, which must not exist or be empty."""
     to: Literal[WRITABLE] = "minitransformer"  # type: ignore[valid-type]
     """Format to write."""
-    from_: Annotated[Literal[READABLE] | None, tyro.conf.arg(name="from")] = None  # type: ignore[valid-type]
+    from_: Literal[READABLE] | None = None  # type: ignore[valid-type]
     """Format of the source; if not given, it is recognised by the files there."""
     storage: Storage = "float32"
     """Numbers in which weights are stored."""
@@ -71,7 +69,7 @@ def main() -> int:
 
 def convert(arguments: Sequence[str]) -> int:
     """Read the source and write the output; certify the conversion if sentences are given."""
-    options: ConvertOptions = read(ConvertOptions, arguments, description=DESCRIPTION)
+    options = parse_options(ConvertOptions, DESCRIPTION, arguments)
     if options.licence and options.to != "bundle":
         raise ConversionError(f"--licence: {options.to} records no licence; use --to bundle, or leave the option out")
     require_writable(options.output, options.to, options.storage)  # before a large model is read

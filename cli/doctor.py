@@ -8,9 +8,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -36,7 +35,7 @@ from parallel.placement import Placement
 if TYPE_CHECKING:
     OtherSystem = str
 else:
-    OtherSystem = tyro.extras.literal_type_from_choices(OTHERS)
+    OtherSystem = Literal[OTHERS]
 
 DESCRIPTION = """Examine the machine for training, and test it: versions, libraries, cores, GPUs; under mpirun also
 whether the processes agree, and the time of a sum over them. With the options of minitransformer-train, also what
@@ -50,10 +49,10 @@ class DoctorOptions(RunConfig, RunStart):
 
     try_largest_batch: bool = False
     """Compute the largest batch once, and print the memory that it took."""
-    explain_compat: tyro.conf.DisallowNone[tuple[OtherSystem, ...] | None] = None
+    explain_compat: tuple[OtherSystem, ...] | None = None
     """Instead of examining the machine, list how these systems (or all) differ from the paper, and what each switch
     changes in the model."""
-    replay: tyro.conf.DisallowNone[Path | None] = None
+    replay: Path | None = None
     """Instead of examining the machine, compute the update of a repro bundle again, in float32 and in float64.
     Training that diverges writes such a bundle."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -26,6 +27,7 @@ COMMANDS = {
     "parse": "parse sentences into constituency trees",
     "reproduce": "measure the tables of the paper",
 }
+"""The commands, in the order of the help: each is the module ``cli.NAME``."""
 
 
 def main() -> int:
@@ -39,8 +41,8 @@ def main() -> int:
     elif name == "--version":
         commit = import_module("minitransformer.system.provenance").code_version()
         print(f"minitransformer {version('minitransformer')}, code {commit}")
-    elif name.startswith("--tyro-"):
-        sys.argv[0] = "minitransformer"
+    elif name == "--print-completion":
+        sys.argv = [f"minitransformer {name}", *others]
         return start("completion")
     else:
         hint = import_module("minitransformer.config.checks").suggestion(name, list(COMMANDS))
@@ -59,7 +61,9 @@ def usage() -> str:
         "",
         *lines,
         "",
-        "  --version  show the version",
+        "  --version                   show the version",
+        "  --print-completion SHELL    print a script that completes commands and options",
+        "                              in bash, zsh or fish",
         "",
         "minitransformer COMMAND --help shows the options of a command; add --debug to",
         "see where an error arose. minitransformer-COMMAND is the same command.",
@@ -84,21 +88,14 @@ def start(name: str) -> int:
     return status
 
 
+def __getattr__(name: str) -> Callable[[], int]:
+    """Return the entry point of a command: the scripts in pyproject.toml start ``cli.entry:NAME``."""
+    if name not in COMMANDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return partial(start, name)
+
+
 def _end(*_: object) -> None:
     with suppress(OSError):
         os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
-
-
-average = partial(start, "average")
-convert = partial(start, "convert")
-doctor = partial(start, "doctor")
-parse = partial(start, "parse")
-prepare = partial(start, "prepare")
-presets = partial(start, "presets")
-report = partial(start, "report")
-reproduce = partial(start, "reproduce")
-score = partial(start, "score")
-serve = partial(start, "serve")
-train = partial(start, "train")
-translate = partial(start, "translate")

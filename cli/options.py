@@ -1,73 +1,212 @@
-"""The options of a command: the fields of one dataclass, read by tyro."""
+"""The options of a command: the fields of a dataclass, read from the command line by argparse."""
 
 from __future__ import annotations
 
-import os
+import argparse
+import dataclasses
+import difflib
+import inspect
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar, Union, cast
-
-import tyro
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from cli.command import say
-from cli.help import AS_SHOWN, WrappedLines
+from cli.help import FoldedHelp, help_of, in_order
 from minitransformer.config import ConfigError
 from minitransformer.config.checks import suggestion
 
+Value = TypeVar("Value")
 Options = TypeVar("Options")
 
+Positional = Annotated[Value, "positional"]
+"""The type of a field that is given without a name."""
+Repeated = Annotated[tuple[Value, ...], "repeated"]
+"""The type of a field with one value for each occurrence of its option: --run A --run B."""
+
 MOST_THREADS = 1_024
-SHELLS = ("bash", "zsh", "fish")
+_METAVARS = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
+_EXPECTED = {int: "a whole number", float: "a number"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Common:
-    """The options of every command."""
+@dataclass(frozen=True)
+class Option:
+    """One field of the dataclasses of options."""
 
-    debug: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Show where in the code an error arose, not only its message."""
+    path: str
+    """The field's name after the name of its part, such as training.warmup_steps."""
+    types: tuple[Any, ...]
+    """The types of its values; (T, ...) for any number of values."""
+    mark: str | None
+    """The mark of ``Positional`` or ``Repeated``."""
+    is_nullable: bool
+    """Whether the word None stands for None."""
+    default: Any
+    help: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names on the command line; a switch has a second one, which turns it off."""
+        part, dot, name = self.path.rstrip("_").replace("_", "-").rpartition(".")
+        both = (f"--{part}{dot}{name}", f"--{part}{dot}no-{name}")
+        return () if self.mark == "positional" else both if self.types == (bool,) else both[:1]
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it has any number of values."""
+        return self.types[-1] is Ellipsis
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that can be given, if they are words of a list."""
+        return get_args(self.types[0]) if get_origin(self.types[0]) is Literal else ()
+
+    def add_to(self, parser: argparse._ActionsContainer) -> None:
+        """Let a parser read this option; what is not given is not in the parser's result."""
+        settings: dict[str, Any] = {"default": argparse.SUPPRESS, "help": self._help.replace("%", "%%")}
+        if self.types == (bool,):
+            parser.add_argument(*self.names, dest=self.path, action=_Switch, nargs=0, const=self.names[1], **settings)
+            return
+        metavar = f"{{{','.join(self.choices)}}}" if self.choices else _METAVARS[self.types[0]]
+        settings |= {"type": self._value, "metavar": metavar}
+        if self.mark == "repeated":
+            settings["action"] = "append"
+        elif self.is_list:
+            settings["nargs"] = "*"
+        elif len(self.types) > 1:
+            settings["nargs"] = len(self.types)
+        if self.names:
+            parser.add_argument(*self.names, dest=self.path, required=self.default is MISSING, **settings)
+        else:
+            if self.is_list and self.default is MISSING:
+                settings["default"] = ()
+            parser.add_argument(self.path, **settings | {"metavar": self.path.upper()})
+
+    def _value(self, text: str) -> Any:
+        """Convert a word of the command line.  Raises: ArgumentTypeError."""
+        if self.is_nullable and text == "None":
+            return None
+        if self.choices:
+            if text not in self.choices:
+                raise argparse.ArgumentTypeError(f"unknown value {text!r}; {suggestion(text, self.choices)}")
+            return text
+        try:
+            return self.types[0](text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"expected {_EXPECTED[self.types[0]]}; got {text!r}") from error
+
+    @property
+    def _help(self) -> str:
+        if self.default is MISSING:
+            return f"{self.help} (required)"
+        words = " ".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
+        return f"{self.help} (default: {words or 'none'})"
 
 
-def read(options: Any, arguments: Sequence[str], **more: Any) -> Any:
-    """Return the options that tyro reads from the command line; ``more`` goes to ``tyro.cli``."""
-    tyro._experimental_options["ansi_codes"] = not os.environ.get("NO_COLOR")
-    how: dict[str, Any] = {"registry": AS_SHOWN, "config": (tyro.conf.PositionalMetavarFromFieldName,)}
-    stream = sys.stdout if asks_for_completion(arguments) else cast(TextIO, WrappedLines(sys.stdout))
-    with redirect_stdout(stream):
-        return tyro.cli(options, prog=Path(sys.argv[0]).name, args=list(arguments), **how, **more)
+def options_in(kind: type, default: Any = None, part: str = "") -> Iterator[Option]:
+    """Yield the options of a dataclass and of the dataclasses in its fields, in the order of the help.
 
-
-def asks_for_completion(arguments: Sequence[str]) -> bool:
-    """Return whether tyro is asked for a script that completes options in a shell.
-
-    Raises: ConfigError if no shell is named for which tyro can write one.
+    Args:
+        default: an object with the defaults; if None, they are those of the fields.
+        part: the name of the field that has this dataclass, and a dot.
     """
-    if not arguments or not arguments[0].startswith("--tyro-"):
-        return False
-    if len(arguments) < 2 or arguments[1] not in SHELLS:
-        raise ConfigError(f"{arguments[0]}: name the shell after it: {', '.join(SHELLS)}")
-    return True
+    types = get_type_hints(kind, include_extras=True)
+    for field in in_order(kind):
+        hint, mark, value = types[field.name], None, _default_of(field, default)
+        if dataclasses.is_dataclass(hint):
+            yield from options_in(cast(type, hint), value, f"{field.name}.")
+            continue
+        if get_origin(hint) is Annotated:
+            hint, mark = get_args(hint)
+        is_nullable = get_origin(hint) in (Union, UnionType)
+        if is_nullable:
+            (hint,) = (each for each in get_args(hint) if each is not NoneType)
+        values = get_args(hint) if get_origin(hint) is tuple else (hint,)
+        yield Option(part + field.name, values, mark, is_nullable, value, help_of(kind, field.name))
 
 
-def parse_options(default: Options, description: str, arguments: Sequence[str], file_remedy: str = "") -> Options:
-    """Return the options of a command: ``default``, changed by the command line.
+def _default_of(field: dataclasses.Field[Any], default: Any) -> Any:
+    if default is not None:
+        return getattr(default, field.name)
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+class _Switch(argparse.Action):
+    """An option without a value: true, or false if it is given by the name in ``const``."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, option_string != self.const)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error, and exit with status 2."""
+        say(f"error: {message} (see {self.prog} --help)")
+        raise SystemExit(2)
+
+
+def _parser(kind: type, default: Any, program: str, description: str | None, *, add_help: bool = True) -> _Parser:
+    """Return a parser of the options of a dataclass."""
+    options = list(options_in(kind, default))
+    places = [f"[{each.path.upper()} ...]" if each.is_list else each.path.upper() for each in options if not each.names]
+    usage = " ".join([program, "[OPTIONS]", *places])
+    parser = _Parser(program, usage, description, formatter_class=FoldedHelp, allow_abbrev=False, add_help=add_help)
+    parts: dict[str, argparse._ArgumentGroup] = {}
+    for option in options:
+        part, _, _ = option.path.rpartition(".")
+        if part and part not in parts:
+            parts[part] = parser.add_argument_group(f"{part} options", help_of(kind, part))
+        option.add_to(parts[part] if part else parser)
+    parser.add_argument("--debug", action="store_true", help="Show where in the code an error arose. (default: False)")
+    return parser
+
+
+def parse_options(
+    kind: type[Options],
+    description: str,
+    arguments: Sequence[str],
+    file_remedy: str | None = None,
+    *,
+    default: Options | None = None,
+    program: str | None = None,
+) -> Options:
+    """Return the options of a command: ``default``, or else the defaults of the fields, changed by the command line.
 
     Args:
         file_remedy: advice for a file name that is given without an option; {file} in it stands for that name.
+        program: the name of the command; if None, as it was typed.
 
     Raises: ConfigError if a file name is given without an option and there is a ``file_remedy``; SystemExit after the
     help text, and after the message of any other error of the command line.
     """
-    how = {"description": description, "default": default}
-    chosen, unknown = read(type(default), arguments, return_unknown_args=True, **how)
-    if not unknown:
-        return cast(Options, chosen)
-    if file_remedy and not unknown[0].startswith("-"):
+    parser = _parser(kind, default, program or _typed_name(), description)
+    # argparse reads values between options, as in "a --lowercase b", only with the one, and "-- -a" only with the other
+    read = parser.parse_known_args if "--" in arguments else parser.parse_known_intermixed_args
+    given, unknown = read(_hyphenated(arguments))
+    if unknown and unknown[0].startswith("-"):
+        parser.error(_unknown_option(unknown[0].partition("=")[0], kind))
+    if unknown and file_remedy:
         raise ConfigError(f"{unknown[0]}: it follows no option; {file_remedy.format(file=unknown[0])}")
-    return cast(Options, read(type(default), arguments, **how))  # prints similar options, exits
+    if unknown:
+        parser.error(f"unexpected value {unknown[0]!r}")
+    try:
+        return _changed(kind, default, vars(given))
+    except ConfigError as error:  # a value is out of bounds, or two do not match
+        parser.error(str(error))
+
+
+def parse_known(default: Options, arguments: Sequence[str]) -> Options:
+    """Return ``default`` with those arguments that are options of its class; ignore all others.
+
+    Raises: SystemExit after the message of an error in one of these options.
+    """
+    parser = _parser(type(default), default, _typed_name(), None, add_help=False)
+    given, _ = parser.parse_known_args(_hyphenated(arguments))
+    return _changed(type(default), default, vars(given))
 
 
 def parse_kind(kinds: Mapping[str, type], description: str, arguments: Sequence[str], remedy: str = "") -> Any:
@@ -78,16 +217,51 @@ def parse_kind(kinds: Mapping[str, type], description: str, arguments: Sequence[
 
     Raises: ConfigError if the first argument is no kind; SystemExit as ``parse_options`` does.
     """
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in kinds:
-        word = arguments[0]
+    program, word = _typed_name(), arguments[0] if arguments else "-"
+    if word.startswith("-"):
+        parser = _Parser(program, f"{program} KIND [OPTIONS]", description, formatter_class=FoldedHelp)
+        added = parser.add_subparsers(title="kinds", metavar="KIND")
+        for name, kind in kinds.items():
+            added.add_parser(name, help=(inspect.getdoc(kind) or "").partition("\n")[0])
+        parser.parse_known_args(arguments)  # prints the help if it is asked for
+        parser.error(f"name the kind first: {', '.join(kinds)}")
+    if word not in kinds:
         raise ConfigError(f"unknown word {word!r}; {suggestion(word, list(kinds))}{remedy.format(word=word)}")
-    return read(one_of(kinds), arguments, description=description)
+    return parse_options(kinds[word], inspect.getdoc(kinds[word]) or "", arguments[1:], program=f"{program} {word}")
 
 
-def one_of(kinds: Mapping[str, Any]) -> Any:
-    """Return the type of the options of these kinds or commands, by name."""
-    named = [Annotated[kind, tyro.conf.subcommand(name)] for name, kind in kinds.items()]
-    return Union[(*named, Annotated[None, tyro.conf.Suppress])]  # of a single type Python would make no union
+def _changed(kind: type[Options], default: Options | None, given: Mapping[str, Any]) -> Options:
+    """Return ``default``, or an object of the fields' defaults, with the values that are given by paths of options."""
+    values = {}
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        prefix = f"{field.name}."
+        inner = {path.removeprefix(prefix): value for path, value in given.items() if path.startswith(prefix)}
+        if inner:
+            before = _default_of(field, default)
+            values[field.name] = _changed(type(before), before, inner)
+        elif field.name in given:
+            value = given[field.name]
+            values[field.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values) if default is None else dataclasses.replace(default, **values)  # type: ignore[type-var]
+
+
+def _typed_name() -> str:
+    return Path(sys.argv[0]).name
+
+
+def _hyphenated(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with hyphens in the names of options, which users may also give with underscores."""
+    n = arguments.index("--") if "--" in arguments else len(arguments)
+    split = [word.partition("=") if word.startswith("--") else ("", "", word) for word in arguments[:n]]
+    return [*(name.replace("_", "-") + equals + value for name, equals, value in split), *arguments[n:]]
+
+
+def _unknown_option(option: str, kind: type) -> str:
+    """Return a message that names a similar option: one of a part (--training.seed for --seed), or a misspelt one."""
+    known = [name for each in options_in(kind) for name in each.names]
+    inner = [name for name in known if name.endswith(f".{option.lstrip('-')}")]
+    similar = inner or difflib.get_close_matches(option, known, n=1)
+    return f"unknown option {option}{f'; did you mean {similar[0]}?' if similar else ''}"
 
 
 def require_threads(n: int | None) -> None:

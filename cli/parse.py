@@ -13,7 +13,7 @@ from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import run_command, say
 from cli.counting import counting
-from cli.options import Common, parse_options, require_threads
+from cli.options import parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import RunConfig
 from minitransformer.data.survey import CorpusError
@@ -32,7 +32,7 @@ SENTENCES_AT_ONCE = 512  # batched together by length; their trees are written t
 
 
 @dataclass(frozen=True)
-class ParseOptions(Common):
+class ParseOptions:
     """The options of minitransformer-parse."""
 
     run: Path = Path("runs/parsing-craft")
@@ -68,7 +68,7 @@ def main() -> int:
 def parse(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     """Parse ``source``, or the words of a treebank, and write the trees to ``target``."""
     remedy = 'to parse a file of sentences, give "< {file}"; the words of a file of trees, "--treebank {file}"'
-    options = parse_options(ParseOptions(), DESCRIPTION, arguments, remedy)
+    options = parse_options(ParseOptions, DESCRIPTION, arguments, remedy)
     with references_only(when=options.kernels == "reference"):
         _parse(options, source, target)
     return 0

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.command import run_command
-from cli.options import Common, parse_options
+from cli.options import parse_options
 from minitransformer.config import RunConfig
 from minitransformer.config.checks import require
 from minitransformer.config.presets import PRESETS
@@ -23,7 +23,7 @@ HEADINGS = ("name", "layers", "d_model", "d_ff", "heads", "d_k", "dropout", "voc
 
 
 @dataclass(frozen=True)
-class PresetsOptions(Common):
+class PresetsOptions:
     """The options of minitransformer-presets."""
 
     vocabulary_size: int | None = None
@@ -37,7 +37,7 @@ def main() -> int:
 
 def list_presets(arguments: Sequence[str]) -> int:
     """Print a line for each preset."""
-    options = parse_options(PresetsOptions(), DESCRIPTION, arguments)
+    options = parse_options(PresetsOptions, DESCRIPTION, arguments)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=True)

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from cli.command import run_command, say
-from cli.options import Common, as_text, parse_kind
+from cli.options import Positional, as_text, parse_kind
 from cli.report_training import TrainingReportOptions, report_training
 from minitransformer.config import RunConfig
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.report.attended import AttendedPair, PictureKind, attended_pair
-from minitransformer.report.errors import PICTURES, ReportError, check_suffix, matplotlib_needed
+from minitransformer.report.errors import PICTURES, ReportError, check_suffix
 from minitransformer.report.merging import merge_words
 from minitransformer.report.page import attention_page
+from minitransformer.system.errors import import_extra
 from minitransformer.system.files import write_text
 
 DESCRIPTION = """Show what a model computes and how it was trained. "attention" draws every head of every layer for
@@ -26,10 +25,10 @@ one sentence. "training" shows training runs side by side."""
 
 
 @dataclass(frozen=True)
-class AttentionOptions(Common):
+class AttentionOptions:
     """Draw every head of every layer for one sentence, as a self-contained HTML page or as a picture."""
 
-    sentence: tyro.conf.Positional[str]
+    sentence: Positional[str]
     """The sentence to translate, in quotes."""
     run: Path = RunConfig.run
     """Directory of a training run, or any directory with a model and its tokenizer."""
@@ -109,8 +108,7 @@ def check_page_options(options: AttentionOptions) -> None:
 
 def check_picture_options(options: AttentionOptions) -> None:
     """Raise ReportError for what no model's picture can have, or if matplotlib is missing."""
-    with matplotlib_needed():
-        import minitransformer.report.picture  # noqa: F401, PLC0415
+    import_extra("report", "matplotlib")
     if not options.kinds:
         raise ReportError("--kinds: name at least one kind of attention")
     if not 0 <= options.least_weight <= 1:

@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from cli.command import say
-from cli.options import Common
+from cli.options import Positional
 from minitransformer.config import RunConfig
-from minitransformer.report.errors import PICTURES, check_suffix, matplotlib_needed
+from minitransformer.report.errors import PICTURES, check_suffix
 from minitransformer.report.run_page import run_page
 from minitransformer.report.run_record import read_runs
+from minitransformer.system.errors import import_extra
 from minitransformer.system.files import write_text
 
 
 @dataclass(frozen=True)
-class TrainingReportOptions(Common):
+class TrainingReportOptions:
     """Show curves, scores, translations, costs and settings of training runs, finished or not, side by side.
 
     BLEU of several runs is compared by a paired bootstrap test, if they have translated the same validation set.
     """
 
-    runs: tyro.conf.Positional[tuple[Path, ...]] = (RunConfig.run,)
+    runs: Positional[tuple[Path, ...]] = (RunConfig.run,)
     """Directories of training runs."""
     output: Path = Path("training.html")
     """File to write: .html for the self-contained page; .png, .svg or .pdf for a picture of the curves."""
@@ -36,9 +35,10 @@ def report_training(options: TrainingReportOptions) -> int:
     if options.output.suffix.lower() == ".html":
         write_text(options.output, run_page(runs))
     else:
-        with matplotlib_needed():
-            from minitransformer.report.run_picture import run_picture  # noqa: PLC0415
-            from minitransformer.report.saving import save_picture  # noqa: PLC0415
+        import_extra("report", "matplotlib")
+        from minitransformer.report.run_picture import run_picture  # noqa: PLC0415
+        from minitransformer.report.saving import save_picture  # noqa: PLC0415
+
         save_picture(run_picture(runs), options.output)
     say(f"wrote {options.output}")
     return 0

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.command import run_command, say
-from cli.options import Common, parse_kind
+from cli.options import parse_kind
 from cli.reproduce_table3 import Table3Options, reproduce_table3
 from minitransformer.config import ConfigError
 from minitransformer.paper.complexity.layout import as_json, markdown
 from minitransformer.paper.complexity.table import measure_table
-from minitransformer.report.errors import matplotlib_needed
+from minitransformer.system.errors import import_extra
 from minitransformer.system.files import atomic_write
 from minitransformer.system.provenance import code_version
 
@@ -23,7 +23,7 @@ maximum path length of layer types. "table3": variations on the Transformer, tra
 
 
 @dataclass(frozen=True)
-class Table1Options(Common):
+class Table1Options:
     """Compare Table 1's claims with counted multiply-adds, measured times, sequential operations and path lengths.
 
     Self-attention, recurrent, convolutional and restricted self-attention layers are measured, in a minute or two.
@@ -55,9 +55,10 @@ def reproduce_table1(options: Table1Options) -> int:
     """Print Table 1, and write it as JSON and as a picture."""
     if options.repeats < 1:
         raise ConfigError(f"--repeats must be at least 1, got {options.repeats}")
-    with matplotlib_needed():  # check this before minutes of measuring
-        from minitransformer.paper.complexity.picture import complexity_picture  # noqa: PLC0415
-        from minitransformer.report.saving import save_picture  # noqa: PLC0415
+    import_extra("report", "matplotlib")  # check this before minutes of measuring
+    from minitransformer.paper.complexity.picture import complexity_picture  # noqa: PLC0415
+    from minitransformer.report.saving import save_picture  # noqa: PLC0415
+
     with atomic_write(options.output / "table1.json") as unfinished:  # fails early if the directory is unwritable
         rows = measure_table(quick=options.quick, repeats=options.repeats)
         unfinished.write_text(json.dumps(as_json(rows, code=code_version()), indent=1) + "\n", encoding="utf-8")

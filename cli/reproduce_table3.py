@@ -11,7 +11,6 @@ from rich.console import Console
 from cli.command import all_end_together, log_shown
 from cli.console import log_console
 from cli.entry import INTERRUPTED
-from cli.options import Common
 from cli.run_options import start_of
 from minitransformer.data.prepare import PreparedData
 from minitransformer.data.sources import text_files
@@ -31,7 +30,7 @@ from parallel.launch import communicator
 
 
 @dataclass(frozen=True)
-class Table3Options(Common):
+class Table3Options:
     """Train rows of Table 3 at a scale of your choice, and print the table next to the paper's.
 
     After an interruption, the same command continues; finished cells are not trained again.

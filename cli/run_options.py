@@ -7,12 +7,10 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
-
-import tyro
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from cli.command import say
-from cli.options import Common, asks_for_completion, parse_options, read
+from cli.options import parse_known, parse_options
 from minitransformer.config import ConfigError, RunConfig, presets
 from minitransformer.config.checks import with_changes
 from minitransformer.config.presets import head_size_advice
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
     Preset: TypeAlias = str
     System: TypeAlias = str
 else:
-    Preset = tyro.extras.literal_type_from_choices(presets.PRESETS)
-    System = tyro.extras.literal_type_from_choices(CONVENTIONS)
+    Preset = Literal[tuple(presets.PRESETS)]
+    System = Literal[tuple(CONVENTIONS)]
 
 Options = TypeVar("Options")
 
@@ -34,10 +32,10 @@ FILE_REMEDY = 'to read options from a file, give "--config {file}"'
 
 
 @dataclass(frozen=True)
-class Start(Common):
+class Start:
     """The file and the preset from which options start."""
 
-    config: tyro.conf.DisallowNone[Path | None] = None
+    config: Path | None = None
     """TOML file of options, such as those in recipes/: warmup_steps in [training] is --training.warmup-steps."""
     preset: Preset = "tiny"
     """Name of the model and its training: tiny trains like the demonstration, small like the recipe for Multi30k, the
@@ -78,11 +76,11 @@ def parse_run_options(options: type[Options], description: str, arguments: Seque
     Raises: ConfigError for a wrong file, or a file name without an option; CheckpointError if there is no model to
     begin from; SystemExit as ``parse_options`` does.
     """
-    words = [] if asks_for_completion(arguments) else arguments  # completion is one of all options
-    start, config = start_of(_early(_Early(), words).config, words)
+    start, config = start_of(parse_known(_Early(), arguments).config, arguments)
     values = vars(start) | vars(config)
     names = [field.name for field in dataclasses.fields(options) if field.name in values]  # type: ignore[arg-type]
-    chosen = parse_options(options(**{name: values[name] for name in names}), description, arguments, FILE_REMEDY)
+    default = options(**{name: values[name] for name in names})
+    chosen = parse_options(options, description, arguments, FILE_REMEDY, default=default)
     if isinstance(chosen, RunConfig) and not chosen.init_from:
         advice = head_size_advice(chosen.model, start.preset)
         if advice and rank_launched() == 0:
@@ -104,7 +102,7 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
         names["data"] = {key: data[key] for key in vars(_Trees()) if key in data}
     table = {key: value for key, value in table.items() if key not in (*STARTS, "init_from")}
     try:
-        start = _early(with_changes(_Early(config=file), names), arguments)
+        start = parse_known(with_changes(_Early(config=file), names), arguments)
         config = dataclasses.replace(RunConfig.of_preset(start.preset), run=start.run, init_from=start.init_from)
         if start.init_from is not None:
             if start.data.train_trees:
@@ -118,11 +116,6 @@ def start_of(file: Path | None, arguments: Sequence[str] = ()) -> tuple[RunStart
         if file is None:
             raise
         raise ConfigError(f"{file}: {error}") from error
-
-
-def _early(default: _Early, arguments: Sequence[str]) -> _Early:
-    start, _ = read(_Early, arguments, default=default, add_help=False, return_unknown_args=True)
-    return cast(_Early, start)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from cli.command import run_command, say
-from cli.options import Common, parse_kind
+from cli.options import Positional, parse_kind
 from cli.score_compare import CompareOptions, score_compare
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.data.corpus import check_aligned, read_pairs
@@ -43,39 +41,39 @@ gold trees, as EVALB does."""
 
 
 @dataclass(frozen=True)
-class BleuOptions(Common):
+class BleuOptions:
     """Compute BLEU and chrF of a file of translations, with sacrebleu's signatures."""
 
-    hypothesis: tyro.conf.Positional[Path]
+    hypothesis: Positional[Path]
     """File of translations, detokenised, a sentence a line."""
-    references: tyro.conf.Positional[tuple[Path, ...]]
+    references: Positional[tuple[Path, ...]]
     """One or more files of reference translations, aligned line by line."""
     lowercase: bool = False
     """Ignore case."""
 
 
 @dataclass(frozen=True)
-class AuditOptions(Common):
+class AuditOptions:
     """Compute BLEU under every convention used in papers, each with the published figures that are comparable."""
 
-    hypothesis: tyro.conf.Positional[Path]
+    hypothesis: Positional[Path]
     """File of translations, detokenised, a sentence a line."""
-    references: tyro.conf.Positional[tuple[Path, ...]]
+    references: Positional[tuple[Path, ...]]
     """One or more files of reference translations, aligned line by line, detokenised."""
     language: Language = "de"
     """Language of the translations."""
 
 
 @dataclass(frozen=True)
-class TuneLengthOptions(Common):
+class TuneLengthOptions:
     """Translate held-out text with several exponents of the length penalty, and store the best one with the model.
 
     The model keeps its own exponent unless another one has a greater BLEU.
     """
 
-    source: tyro.conf.Positional[Path]
+    source: Positional[Path]
     """File of source lines that the model was not trained on, such as validation text."""
-    reference: tyro.conf.Positional[Path]
+    reference: Positional[Path]
     """File of reference translations, aligned with the source lines."""
     run: Path = RunConfig.run
     """Directory of a training run."""
@@ -86,24 +84,24 @@ class TuneLengthOptions(Common):
 
 
 @dataclass(frozen=True)
-class PairsOptions(Common):
+class PairsOptions:
     """Compute the log-probability (nats) of each target line given its source line, and the loss and perplexity."""
 
-    source: tyro.conf.Positional[Path]
+    source: Positional[Path]
     """File of source lines."""
-    target: tyro.conf.Positional[Path]
+    target: Positional[Path]
     """File of target lines, aligned with the source lines."""
     run: Path = RunConfig.run
     """Directory of a training run."""
 
 
 @dataclass(frozen=True)
-class TreesOptions(Common):
+class TreesOptions:
     """Compute labelled bracketing scores of parsed trees, and print them as EVALB does."""
 
-    gold: tyro.conf.Positional[Path]
+    gold: Positional[Path]
     """File of gold trees in Penn bracket format; a tree may span several lines, as in the treebank."""
-    candidate: tyro.conf.Positional[Path]
+    candidate: Positional[Path]
     """File of parsed trees of the same sentences, one per line."""
     parameters: Path | None = None
     """EVALB parameter file; COLLINS.prm if not given."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from cli.command import say
-from cli.options import Common
+from cli.options import Positional
 from minitransformer.data.corpus import check_aligned
 from minitransformer.data.survey import CorpusError, read_lines
 from minitransformer.evaluation.comparison import PairedTestName, compare_systems, comparison_table
@@ -16,10 +14,10 @@ from minitransformer.system.provenance import code_version
 
 
 @dataclass(frozen=True)
-class CompareOptions(Common):
+class CompareOptions:
     """Compare two or more systems with the first one: BLEU, chrF and TER with p-values, by sacrebleu's paired tests."""
 
-    files: tyro.conf.Positional[tuple[Path, ...]]
+    files: Positional[tuple[Path, ...]]
     """Files of translations, one for each system, then the file of references, all aligned line by line."""
     test: PairedTestName = "bootstrap"
     """Paired bootstrap with 1,000 resampled corpora, or paired approximate randomisation with 10,000 trials."""

@@ -6,15 +6,14 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import run_command, say
-from cli.options import Common, parse_options, require_threads
+from cli.options import parse_options, require_threads
 from minitransformer.config import ConfigError, RunConfig
 from minitransformer.inference.search import SearchConfig
 from minitransformer.inference.translator import Translator, WeightsDtype
@@ -23,7 +22,7 @@ from minitransformer.parsing.parser import require_translator
 from minitransformer.serve.languages import languages_of
 from minitransformer.serve.translation_queue import TranslationQueue
 from minitransformer.serve.translation_request import Limits
-from minitransformer.system.errors import install_extra
+from minitransformer.system.errors import import_extra
 
 DESCRIPTION = """Serve translations: a page for people, and a JSON API that programs for LibreTranslate can use.
 Ctrl-C or SIGTERM ends it, after the requests that have begun are answered. Nothing that users type is stored."""
@@ -37,7 +36,7 @@ _ORIGIN = re.compile(r"\*|(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z
 
 
 @dataclass(frozen=True)
-class ServeOptions(Common):
+class ServeOptions:
     """The options of minitransformer-serve."""
 
     run: Path = RunConfig.run
@@ -102,7 +101,7 @@ def main() -> int:
 
 def serve(arguments: Sequence[str]) -> int:
     """Serve until a signal ends it."""
-    options = parse_options(ServeOptions(), DESCRIPTION, arguments, 'to name a run, give "--run {file}"')
+    options = parse_options(ServeOptions, DESCRIPTION, arguments, 'to name a run, give "--run {file}"')
     options.check()
     with references_only(when=options.kernels == "reference"):
         _serve(options)
@@ -111,11 +110,13 @@ def serve(arguments: Sequence[str]) -> int:
 
 def _serve(options: ServeOptions) -> None:
     search = SearchConfig(beam=options.beam, alpha=options.alpha)
-    with _extra_needed():
-        from minitransformer.serve.app import create_app  # noqa: PLC0415
-        from minitransformer.serve.guard import is_loopback  # noqa: PLC0415
-        from minitransformer.serve.metrics import Metrics  # noqa: PLC0415
-        from minitransformer.serve.server import address_of, listen, run_server  # noqa: PLC0415
+    for module in ("starlette", "uvicorn", "prometheus_client"):
+        import_extra("serve", module)
+    from minitransformer.serve.app import create_app  # noqa: PLC0415
+    from minitransformer.serve.guard import is_loopback  # noqa: PLC0415
+    from minitransformer.serve.metrics import Metrics  # noqa: PLC0415
+    from minitransformer.serve.server import address_of, listen, run_server  # noqa: PLC0415
+
     is_local = is_loopback(options.host)
     require_weights(options.run)
     languages = languages_of(options.run, options.source, options.target)
@@ -147,18 +148,6 @@ def _serve(options: ServeOptions) -> None:
             say("stopped")
         finally:
             _end(queue)
-
-
-@contextmanager
-def _extra_needed() -> Iterator[None]:
-    """Guard imports of modules that need the extra.  Raises: ConfigError with the command that installs it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name not in ("starlette", "uvicorn", "prometheus_client"):
-            raise
-        raise ConfigError(f"serving needs {name}: {install_extra('serve')}") from error
 
 
 def _end(queue: TranslationQueue) -> None:

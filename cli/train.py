@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tyro
-
 from cli.command import all_end_together, log_shown, run_command
 from cli.console import log_console
 from cli.entry import INTERRUPTED
@@ -33,7 +31,7 @@ Several processes: mpirun -n 8 minitransformer-train ..."""
 class TrainOptions(RunConfig, RunStart):
     """The options of minitransformer-train."""
 
-    verify_resume: tyro.conf.DisallowNone[int | None] = None
+    verify_resume: int | None = None
     """Instead of the training, run a test in a temporary directory: train this many updates twice, once with an
     interruption, and compare the results."""
     tensorboard: bool = False

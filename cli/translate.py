@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import tyro
-
 from autograd.array import Device
 from autograd.kernel_registry import KernelChoice, references_only
 from cli.command import run_command, say
 from cli.counting import counting
-from cli.options import Common, as_text, parse_options, require_threads
+from cli.options import Repeated, as_text, parse_options, require_threads
 from cli.streams import standard_streams
 from minitransformer.config import ConfigError, Normalisation, RunConfig
 from minitransformer.config.data import is_memory
@@ -46,10 +44,10 @@ With --input FILE --output FILE --resume, the same command continues after an in
 
 
 @dataclass(frozen=True)
-class TranslateOptions(Common):
+class TranslateOptions:
     """The options of minitransformer-translate."""
 
-    run: tyro.conf.UseAppendAction[tuple[Path, ...]] = ()
+    run: Repeated[Path] = ()
     """Directory of a training run, or any directory with a model and its tokenizer; runs/demo if not given. Give --run
     several times for an ensemble: the models' probabilities are averaged; they must have the same tokenizer."""
     beam: int = SearchConfig.beam
@@ -168,7 +166,7 @@ def main() -> int:
 def translate(arguments: Sequence[str], source: Source, target: BinaryIO) -> int:
     """Translate from ``source`` to ``target``, or between the files that the options name."""
     remedy = 'to translate a file, give "< {file}" or "--input {file}"'
-    options = parse_options(TranslateOptions(), DESCRIPTION, arguments, remedy)
+    options = parse_options(TranslateOptions, DESCRIPTION, arguments, remedy)
     options.check()
     with references_only(when=options.kernels == "reference"):
         _translate(options, source, target)

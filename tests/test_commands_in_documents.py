@@ -22,9 +22,11 @@ from consoles import DOCUMENTS, ROOT, calls_in, commands_of, is_definition, show
 from small_run import NUMBERS, SMALL_MODEL, write_parallel_text
 from waiting import TIME_LIMIT
 
-from cli.completion import OPTIONS
-from cli.options import read
+from cli.completion import options_of_commands
+from cli.entry import COMMANDS
+from cli.options import parse_options
 from cli.run_options import parse_run_options
+from cli.serve import ServeOptions
 
 NOT_RUN = {
     r"^git clone|^cd ": "needs the repository's address",
@@ -47,7 +49,7 @@ NOT_RUN = {
     r"^xdg-open|tensorboard --logdir": "opens a window",
     r"benchmarks/": "measures for minutes",
     r"train\(config": "is a part of a program",
-    r"--tyro-write-completion": "writes into the home directory, tested in tests/cli/test_one_name.py",
+    r"--print-completion": "writes into the home directory, tested in tests/cli/test_one_name.py",
 }
 """Commands that are not run, by a pattern, and why."""
 
@@ -59,6 +61,7 @@ TEXT = SMALL_MODEL.partition("--model")[0].split()
 SMALLER = {"train": [*TINY.split(), *VOCABULARY], "doctor": [*TINY.split(), *VOCABULARY], "prepare": VOCABULARY}
 """Options that are appended to those of a document, by command, as far as they fit (``appended`` in SHIM)."""
 
+OPTIONS = options_of_commands()
 CALLS = [
     pytest.param(name, arguments, id=f"{document.relative_to(ROOT)}: {name} {' '.join(arguments)}"[:90])
     for document in DOCUMENTS
@@ -70,12 +73,12 @@ CALLS = [
 @pytest.mark.parametrize(("name", "arguments"), CALLS)
 def test_the_options_of_every_command_exist(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    if "--help" in arguments or any(word.startswith("--tyro-") for word in arguments):
+    if "--help" in arguments:
         return
-    if "--config" in arguments:  # the file is valid, too
-        parse_run_options(OPTIONS[name], "", arguments)
-    else:
-        read(OPTIONS[name], arguments, description="")
+    if name not in OPTIONS:  # the first argument is the kind
+        name, arguments = f"{name} {arguments[0]}", arguments[1:]
+    read = parse_run_options if "--config" in arguments else parse_options  # the file is valid, too
+    read(OPTIONS[name], "", arguments)
 
 
 def test_commands_are_found_as_a_shell_reads_them() -> None:
@@ -115,7 +118,7 @@ def test_what_the_image_copies_exists_and_has_every_package() -> None:
 @pytest.mark.parametrize("words", [*ENTRY_POINTS, *STARTS], ids=["image", "unit"])
 def test_the_options_of_the_image_and_the_unit_exist(words: list[str]) -> None:
     assert Path(words[0]).name == "minitransformer-serve"
-    read(OPTIONS["serve"], words[1:], description="").check()
+    parse_options(ServeOptions, "", words[1:]).check()
 
 
 SHIM = """#!{python}
@@ -150,7 +153,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with commands that train tiny models, the text that documents name, and runs of that text."""
     folder = tmp_path_factory.mktemp("user")
     (folder / "bin").mkdir()
-    for name in ["minitransformer", *(f"minitransformer-{name}" for name in OPTIONS)]:
+    for name in ["minitransformer", *(f"minitransformer-{name}" for name in COMMANDS)]:
         shim = folder / "bin" / name
         text = SHIM.format(
             python=sys.executable, root=str(ROOT), name=name, smaller=SMALLER, vocabulary=VOCABULARY, text=TEXT

@@ -84,7 +84,7 @@ def test_no_text_names_our_extras_by_a_name_that_no_index_has() -> None:
 
 
 def test_every_extra_that_a_text_installs_exists() -> None:
-    """Whether the text has its name, or the function that builds the remedy is given it."""
+    """Whether the text has its name, or the function that imports a module of an extra is given it."""
     known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"].keys()
     texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Makefile"]
     texts += [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
@@ -93,7 +93,7 @@ def test_every_extra_that_a_text_installs_exists() -> None:
         text = path.read_text(encoding="utf-8")
         groups = re.findall(r"pip install (?:--quiet )?-e ['\"]\.\[([\w,]+)\]['\"]", text)
         named |= {extra for group in groups for extra in group.split(",")}
-        named |= set(re.findall(r"install_extra\(['\"](\w+)", text))
+        named |= set(re.findall(r"import_extra\(['\"](\w+)", text))
     assert named >= {"mpi", "cuda12", "report", "convert", "test"}
     assert named <= known
 

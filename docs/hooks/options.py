@@ -55,7 +55,7 @@ def sections_of(name: str) -> Iterator[str]:
 def option_name(name: str, hint: Any) -> str:
     """Return a field's name on the command line."""
     option = name.rstrip("_").replace("_", "-")
-    return name.upper() if "Positional" in repr(hint) else f"--{option}"
+    return name.upper() if "positional" in repr(hint) else f"--{option}"
 
 
 def key_name(name: str, _: Any) -> str:
@@ -90,7 +90,7 @@ def table_of(
     hints, lines = typing.get_type_hints(options, include_extras=True), []
     heading = "option" if named is option_name else "key"
     for field in dataclasses.fields(options):
-        if field.name in ("debug", *without):  # every command has --debug
+        if field.name in without:
             continue
         if dataclasses.is_dataclass(hints[field.name]):
             if heading == "option":

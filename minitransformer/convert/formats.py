@@ -19,19 +19,8 @@ from minitransformer.convert.marian_npz import is_marian_npz, read_marian_npz
 from minitransformer.convert.parts import ConversionError, Parts, require_empty, require_finite, write_bundle
 from minitransformer.model.files import BUNDLE_FILE, CONFIG_FILE, WEIGHTS_FILE
 from minitransformer.model.storage import Storage
+from minitransformer.system.errors import import_extra
 from minitransformer.system.files import atomic_directory
-
-
-@contextmanager
-def packages_needed(*names: str, purpose: str) -> Iterator[None]:
-    """Guard imports of optional packages.  Raises: ConversionError with the command that installs them."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in names:
-            raise
-        raise ConversionError(f"{purpose} needs {error.name}: pip install {' '.join(names)}") from error
-
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -53,8 +42,9 @@ class Format:
 
 
 def _write_onnx(parts: Parts, directory: Path, _: Storage) -> None:
-    with packages_needed("onnx", purpose="writing ONNX"):
-        from minitransformer.convert.onnx_writer import write_onnx  # noqa: PLC0415
+    import_extra("convert", "onnx")
+    from minitransformer.convert.onnx_writer import write_onnx  # noqa: PLC0415
+
     write_onnx(parts, directory)
 
 

@@ -8,7 +8,6 @@ of the types of pieces.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,12 @@ from minitransformer.convert.parts import Array, ConversionError, Vocabulary
 from minitransformer.data.rare_words import SPLIT_AT_BLANKS, splits_at_blanks
 from minitransformer.data.tokenizer import Tokenizer
 from minitransformer.model.symbols import BLANK, END, LANGUAGE_CODE, START, UNKNOWN
-from minitransformer.system.errors import install_extra
+from minitransformer.system.errors import import_extra
 
 
 def _format() -> Any:
     """Return the module of sentencepiece that reads and writes models as messages of protobuf."""
-    try:
-        return import_module("sentencepiece.sentencepiece_model_pb2")
-    except Exception as error:  # a protobuf that is too old raises an error of its own
-        raise ConversionError(
-            f"tokenizers need protobuf ({error}): {install_extra('convert')}, or, if it is too old, with pip install -U"
-            " protobuf"
-        ) from error
+    return import_extra("convert", "sentencepiece.sentencepiece_model_pb2")
 
 
 def parsed(model: bytes) -> Any:

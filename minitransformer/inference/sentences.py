@@ -5,14 +5,13 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TypeAlias
 
 from minitransformer.config import ConfigError
 from minitransformer.inference.beam import SearchConfig
 from minitransformer.inference.translator import Translator
 from minitransformer.model.symbols import LANGUAGE_CODE
-from minitransformer.system.errors import UserError, install_extra
+from minitransformer.system.errors import import_extra
 
 Split: TypeAlias = Callable[[str], Sequence[str]]
 # Source: ISO 639-1.  For any other code sentencex uses English rules, so a wrong one would not be noticed.
@@ -31,16 +30,12 @@ LANGUAGES = {
 }  # fmt: skip
 
 
-class SplitError(UserError, RuntimeError):
-    """An error: texts cannot be cut into sentences."""
-
-
 class SentenceSplitter:
     """The rules and abbreviations of a language by which sentencex cuts a text; it needs the extra "sentences".
 
     The pieces of a text, joined, are the text.  A region or script after the language ("de-AT") changes nothing.  For a
     language without rules of its own, sentencex uses another's.
-    Raises: ConfigError if ``language`` is no code of ISO 639-1; SplitError if sentencex is not installed.
+    Raises: ConfigError if ``language`` is no code of ISO 639-1; MissingExtraError.
     """
 
     def __init__(self, language: str) -> None:
@@ -50,12 +45,7 @@ class SentenceSplitter:
                 f'language {language!r}: expected a code such as "en" or "de"; for a language without a code of two'
                 " letters, give that of a language with similar abbreviations"
             )
-        try:
-            self._segment = import_module("sentencex").segment
-        except ModuleNotFoundError as error:
-            raise SplitError(
-                f"sentences are split by sentencex, which is not installed: {install_extra('sentences')}"
-            ) from error
+        self._segment = import_extra("sentences", "sentencex").segment
 
     def __call__(self, text: str) -> list[str]:
         """Return the sentences of a text, each with the whitespace after it."""

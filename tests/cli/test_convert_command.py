@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 from small_run import Trained, as_command, contents, output_of, translated
 
-from cli.command import naming_options
 from cli.convert import convert
 from minitransformer.convert.parts import ConversionError
 from minitransformer.system.files import CheckpointError
@@ -174,7 +173,7 @@ def test_sentencepiece_models_are_given_to_a_model_without_a_tokenizer(trained: 
         convert([str(there), "--output", str(back)])
     with pytest.raises(ConversionError) as caught:
         convert([str(there), "--output", str(back), "--target-spm", str(model)])
-    assert "there is no source.spm for the other; give --source-spm (" in naming_options(str(caught.value))
+    assert "there is no source.spm for the other; set source_spm (" in str(caught.value)
     output_of(lambda: convert([str(there), "--output", str(back), "--source-spm", str(model)]))
     options = b"one two\nsix\n", "--alpha", "0"  # the penalty of lengths is the user's setting in CTranslate2
     assert translated(Trained(back, [], ""), *options) == translated(trained, *options)

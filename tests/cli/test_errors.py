@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import logging
 import os
 import re
 import subprocess
@@ -81,26 +80,6 @@ def test_expected_errors_become_one_line(capsys: pytest.CaptureFixture[str]) -> 
 
     assert run_command(fail) == 1
     assert capsys.readouterr().err == "error: text: is empty\n"
-
-
-@pytest.mark.parametrize(
-    ("message", "shown"),
-    [
-        ("set resume to continue it", "give --resume to continue it"),
-        ("do not set n_best", "do not give --n-best"),
-        ("set languages (in training: set data.languages)", "give --languages (in training: give --data.languages)"),
-        ("set run to another directory, or reset languages", "set run to another directory, or reset languages"),
-    ],
-)
-def test_settings_of_a_translation_are_shown_as_options(
-    message: str, shown: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail() -> int:
-        logging.getLogger("minitransformer").info(message)
-        raise CorpusError(message)
-
-    assert run_command(fail) == 1
-    assert capsys.readouterr().err == f"{shown}\nerror: {shown}\n"
 
 
 def test_debug_shows_where_an_error_arose_and_what_caused_it(

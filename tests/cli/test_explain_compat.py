@@ -116,9 +116,7 @@ def test_a_system_that_cannot_be_explained_is_refused(system: str, capsys: pytes
     with pytest.raises(SystemExit) as caught:
         doctor(["--explain-compat", system])
     assert caught.value.code == 2
-    refused = plain(capsys.readouterr().err)
-    assert f"invalid choice '{system}'" in refused
-    assert all(f"'{name}'" in refused for name in SYSTEMS)
+    assert f"unknown value '{system}'; known here: {', '.join(SYSTEMS)}" in capsys.readouterr().err
 
 
 def test_several_systems_are_explained_in_their_order(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

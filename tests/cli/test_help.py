@@ -4,101 +4,45 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import dataclasses
 import io
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
 
 import pytest
-from small_run import plain
+from small_run import as_command, plain
 
-from cli.average import AverageOptions, average
-from cli.convert import ConvertOptions, convert
-from cli.doctor import DoctorOptions, doctor
-from cli.entry import COMMANDS as NAMES
-from cli.options import Common
-from cli.parse import ParseOptions, parse
-from cli.prepare import PrepareOptions, prepare_data
-from cli.presets import PresetsOptions, list_presets
-from cli.report import KINDS as REPORTS
-from cli.report import AttentionOptions, report
-from cli.report_training import TrainingReportOptions
-from cli.reproduce import KINDS as TABLES
-from cli.reproduce import Table1Options, reproduce
-from cli.reproduce_table3 import Table3Options
-from cli.score import KINDS as SCORES
-from cli.score import AuditOptions, BleuOptions, PairsOptions, TreesOptions, TuneLengthOptions, score
-from cli.score_compare import CompareOptions
-from cli.serve import ServeOptions, serve
-from cli.train import TrainOptions, train
-from cli.translate import TranslateOptions, translate
+from cli.completion import options_of_commands
+from cli.options import options_in
+
+COMMANDS = options_of_commands()
 
 
-def options_of(options: Any, prefix: str = "") -> list[str]:
-    """The options that the fields of a dataclass stand for."""
-    hints = get_type_hints(options)
-    names: list[str] = []
-    for field in dataclasses.fields(options):
-        inner, name = hints[field.name], f"{prefix}{field.name}"
-        option = f"--{name}".rstrip("_").replace("_", "-")  # "from_" is --from: Python has the word
-        names += options_of(inner, f"{name}.") if dataclasses.is_dataclass(inner) else [option]
-    return names
-
-
-class Utf8Text(io.StringIO):
-    encoding = "utf-8"
-
-
-def lines_of_help(command: Callable[[list[str]], int], words: list[str]) -> list[str]:
-    with contextlib.redirect_stdout(Utf8Text()) as shown, pytest.raises(SystemExit) as caught:
-        command([*words, "--help"])
+def lines_of_help(name: str) -> list[str]:
+    """The help of a command, such as "score bleu"."""
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with contextlib.redirect_stdout(shown), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+        command, *kind = name.split()
+        with pytest.raises(SystemExit) as caught:
+            as_command(command, [*kind, "--help"], patch)
     assert caught.value.code == 0
-    return shown.getvalue().splitlines()
+    return shown.buffer.getvalue().decode().splitlines()  # type: ignore[attr-defined]
 
 
-def help_of(command: Callable[[list[str]], int], words: list[str]) -> str:
-    return plain("\n".join(lines_of_help(command, words)))
-
-
-COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], Any, list[str]]] = {
-    "train": (train, [], TrainOptions, []),
-    "doctor": (doctor, [], DoctorOptions, []),
-    "prepare": (prepare_data, [], PrepareOptions, []),
-    "translate": (lambda words: translate(words, io.BytesIO(), io.BytesIO()), [], TranslateOptions, []),
-    "serve": (serve, [], ServeOptions, []),
-    "average": (average, [], AverageOptions, []),
-    "convert": (convert, [], ConvertOptions, ["--source"]),
-    "score bleu": (score, ["bleu"], BleuOptions, ["--hypothesis", "--references"]),
-    "score audit": (score, ["audit"], AuditOptions, ["--hypothesis", "--references"]),
-    "score compare": (score, ["compare"], CompareOptions, ["--files"]),
-    "score pairs": (score, ["pairs"], PairsOptions, ["--source", "--target"]),
-    "reproduce table1": (reproduce, ["table1"], Table1Options, []),
-    "reproduce table3": (reproduce, ["table3"], Table3Options, []),
-    "report attention": (report, ["attention"], AttentionOptions, ["--sentence"]),
-    "report training": (report, ["training"], TrainingReportOptions, ["--runs"]),
-    "score trees": (score, ["trees"], TreesOptions, ["--gold", "--candidate"]),
-    "parse": (lambda words: parse(words, io.BytesIO(), io.BytesIO()), [], ParseOptions, []),
-    "presets": (list_presets, [], PresetsOptions, []),
-    "score tune-length": (score, ["tune-length"], TuneLengthOptions, ["--source", "--reference"]),
-}
-
-
-def test_no_command_is_left_out() -> None:
-    kinds = {"report": REPORTS, "reproduce": TABLES, "score": SCORES}
-    assert set(COMMANDS) == {f"{name} {kind}".strip() for name in NAMES for kind in kinds.get(name, [""])}
+def help_of(name: str) -> str:
+    return plain("\n".join(lines_of_help(name)))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_explains_every_option(name: str) -> None:
-    command, words, options, positional = COMMANDS[name]
-    shown = help_of(command, words)
-    for option in options_of(options):
-        if option not in positional:
-            explained = re.search(rf" {option}(?:, --\S+)? (?!--|\|)(.*?)\((?:default|required)", shown)
-            assert explained, option
-            assert re.search(r" [A-Za-z]{2,}", explained[1]), option
+    shown = help_of(name)
+    known = [", ".join(option.names) or option.path.upper() for option in options_in(COMMANDS[name])]
+    for option in [*known, "--debug"]:
+        explained = re.search(rf" {option} (?!--|\|)(.*?)\((?:default|required)", shown)
+        assert explained, option
+        assert re.search(r" [A-Za-z]{2,}", explained[1]), option
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -107,59 +51,35 @@ def test_help_fits_the_terminal_and_breaks_no_word(name: str, monkeypatch: pytes
     texts = {}
     for width in (80, 100):
         monkeypatch.setenv("COLUMNS", str(width))
-        lines = lines_of_help(*COMMANDS[name][:2])
+        lines = lines_of_help(name)
         assert [line for line in lines if len(line) > width] == []
         texts[width] = plain("\n".join(lines))
     assert texts[80].replace(", ", ",") == texts[100].replace(", ", ",")
-    assert not re.search(r"\d, \d{3}\b", texts[80] + texts[100])
 
 
 @pytest.mark.parametrize(
     ("name", "in_order"),
     [
         ("train", ["--run", "--preset", "--config", "--device", "--compat", "--verify-resume", "--debug"]),
-        ("train", ["data options", "--data.train-source", "--data.vocabulary-size", "--data.raw", "--data.directory"]),
-        ("train", ["training options", "--training.max-updates", "--training.precision", "--training.beta1"]),
-        ("train", ["data options", "training options", "model options", "--model.n-layers", "--model.vocabulary-size"]),
+        ("train", ["data", "--data.train-source", "--data.vocabulary-size", "--data.raw", "--data.directory"]),
+        ("train", ["training", "--training.max-updates", "--training.precision", "--training.beta1"]),
+        ("train", ["data", "training", "model", "--model.n-layers", "--model.vocabulary-size"]),
         ("translate", ["--run", "--input", "--output", "--beam", "--kernels", "--debug"]),
     ],
 )
 def test_the_options_that_are_used_most_come_first(name: str, in_order: list[str]) -> None:
-    heads = [line.lstrip("╭─│ ") for line in lines_of_help(*COMMANDS[name][:2])]
-    places = [next(i for i, head in enumerate(heads) if head.startswith(f"{option} ")) for option in in_order]
+    heads = [re.split("[ ,]", line.strip())[0] for line in lines_of_help(name)]
+    places = [heads.index(option) for option in in_order]
     assert places == sorted(places)
 
 
 def test_help_tells_what_is_required_and_says_none_for_an_empty_list() -> None:
-    shown = help_of(score, ["bleu"])
-    assert "HYPOTHESIS [REFERENCES]" in shown
+    shown = help_of("score bleu")
+    assert "[OPTIONS] HYPOTHESIS [REFERENCES ...]" in shown
     assert re.search(r"aligned line by line\. \(required\)", shown)
-    assert "--data.train-source" in help_of(train, [])
-    assert re.search(r"Held-out text, target side\. \(default: none\)", help_of(train, []))
-    assert "``" not in help_of(train, [])
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_the_options_of_all(name: str) -> None:
-    assert issubclass(COMMANDS[name][2], Common)
-
-
-class Terminal(Utf8Text):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(("value", "is_coloured"), [("1", False), ("", True), (None, True)])
-def test_help_has_no_colours_if_the_environment_asks_for_none(
-    value: str | None, is_coloured: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    if value is not None:
-        monkeypatch.setenv("NO_COLOR", value)
-    monkeypatch.setenv("TERM", "xterm")
-    with contextlib.redirect_stdout(Terminal()) as shown, pytest.raises(SystemExit):
-        average(["--help"])
-    assert ("\x1b[" in shown.getvalue()) == is_coloured
+    assert "--data.train-source" in help_of("train")
+    assert re.search(r"Held-out text, target side\. \(default: none\)", help_of("train"))
+    assert "``" not in help_of("train")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +87,7 @@ def test_help_has_no_colours_if_the_environment_asks_for_none(
     [
         (
             "train",
-            ["--config PATH", "{tiny,small,base,", "table3-E}", "recipes/", "mpirun", "minitransformer-translate"],
+            ["--config PATH", "{tiny, small, base, ", "table3-E}", "recipes/", "mpirun", "minitransformer-translate"],
         ),
         (
             "doctor",
@@ -176,7 +96,7 @@ def test_help_has_no_colours_if_the_environment_asks_for_none(
                 "exit status",
                 "mpirun",
                 "--try-largest-batch",
-                "--explain-compat {[{tensor2tensor,fairseq,marian}",
+                "--explain-compat [{tensor2tensor,fairseq,marian} ...]",
                 "--replay PATH",
             ],
         ),
@@ -197,25 +117,27 @@ def test_help_has_no_colours_if_the_environment_asks_for_none(
     ],
 )
 def test_help_tells_what_the_command_is_for(name: str, mentioned: list[str]) -> None:
-    command, words, _, _ = COMMANDS[name]
-    shown = help_of(command, words)
+    shown = help_of(name)
     for phrase in mentioned:
         assert phrase in shown
 
 
-def test_score_without_a_kind_names_both_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [[], ["--lowercase", "bleu", "a", "b"]])
+def test_a_command_without_a_kind_names_the_kinds(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
-        score([])
+        as_command("score", words, monkeypatch)
     assert caught.value.code == 2
-    output = capsys.readouterr().err
-    assert "bleu" in output
-    assert "pairs" in output
+    kinds = "bleu, audit, compare, tune-length, pairs, trees"
+    assert capsys.readouterr().err == f"error: name the kind first: {kinds} (see score --help)\n"
+    assert "tune-length Translate held-out text" in help_of("score")
 
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_OTHERS = {
     "--mpi", "--shm-size", "--short", "--porcelain", "--untracked-files", "--international-tokenization", "--task",
-    "--help", "--tyro-", "--tyro-print-completion", "--version",
+    "--help", "--debug", "--version", "--print-completion",
 }  # fmt: skip
 
 
@@ -226,7 +148,7 @@ def options_in_texts_of(path: Path) -> Iterator[str]:
 
 
 def test_every_option_that_is_spoken_of_exists() -> None:
-    known = {option for _, _, options, _ in COMMANDS.values() for option in options_of(options)}
+    known = {name for options in COMMANDS.values() for option in options_in(options) for name in option.names}
     paths = [path for package in ("parallel", "minitransformer", "cli") for path in (ROOT / package).rglob("*.py")]
     spoken_of = {option: path.name for path in paths for option in options_in_texts_of(path)}
     assert {o: name for o, name in spoken_of.items() if o not in known | OF_OTHERS} == {}

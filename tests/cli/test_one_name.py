@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from cli import entry
-from cli.completion import OPTIONS
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -25,7 +24,7 @@ def minitransformer(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 def test_the_commands_are_those_that_have_a_hyphen() -> None:
     hyphenated = [name.removeprefix("minitransformer-") for name in PROJECT["scripts"] if name != "minitransformer"]
-    assert sorted(entry.COMMANDS) == sorted(hyphenated) == sorted(OPTIONS)
+    assert sorted(entry.COMMANDS) == sorted(hyphenated)
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
@@ -81,54 +80,89 @@ def test_help_and_errors_name_the_command_as_it_was_typed(
 ) -> None:
     with pytest.raises(SystemExit):
         minitransformer(monkeypatch, "average", "--help")
-    assert "usage: minitransformer average [-h]" in capsys.readouterr().out
+    assert "usage: minitransformer average [OPTIONS]" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         minitransformer(monkeypatch, "average", "--lsat", "3")
-    assert "minitransformer average --help" in capsys.readouterr().err
+    assert "(see minitransformer average --help)" in capsys.readouterr().err
 
 
-COMPLETE = """
-COMP_WORDS=({words})
+LINES = {
+    "minitransformer tr": "train translate",
+    "minitransformer train --training.max-u": "--training.max-updates",
+    "minitransformer score tune": "tune-length",
+    "minitransformer score pairs --de": "--debug",
+    "minitransformer report attention --kin": "--kinds",
+    "minitransformer report attention --kinds al": "alignment",
+    "minitransformer-train --training.max-u": "--training.max-updates",
+    "minitransformer-train --preset ti": "tiny",
+    "minitransformer-score tune": "tune-length",
+}
+"""The beginnings of lines, and the words that may complete them."""
+COMPLETE = {
+    "bash": """
+COMP_WORDS=({line})
 COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
 $(complete -p {program} | sed 's/.*-F \\([^ ]*\\) .*/\\1/')
 echo "${{COMPREPLY[*]}}"
+""",
+    "fish": """
+echo (complete -C '{line}')
+""",
+}
+
+
+def script_for(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    assert minitransformer(monkeypatch, "--print-completion", shell) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", COMPLETE)
+def test_a_shell_completes_commands_options_and_values(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    script = script_for(shell, monkeypatch, capsys)
+    script += "".join(COMPLETE[shell].format(line=line, program=line.split()[0]) for line in LINES)
+    done = subprocess.run([shell], input=script, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == list(LINES.values())
+
+
+def test_bash_completes_the_name_of_a_file_after_other_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No word of ours is offered, and the script asks bash for names of files then."""
+    script = script_for("bash", monkeypatch, capsys)
+    assert "complete -o default -F _minitransformer minitransformer minitransformer-train " in script
+    script += COMPLETE["bash"].format(line="minitransformer train --config ''", program="minitransformer")
+    assert subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True).stdout == "\n"
+
+
+ZSH = """
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'PS1=; source {script}; echo RE""ADY'
+zpty -r shell output '*READY*'
+zpty -n -w shell $'minitransformer train --training.max-u\t'
+zpty -r shell output '*--training.max-updates*'
+print completed
+zpty -d shell
 """
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-@pytest.mark.parametrize(
-    ("program", "completed"),
-    [
-        ("minitransformer", {
-            "minitransformer tr": "train translate",
-            "minitransformer train --training.max-u": "--training.max-updates",
-            "minitransformer score tune": "tune-length",
-            "minitransformer report attention --kin": "--kinds",
-        }),
-        ("minitransformer-train", {
-            "minitransformer-train --training.max-u": "--training.max-updates",
-            "minitransformer-train --preset ti": "tiny",
-        }),
-    ],
-)  # fmt: skip
-def test_a_shell_completes_commands_options_and_values(
-    program: str, completed: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    start = {"minitransformer": entry.main, "minitransformer-train": entry.train}[program]
-    monkeypatch.setattr(sys, "argv", [f"/somewhere/bin/{program}", "--tyro-print-completion", "bash"])
-    with pytest.raises(SystemExit) as caught:
-        start()
-    assert not caught.value.code
-    script = capsys.readouterr().out
-    script += "".join(COMPLETE.format(words=words, program=program) for words in completed)
-    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == list(completed.values())
+    (tmp_path / "script").write_text(script_for("zsh", monkeypatch, capsys))
+    code = ZSH.format(script=tmp_path / "script")
+    done = subprocess.run(["zsh", "-f", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "completed\n"
 
 
 @pytest.mark.parametrize("words", [["ksh"], []])
-@pytest.mark.parametrize("command", [[], ["train"]])
 def test_a_shell_that_cannot_be_completed_is_answered_with_those_that_can(
-    command: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert minitransformer(monkeypatch, *command, "--tyro-print-completion", *words) == 1
-    assert capsys.readouterr().err == "error: --tyro-print-completion: name the shell after it: bash, zsh, fish\n"
+    assert minitransformer(monkeypatch, "--print-completion", *words) == 1
+    assert capsys.readouterr().err == "error: --print-completion: name the shell after it: bash, zsh, fish\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from io import BytesIO
@@ -12,13 +14,14 @@ import pytest
 from small_run import plain
 
 from cli.average import average
-from cli.options import require_threads
+from cli.options import parse_kind, require_threads
 from cli.parse import parse
 from cli.prepare import prepare_data
+from cli.report import KINDS as REPORTS
 from cli.report import report
 from cli.reproduce import reproduce
 from cli.run_options import read_toml
-from cli.score import score
+from cli.score import KINDS, BleuOptions, score
 from cli.train import TrainOptions, read_options, train
 from cli.translate import translate
 from minitransformer.config import ConfigError, DataConfig, presets
@@ -135,17 +138,16 @@ def test_a_preset_may_be_named_in_the_file_and_be_overruled(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("words", "known"),
-    [(["--preset", "huge"], "('tiny', 'small', 'base', 'big', 'parsing', "),
-     (["--compat", "opennmt"], "('paper', 'tensor2tensor', 'fairseq', 'marian')")],
+    [(["--preset", "huge"], "known here: tiny, small, base, big, parsing, "),
+     (["--preset", "smal"], "did you mean 'small'?"),
+     (["--compat", "opennmt"], "known here: paper, tensor2tensor, fairseq, marian")],
 )  # fmt: skip
 def test_an_unknown_preset_or_system_is_reported_the_known_ones(
     words: list[str], known: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         read_options(words)
-    assert f"invalid choice '{words[1]}' for argument '{words[0]}'. Expected one of {known}" in plain(
-        capsys.readouterr().err
-    )
+    assert f"argument {words[0]}: unknown value '{words[1]}'; {known}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("preset", presets.PRESETS)
@@ -315,10 +317,64 @@ def test_help_lists_the_settings_and_not_only_where_they_start(capsys: pytest.Ca
     assert "--training.seed" in plain(capsys.readouterr().out)
 
 
-def test_a_misspelt_option_is_reported_a_similar_one(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "words", "answer"),
+    [
+        (translate, ["--beem", "1"], "unknown option --beem; did you mean --beam?"),
+        (
+            lambda words, *_: read_options(words),
+            ["--seed", "1"],
+            "unknown option --seed; did you mean --training.seed?",
+        ),
+        (lambda words, *_: read_options(words), ["--model.attention-bais"], "did you mean --model.attention-bias?"),
+        (lambda words, *_: read_options(words), ["--xyz=1"], "unknown option --xyz"),
+        (lambda words, *_: score(words), ["pairs", "a", "b", "c"], "unexpected value 'c'"),
+    ],
+)
+def test_a_misspelt_option_is_one_line_with_a_similar_one(
+    command: Callable[[list[str], BytesIO, BytesIO], int],
+    words: list[str],
+    answer: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bin/program"])
+    with pytest.raises(SystemExit) as caught:
+        command(words, BytesIO(), BytesIO())
+    assert caught.value.code == 2
+    kind = f"{words[0]} " if words[0].isalpha() else ""
+    assert re.fullmatch(rf"error: .*{re.escape(answer)} \(see program {kind}--help\)\n", capsys.readouterr().err)
+
+
+def test_options_may_be_spelt_as_the_keys_of_files() -> None:
+    config = read_options(["--training.warmup_steps=7", "--model.no_attention_bias", "--init_from", "None"])
+    assert (config.training.warmup_steps, config.model.attention_bias, config.init_from) == (7, False, None)
+
+
+def test_the_word_none_resets_a_setting_of_a_file(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[training]\nclip_norm = 1.0\npatience = 3")
+    training = read_options(["--config", path, "--training.clip-norm", "None"]).training
+    assert (training.clip_norm, training.patience) == (None, 3)
+
+
+def test_help_shows_the_defaults_of_preset_and_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        translate(["--beem", "1"], BytesIO(), BytesIO())
-    assert "Perhaps you meant: --beam INT" in plain(capsys.readouterr().err)
+        read_options(["--preset", "base", "--config", toml(tmp_path, "[model]\nd_ff = 96\n"), "--help"])
+    shown = plain(capsys.readouterr().out)
+    assert re.search(r"--model.d-model INT [^(]*\(default: 512\)", shown)
+    assert re.search(r"--model.d-ff INT [^(]*\(default: 96\)", shown)
+
+
+def test_values_may_stand_before_after_and_between_options() -> None:
+    first, second = Path("a"), Path("b")
+    for words in (["a", "b", "--lowercase"], ["--lowercase", "a", "b"], ["a", "--lowercase", "b"]):
+        options = parse_kind(KINDS, "", ["bleu", *words])
+        assert options == BleuOptions(first, (second,), lowercase=True)
+
+
+def test_a_number_may_be_negative_and_a_word_after_two_hyphens_may_begin_with_one() -> None:
+    options = parse_kind(REPORTS, "", ["attention", "--alpha", "-1.5", "--", "--no_options"])
+    assert (options.alpha, options.sentence) == (-1.5, "--no_options")
 
 
 @pytest.mark.parametrize("name", ["--config", "--preset", "--verify-resume"])
@@ -326,7 +382,7 @@ def test_an_option_without_its_value_is_refused(name: str, capsys: pytest.Captur
     with pytest.raises(SystemExit) as caught:
         read_options([name])
     assert caught.value.code == 2
-    assert f"Missing value for argument '{name}'" in plain(capsys.readouterr().err)
+    assert f"argument {name}: expected one argument" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -349,7 +405,7 @@ def test_a_value_that_makes_no_sense_ends_with_status_2_and_says_why(
     with pytest.raises(SystemExit) as caught:
         read_options(words)
     assert caught.value.code == 2
-    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert re.fullmatch(rf"error: [^\n]*{re.escape(message)}[^\n]*\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)

@@ -373,7 +373,7 @@ def test_all_languages_that_are_unknown_are_asked_for_before_the_model_is_loaded
     assert as_command("serve", ["--run", str(run)], monkeypatch) == 1
     assert capsys.readouterr().err == (
         f"error: {run}: no names of training text say its source and target language;"
-        " give --source (a code, such as en) and give --target (a code, such as de)\n"
+        " set source (a code, such as en) and set target (a code, such as de)\n"
     )
 
 
@@ -389,12 +389,12 @@ def test_a_port_that_is_taken_is_one_line(
 
 
 def test_without_the_extra_it_says_how_to_install_it() -> None:
-    code = "import sys; sys.modules['starlette.applications'] = None; import cli.serve; sys.exit(cli.serve.main())"
+    code = "import sys; sys.modules['starlette'] = None; import cli.serve; sys.exit(cli.serve.main())"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert (done.returncode, done.stderr) == (
-        1,
-        'error: serving needs starlette: install it with pip install -e ".[serve]" in the directory of the clone\n',
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r'error: the extra "serve" .*starlette.*: install it with pip install -e "\.\[serve\]" in .*\n', done.stderr
     )
 
 

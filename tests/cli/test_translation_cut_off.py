@@ -173,4 +173,4 @@ def test_an_interrupt_says_how_to_go_on(
     translation = LineTranslator(translator, SearchConfig())
     with pytest.raises(KeyboardInterrupt):
         translate_file(translation, tmp_path / "in", tmp_path / "out", resume=False, lines_at_once=4)
-    assert logged == ["interrupted after line 4; to continue from there, give --resume and start it again"]
+    assert logged == ["interrupted after line 4; to continue from there, set resume and start it again"]

@@ -11,7 +11,6 @@ import pytest
 from small_run import Trained, contents
 from translated_files import lines_of, run
 
-from cli.command import naming_options
 from minitransformer.inference.output_file import ResumeError, open_output
 from minitransformer.inference.resumable import progress_file
 from minitransformer.inference.translator import Translator
@@ -94,7 +93,7 @@ def test_an_interrupted_output_is_not_overwritten_by_mistake(translator: Transla
     before = contents(half_done)
     with pytest.raises(ResumeError) as caught:
         run(translator, half_done, resume=False)
-    assert "an interrupted translation; give --resume to continue it, or remove" in naming_options(str(caught.value))
+    assert "an interrupted translation; set resume to continue it, or remove" in str(caught.value)
     assert contents(half_done) == before
 
 

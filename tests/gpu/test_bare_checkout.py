@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("autograd", "minitransformer", "parallel", "cli")  # as if none of an installation could be imported
-ABSENT = ("tyro", "pooch", "sacremoses", "cupy", "torch")
+ABSENT = ("pooch", "sacremoses", "cupy", "torch")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from autograd.array import Array, namespace, namespace_of_device, to_device, to_host, use_gpu
+from autograd.blas import product
 from autograd.kernel_registry import Kernels, kernels_for
 from autograd.kernels.cuda import register_all
 from autograd.kernels.cuda.cases import CASES, FULL, Case, CaseSizes, Draw
@@ -129,8 +130,8 @@ def _linear_maps(run: Callable[..., Any], x: Array, weights: Array, biases: Arra
 
 
 def _exact_maps(x: Array, weights: Array, biases: Array) -> Any:
-    y = x @ weights + biases[:, None]
-    return y, lambda dys: [(dys @ weights.swapaxes(1, 2)).sum(0), x.T @ dys, dys.sum(1)]
+    y = product(x, weights) + biases[:, None]
+    return y, lambda dys: [product(dys, weights.swapaxes(1, 2)).sum(0), product(x.T, dys), dys.sum(1)]
 
 
 def _feed_forward(run: Callable[..., Any], *arguments: Array) -> Any:

@@ -8,15 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from minitransformer.system.errors import UserError, install_extra
+from minitransformer.system.errors import import_extra
 from minitransformer.training.callbacks.callback import Callback, TrainingReport, ValidationReport
 from minitransformer.training.state import TrainingState
 
 _log = logging.getLogger(__name__)
-
-
-class TensorBoardError(UserError):
-    """An error: tensorboardX is not installed."""
 
 
 class TensorBoard(Callback):
@@ -24,18 +20,13 @@ class TensorBoard(Callback):
 
     Events are written in the calling thread, because tensorboardX's own thread ends, and its queue then blocks, when
     the disk is full.  A full disk does not end the training.
-    Raises: TensorBoardError if tensorboardX is missing.
+    Raises: MissingExtraError.
     """
 
     def __init__(self, run: Path) -> None:
-        try:
-            from tensorboardX.event_file_writer import EventsWriter  # noqa: PLC0415
-            from tensorboardX.proto import event_pb2, summary_pb2  # noqa: PLC0415
-        except ModuleNotFoundError as error:
-            raise TensorBoardError(
-                f"events for TensorBoard are written by tensorboardX: {install_extra('tensorboard')}"
-            ) from error
-        self._open, self._events, self._summaries = EventsWriter, event_pb2, summary_pb2
+        self._open = import_extra("tensorboard", "tensorboardX.event_file_writer").EventsWriter
+        self._events = import_extra("tensorboard", "tensorboardX.proto.event_pb2")
+        self._summaries = import_extra("tensorboard", "tensorboardX.proto.summary_pb2")
         self._folder = run / "tensorboard"
         self._writer: Any = None
 

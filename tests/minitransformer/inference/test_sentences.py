@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minitransformer.config import ConfigError
-from minitransformer.inference.sentences import LANGUAGES, SentenceSplitter, SplitError, SplitTexts, translate_texts
+from minitransformer.inference.sentences import LANGUAGES, SentenceSplitter, SplitTexts, translate_texts
 from minitransformer.inference.translator import Translator
 from minitransformer.serve.languages import NAMES
+from minitransformer.system.errors import MissingExtraError
 
 BLANK = st.text(" \t\n\u3000\xa0", max_size=3)
 SENTENCE = st.text(st.characters(codec="utf-8"), max_size=5).map(str.strip)
@@ -99,7 +100,9 @@ def before_wide_stops(text: str) -> list[str]:
 
 def test_without_sentencex_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(SplitError, match=r'sentencex, which is not installed: .*"\.\[sentences\]"'):
+    with pytest.raises(
+        MissingExtraError, match=r'the extra "sentences" .*sentencex.* pip install -e "\.\[sentences\]"'
+    ):
         SentenceSplitter("en")
 
 
